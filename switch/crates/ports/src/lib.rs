@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packet ports: AF_PACKET, pcap files, memory.
