@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The router's configuration: one YAML file, validated whole.
+
+`load_config(path)` returns a `Config` or raises `ConfigError`, which lists *every* problem found,
+each with file, line, where in the document, what is wrong and what to do. Nothing is applied from
+a file with a problem. Depends on model, and on `yamlreader` for reading with line numbers.
+
+docs/how-to/configure.md shows a commented example; the dataclasses here are the schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from sluice.model import MAIN_TABLE, InterfaceAddress, Mac, format_mac, parse_mac
+from sluice.yamlreader import ConfigError, Mapping, Reader, Value
+
+__all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "load_config"]
+
+DEFAULT_VRF = "default"
+TARGETS = ("sluice-switch", "bmv2")
+PUNT_REASONS = (
+    "ARP",
+    "LINK_PROTOCOL",
+    "NEIGHBOR_DISCOVERY",
+    "ROUTING_PROTOCOL",
+    "IKE",
+    "LOCAL",
+    "TTL_EXCEEDED",
+    "MTU_EXCEEDED",
+    "NEIGHBOR_UNRESOLVED",
+    "NO_ROUTE",
+    "UNREACHABLE",
+    "PROHIBITED",
+    "IP_OPTIONS",
+    "EXTENSION_HEADERS",
+    "INBOUND_MISS",
+    "OUTBOUND_MISS",
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A TCP end point."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConfig:
+    """The P4Runtime target. `pipeline` holds router.json and router.p4info.txtpb."""
+
+    target: str = "sluice-switch"
+    address: HostPort = HostPort("127.0.0.1", 9559)
+    device_id: int = 1
+    cpu_port: int = 510
+    pipeline: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FpmConfig:
+    """Where zebra's dplane_fpm_nl connects to, and when its replay counts as finished."""
+
+    listen: HostPort = HostPort("127.0.0.1", 2620)
+    quiet_seconds: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class VrfConfig:
+    """A VRF: its number in the pipeline and its kernel routing table."""
+
+    name: str
+    id: int
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceConfig:
+    """A layer-3 interface: a switch port, or one VLAN of it, and the TAP of the same `name`.
+
+    `l3_if` is its number in the pipeline (position in the file, from 1). `device` is the port's
+    own network device where this host can see it; the TAP's carrier follows that device's.
+    """
+
+    name: str
+    l3_if: int
+    port: int
+    vlan: int
+    mac: Mac
+    mtu: int
+    addresses: tuple[InterfaceAddress, ...]
+    vrf: VrfConfig
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PuntRate:
+    """How many packets a second of one punt reason the CPU is willing to take."""
+
+    rate: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the controller spends at most."""
+
+    held_packets_per_neighbor: int = 3
+    held_packets: int = 1024
+    held_seconds: float = 3.0
+    icmp_errors_per_second: int = 1000
+    icmp_errors_burst: int = 100
+    punt_queue: int = 8192
+
+
+DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
+DEFAULT_PUNT_RATES = {
+    "ROUTING_PROTOCOL": PuntRate(rate=10000, burst=2000),
+    "NEIGHBOR_DISCOVERY": PuntRate(rate=2000, burst=400),
+    "LOCAL": PuntRate(rate=10000, burst=2000),
+    "MTU_EXCEEDED": PuntRate(rate=5000, burst=500),
+    "INBOUND_MISS": PuntRate(rate=20000, burst=4000),
+    "OUTBOUND_MISS": PuntRate(rate=20000, burst=4000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration."""
+
+    router: str
+    switch: SwitchConfig
+    fpm: FpmConfig
+    api_socket: Path
+    state_dir: Path
+    vrfs: tuple[VrfConfig, ...]
+    interfaces: tuple[InterfaceConfig, ...]
+    limits: Limits = field(default_factory=Limits)
+    punt_rates: dict[str, PuntRate] = field(default_factory=dict)
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and validate the file. Raises ConfigError naming every problem."""
+    reader = Reader.from_file(Path(path))
+    config = _read_config(reader.root())
+    reader.finish()
+    if config is None:  # finish() has raised already: a problem was recorded for each None
+        raise ConfigError([f"{path}: empty configuration"])
+    return config
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def _read_config(root: Mapping) -> Config | None:
+    router = root.required("router", _name, "the router's name, like `router: r1`") or "router"
+    vrfs = _read_vrfs(root.section("vrfs"))
+    config = Config(
+        router=router,
+        switch=_read_switch(root.section("switch")),
+        fpm=_read_fpm(root.section("fpm")),
+        api_socket=root.section("api").optional(
+            "socket", _path, Path(f"/run/sluice/{router}.sock")
+        ),
+        state_dir=root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}")),
+        vrfs=tuple(vrfs.values()),
+        interfaces=_read_interfaces(root, vrfs),
+        limits=_read_limits(root.section("limits")),
+        punt_rates=_read_punt_rates(root.section("punt_rates")),
+    )
+    root.section("api").close()
+    root.close()
+    return config
+
+
+def _read_switch(section: Mapping) -> SwitchConfig:
+    default = SwitchConfig()
+    switch = SwitchConfig(
+        target=section.optional("target", _one_of(TARGETS), default.target),
+        address=section.optional("address", _host_port, default.address),
+        device_id=section.optional("device_id", _integer(1, 2**64 - 1), default.device_id),
+        cpu_port=section.optional("cpu_port", _integer(1, 510), default.cpu_port),
+        pipeline=section.optional("pipeline", _path, None),
+    )
+    section.close()
+    return switch
+
+
+def _read_fpm(section: Mapping) -> FpmConfig:
+    default = FpmConfig()
+    fpm = FpmConfig(
+        listen=section.optional("listen", _host_port, default.listen),
+        quiet_seconds=section.optional("quiet_seconds", _number(0.1, 3600), default.quiet_seconds),
+    )
+    section.close()
+    return fpm
+
+
+def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
+    vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
+    tables = {MAIN_TABLE: DEFAULT_VRF}
+    for name, value in section.items():
+        if name == DEFAULT_VRF:
+            value.problem("the default VRF is always there, with the main table; remove this")
+            continue
+        vrf = value.mapping()
+        table = vrf.required("table", _integer(1, 2**32 - 1), "the kernel's routing table number")
+        vrf.close()
+        if table is None:
+            continue
+        if table in tables:
+            value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
+            continue
+        tables[table] = name
+        vrfs[name] = VrfConfig(name, len(vrfs), table)
+    return vrfs
+
+
+def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[InterfaceConfig, ...]:
+    values = root.sequence("interfaces")
+    if not values:
+        root.problem("interfaces", "a router needs at least one entry under `interfaces:`")
+    interfaces: list[InterfaceConfig] = []
+    seen = _Uniqueness()
+    for index, value in enumerate(values):
+        section = value.mapping()
+        interface = _read_interface(section, index + 1, vrfs)
+        section.close()
+        if interface is not None:
+            seen.check(interface, value)
+            interfaces.append(interface)
+    return tuple(interfaces)
+
+
+def _read_interface(
+    section: Mapping, l3_if: int, vrfs: dict[str, VrfConfig]
+) -> InterfaceConfig | None:
+    name = section.required("name", _interface_name, "the interface's name, like r1-eth1")
+    port = section.required("port", _integer(0, 509), "the switch port's number")
+    mac = section.required("mac", _unicast_mac, "the interface's MAC address")
+    vlan = section.optional("vlan", _integer(0, 4094), 0)
+    mtu = section.optional("mtu", _integer(1280, 9216), 1500)
+    addresses = tuple(
+        address
+        for value in section.sequence("addresses")
+        if (address := value.convert(_interface_address)) is not None
+    )
+    vrf = section.optional("vrf", _one_of(tuple(vrfs)), DEFAULT_VRF)
+    device = section.optional("device", _interface_name, None)
+    if device is not None and device == name:
+        section.problem("device", "the port's device and the TAP need different names")
+    if name is None or port is None or mac is None:
+        return None
+    return InterfaceConfig(name, l3_if, port, vlan, mac, mtu, addresses, vrfs[vrf], device)
+
+
+class _Uniqueness:
+    """What two interfaces must not share."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._ports: dict[tuple[int, int], str] = {}
+        self._macs: dict[tuple[int, Mac], str] = {}
+        self._prefixes: list[tuple[InterfaceAddress, InterfaceConfig]] = []
+
+    def check(self, new: InterfaceConfig, value: Value) -> None:
+        if new.name in self._names:
+            value.problem(f"the name {new.name!r} is taken by an earlier interface; rename one")
+        self._names[new.name] = new.name
+        owner = self._ports.setdefault((new.port, new.vlan), new.name)
+        if owner != new.name:
+            value.problem(f"port {new.port} vlan {new.vlan} belongs to {owner!r}; use another VLAN")
+        owner = self._macs.setdefault((new.vlan, new.mac), new.name)
+        if owner != new.name:
+            value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; give each its own")
+        for address in new.addresses:
+            self._check_address(address, new, value)
+
+    def _check_address(self, new: InterfaceAddress, to: InterfaceConfig, value: Value) -> None:
+        for old, owner in self._prefixes:
+            if owner.vrf != to.vrf or len(old.address) != len(new.address):
+                continue
+            if old.address == new.address:
+                value.problem(f"address {new} is already on {owner.name!r}; remove one")
+            elif owner.l3_if != to.l3_if and (
+                old.prefix.covers(new.address) or new.prefix.covers(old.address)
+            ):
+                value.problem(f"{new} overlaps {old} of {owner.name!r}; use disjoint subnets")
+        self._prefixes.append((new, to))
+
+
+def _read_limits(section: Mapping) -> Limits:
+    default = Limits()
+    count = _integer(0, 1_000_000)
+    limits = Limits(
+        held_packets_per_neighbor=section.optional(
+            "held_packets_per_neighbor", count, default.held_packets_per_neighbor
+        ),
+        held_packets=section.optional("held_packets", count, default.held_packets),
+        held_seconds=section.optional("held_seconds", _number(0.1, 60), default.held_seconds),
+        icmp_errors_per_second=section.optional(
+            "icmp_errors_per_second", count, default.icmp_errors_per_second
+        ),
+        icmp_errors_burst=section.optional("icmp_errors_burst", count, default.icmp_errors_burst),
+        punt_queue=section.optional("punt_queue", _integer(64, 1_000_000), default.punt_queue),
+    )
+    section.close()
+    return limits
+
+
+def _read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
+    rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
+    for reason, value in section.items():
+        if reason not in rates:
+            value.problem(f"no such punt reason; one of {', '.join(PUNT_REASONS)}")
+            continue
+        entry = value.mapping()
+        rate = entry.required("rate", _integer(0, 10_000_000), "packets a second")
+        burst = entry.optional("burst", _integer(1, 1_000_000), max(1, (rate or 0) // 5))
+        entry.close()
+        if rate is not None:
+            rates[reason] = PuntRate(rate, burst)
+    return rates
+
+
+# --- scalars: each converter takes the YAML scalar and returns a value or raises ValueError ------
+
+
+def _integer(low: int, high: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
+        return value
+
+    return convert
+
+
+def _number(low: float, high: float) -> Callable[[object], float]:
+    def convert(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is not a number")
+        if not low <= value <= high:
+            raise ValueError(f"{value!r} is not from {low} to {high}")
+        return float(value)
+
+    return convert
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not text; put it in quotes")
+    return value
+
+
+def _name(value: object) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", text):
+        raise ValueError(f"{text!r} is not a name of letters, digits, '_', '.' and '-'")
+    return text
+
+
+def _interface_name(value: object) -> str:
+    text = _text(value)
+    if not 1 <= len(text) <= 15 or "/" in text or text in (".", "..") or re.search(r"\s|:", text):
+        raise ValueError(f"{text!r} is not an interface name of 1 to 15 characters")
+    return text
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return str(value)
+
+    return convert
+
+
+def _path(value: object) -> Path:
+    return Path(_text(value))
+
+
+def _unicast_mac(value: object) -> Mac:
+    mac = parse_mac(_text(value))
+    if mac[0] & 1 or not any(mac):
+        raise ValueError(f"{value!r} is not a unicast MAC address")
+    return mac
+
+
+def _interface_address(value: object) -> InterfaceAddress:
+    return InterfaceAddress.parse(_text(value))
+
+
+def _host_port(value: object) -> HostPort:
+    text = _text(value)
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT (like 127.0.0.1:9559)")
+    return HostPort(host.strip("[]"), int(port))

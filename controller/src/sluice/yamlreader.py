@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a YAML document piece by piece, collecting every problem with its line.
+
+`Reader` holds the problems; `Mapping` and `Value` are views into the document that never raise for
+what the file contains: they record a problem and answer with a default, so that one run finds all
+of them. `Reader.finish()` raises ConfigError when there was any. Duplicate keys, unknown keys and
+anchors that repeat a mapping's keys are problems. Depends on PyYAML only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; `problems` are complete sentences with file and line."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Reader:
+    """One document and the problems found in it so far."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._problems: list[tuple[int, str]] = []
+        self._node: yaml.Node | None = None
+        try:
+            self._node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            self._problems.append((line, f"{name}:{line}: not YAML: {error.problem}"))
+            self.finish()
+        except yaml.YAMLError as error:
+            self._problems.append((1, f"{name}: not YAML: {error}"))
+            self.finish()
+
+    @classmethod
+    def from_file(cls, path: Path) -> Reader:
+        """Raises ConfigError when the file cannot be read or is not YAML."""
+        try:
+            return cls(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+            raise ConfigError([f"{path}: {reason}"]) from None
+
+    def root(self) -> Mapping:
+        """The document, which is to be a mapping."""
+        return Value(self, self._node, "").mapping()
+
+    def problem(self, node: yaml.Node | None, where: str, message: str) -> None:
+        """Record one problem at a node."""
+        line = node.start_mark.line + 1 if node is not None else 1
+        at = f"{where}: " if where else ""
+        self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
+
+    def finish(self) -> None:
+        """Raises ConfigError when there were problems, in the order of their lines."""
+        if self._problems:
+            raise ConfigError(
+                [text for _, text in sorted(self._problems, key=lambda item: item[0])]
+            )
+
+
+class Value:
+    """One value and where it stands."""
+
+    def __init__(self, reader: Reader, node: yaml.Node | None, where: str) -> None:
+        self._reader = reader
+        self._node = node
+        self._where = where
+
+    def problem(self, message: str) -> None:
+        """Record a problem with this value."""
+        self._reader.problem(self._node, self._where, message)
+
+    def convert(self, converter: Callable[[object], T]) -> T | None:
+        """The scalar through `converter`; None, with a problem, where it raises ValueError."""
+        if not isinstance(self._node, yaml.ScalarNode):
+            self.problem("a single value is expected here")
+            return None
+        try:
+            return converter(yaml.SafeLoader("").construct_object(self._node))
+        except (ValueError, yaml.YAMLError) as error:
+            self.problem(str(error))
+            return None
+
+    def is_null(self) -> bool:
+        """Whether nothing is written here."""
+        return self._node is None or (
+            isinstance(self._node, yaml.ScalarNode) and self._node.tag == "tag:yaml.org,2002:null"
+        )
+
+    def mapping(self) -> Mapping:
+        """The value as a mapping; an empty one, with a problem, where it is something else."""
+        pairs: dict[str, tuple[yaml.Node, Value]] = {}
+        if isinstance(self._node, yaml.MappingNode):
+            for key_node, value_node in self._node.value:
+                key = str(key_node.value)
+                where = f"{self._where}.{key}" if self._where else key
+                if key in pairs:
+                    self._reader.problem(key_node, where, "given twice; remove one")
+                else:
+                    pairs[key] = (key_node, Value(self._reader, value_node, where))
+        elif not self.is_null():
+            self.problem("`key: value` pairs are expected here")
+        return Mapping(self._reader, self._node, self._where, pairs)
+
+    def sequence(self) -> list[Value]:
+        """The elements of a list; none, with a problem, where it is something else."""
+        if isinstance(self._node, yaml.SequenceNode):
+            return [
+                Value(self._reader, node, f"{self._where}[{index}]")
+                for index, node in enumerate(self._node.value)
+            ]
+        if not self.is_null():
+            self.problem("a list is expected here (`- ...` or `[...]`)")
+        return []
+
+
+class Mapping:
+    """A mapping whose keys are taken one by one; `close` complains about what nobody took."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        node: yaml.Node | None,
+        where: str,
+        pairs: dict[str, tuple[yaml.Node, Value]],
+    ) -> None:
+        self._reader = reader
+        self._node = node
+        self._where = where
+        self._pairs = pairs
+        self._taken: set[str] = set()
+        self._sections: dict[str, Mapping] = {}
+
+    def problem(self, key: str, message: str) -> None:
+        """Record a problem with one key."""
+        node = self._pairs[key][0] if key in self._pairs else self._node
+        self._reader.problem(node, self._path(key), message)
+
+    def required(self, key: str, converter: Callable[[object], T], what: str) -> T | None:
+        """The converted value; None, with a problem, where it is absent or wrong."""
+        value = self._take(key)
+        if value is None or value.is_null():
+            self.problem(key, f"is missing: {what}")
+            return None
+        return value.convert(converter)
+
+    def optional(self, key: str, converter: Callable[[object], T], default: D) -> T | D:
+        """The converted value, or `default` where it is absent, or wrong (with a problem)."""
+        value = self._take(key)
+        if value is None or value.is_null():
+            return default
+        converted = value.convert(converter)
+        return default if converted is None else converted
+
+    def section(self, key: str) -> Mapping:
+        """The mapping under `key`, empty where absent. The same view each time."""
+        if key not in self._sections:
+            value = self._take(key) or Value(self._reader, None, self._path(key))
+            self._sections[key] = value.mapping()
+        return self._sections[key]
+
+    def sequence(self, key: str) -> list[Value]:
+        """The list under `key`, empty where absent."""
+        value = self._take(key)
+        return [] if value is None else value.sequence()
+
+    def items(self) -> list[tuple[str, Value]]:
+        """All pairs, for mappings whose keys are names; takes them all."""
+        self._taken.update(self._pairs)
+        return [(key, value) for key, (_, value) in self._pairs.items()]
+
+    def close(self) -> None:
+        """Every key that was not taken is a problem."""
+        for key in self._pairs.keys() - self._taken:
+            known = ", ".join(sorted(self._taken))
+            self.problem(key, f"unknown key; known here: {known}")
+
+    def _take(self, key: str) -> Value | None:
+        self._taken.add(key)
+        pair = self._pairs.get(key)
+        return None if pair is None else pair[1]
+
+    def _path(self, key: str) -> str:
+        return f"{self._where}.{key}" if self._where else key
