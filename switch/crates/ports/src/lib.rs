@@ -1,2 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet ports: AF_PACKET, pcap files, memory.
+//! Where frames enter and leave the switch: AF_PACKET, pcap files and memory, behind two traits.
+//!
+//! A port has a receiving half ([`Receiver`]) and a sending half ([`Transmitter`]), so that a worker can hand a
+//! frame that still lies in a receive ring to the pipeline while it queues others for transmission. Every worker
+//! owns its own halves; nothing here is shared between threads but counters.
+//!
+//! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
+//! * [`interface`]: takes an interface over (silent in the kernel) and gives it back
+//! * [`link_monitor`]: carrier changes, as they happen
+//! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
+//! * [`memory`]: in-process ports for tests
+//! * [`recorder`]: writes what another port receives and sends into pcap files
+//! * [`poller`]: waiting for any of many receivers, and for other threads
+//!
+//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; a full queue drops and counts,
+//! it never blocks; loaded ports make no system call per packet and idle ones none at all.
+
+pub mod af_packet;
+pub mod checksum;
+pub mod counters;
+pub mod files;
+pub mod interface;
+pub mod link_monitor;
+pub mod memory;
+mod netlink;
+pub mod offload;
+pub mod pcap;
+pub mod poller;
+pub mod recorder;
+mod sys;
+
+pub use counters::{PortCounters, PortStatistics};
+
+use std::os::fd::BorrowedFd;
+
+/// A data-plane port number as P4 programs see it (9 bits in v1model; wider ones are the program's concern).
+pub type PortId = u16;
+
+/// The longest frame that any port accepts or sends: 64 KiB of payload, link-layer header and one tag.
+pub const MAX_FRAME: usize = 65_536 + 18;
+
+/// The receiving half of one or more ports.
+pub trait Receiver: Send {
+    /// Delivers up to `budget` waiting frames in order of arrival, each with the port that it came in by, and
+    /// returns how many there were. Never blocks. A slice is valid during its call only. A link that is down has
+    /// no frames; that is not an error.
+    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize;
+
+    /// A descriptor that becomes readable when frames wait (level triggered), if this receiver can ever have some.
+    fn readiness(&self) -> Option<BorrowedFd<'_>>;
+
+    /// To be called when the descriptor reported an error, so that it does not report it for ever.
+    fn clear_error(&mut self) {}
+
+    /// True when no frame will ever come again (the end of a pcap file).
+    fn finished(&self) -> bool {
+        false
+    }
+}
+
+/// The sending half of one port.
+pub trait Transmitter: Send {
+    /// Queues a copy of the frame; sends when its batch is full. What cannot be sent is dropped and counted.
+    fn push(&mut self, frame: &[u8]);
+
+    /// Sends what is queued.
+    fn flush(&mut self);
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Receiving from an interface through a ring of frames that the kernel fills and this process reads in place.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::bind;
+use crate::interface;
+use crate::offload::{Metadata, Restorer, VNET_HEADER};
+use crate::{MAX_FRAME, PortCounters, PortId, Receiver, sys};
+
+/// What the kernel puts before a frame's bytes in its slot: header, address, alignment, `virtio_net_hdr`, a tag's room.
+const SLOT_OVERHEAD: usize = 160;
+const BLOCK: usize = 1 << 18;
+
+/// The mapped ring. Slot `n` is at `n * slot_size`: blocks are whole multiples of slots and adjacent.
+struct Ring {
+    base: *mut u8,
+    slot_size: usize,
+    slots: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; the kernel is the only other party, and hands over by status word.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Asks the kernel for a ring of at least `frames` slots for frames of `frame_size` bytes, and maps it.
+    fn map(socket: BorrowedFd<'_>, frames: usize, frame_size: usize) -> io::Result<Self> {
+        let slot_size = (frame_size + SLOT_OVERHEAD).next_power_of_two().min(BLOCK);
+        let per_block = BLOCK / slot_size;
+        let blocks = frames.div_ceil(per_block).max(1);
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: slot_size as u32,
+            tp_frame_nr: (blocks * per_block) as u32,
+        };
+        sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        // SAFETY: a new mapping of the size that the kernel has just agreed to; no existing memory is touched.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let fd = socket.as_raw_fd();
+            libc::mmap(
+                ptr::null_mut(),
+                blocks * BLOCK,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            base: base.cast(),
+            slot_size,
+            slots: blocks * per_block,
+        })
+    }
+
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        debug_assert!(slot < self.slots);
+        // SAFETY: within the mapping and aligned (slots are powers of two); `tp_status` is a u32 at the slot's start
+        // that both sides access whole.
+        unsafe { AtomicU32::from_ptr(self.base.add(slot * self.slot_size).cast()) }
+    }
+
+    /// The bytes of a slot. Only while its status says that it is ours.
+    fn slot(&self, slot: usize) -> &[u8] {
+        debug_assert!(slot < self.slots);
+        // SAFETY: within the mapping; the kernel does not write to a slot that has been handed to user space.
+        unsafe { std::slice::from_raw_parts(self.base.add(slot * self.slot_size), self.slot_size) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.slots * self.slot_size) };
+    }
+}
+
+/// Receives everything that arrives on one interface.
+pub struct RingReceiver {
+    ring: Ring,
+    socket: OwnedFd,
+    next: usize,
+    port: PortId,
+    restorer: Restorer,
+    /// For frames longer than a slot.
+    large: Vec<u8>,
+    counters: Arc<PortCounters>,
+}
+
+impl RingReceiver {
+    /// Opens a receiving socket on the interface called `name`, in promiscuous mode, with room for `frames` frames.
+    pub fn open(
+        name: &str,
+        port: PortId,
+        frames: usize,
+        counters: Arc<PortCounters>,
+    ) -> io::Result<Self> {
+        let index = sys::interface_index(name)?;
+        let mtu = interface::mtu(name)?;
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+        let fd = socket.as_fd();
+        let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
+        // Frames longer than a slot are queued whole besides; the receive buffer bounds how many.
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
+        let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
+        bind(fd, index, libc::ETH_P_ALL)?;
+        let membership = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        sys::set_option(
+            fd,
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            &membership,
+        )?;
+        Ok(Self {
+            ring,
+            socket,
+            next: 0,
+            port,
+            restorer: Restorer::default(),
+            large: Vec::new(),
+            counters,
+        })
+    }
+
+    /// Adds what the kernel dropped since the last call to the counters.
+    fn count_drops(&self) {
+        // SAFETY: two integers; any bit pattern is valid.
+        let stats = unsafe {
+            sys::get_option::<[u32; 2]>(
+                self.socket.as_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+            )
+        };
+        if let Ok([_, dropped]) = stats {
+            self.counters.receive_dropped(u64::from(dropped));
+        }
+    }
+
+    /// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` before it.
+    fn read_large(&mut self) -> Option<usize> {
+        self.large.resize(VNET_HEADER + MAX_FRAME, 0);
+        // SAFETY: the buffer is writable for the length given.
+        let length = unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                self.large.as_mut_ptr().cast(),
+                self.large.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(length)
+            .ok()
+            .filter(|&length| length > VNET_HEADER)
+    }
+}
+
+/// A slot's header and where the frame's bytes are in it; none when they do not lie within the slot.
+struct Slot<'a> {
+    vnet: &'a [u8; VNET_HEADER],
+    bytes: &'a [u8],
+    vlan: Option<(u16, u16)>,
+}
+
+fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
+    debug_assert!(slot.len() >= mem::size_of::<libc::tpacket2_hdr>());
+    // SAFETY: the slot begins with this plain C structure and is long enough; unaligned reads are copies.
+    let header: libc::tpacket2_hdr = unsafe { ptr::read_unaligned(slot.as_ptr().cast()) };
+    let start = usize::from(header.tp_mac);
+    let bytes = slot.get(start..start.checked_add(header.tp_snaplen as usize)?)?;
+    let vnet = slot
+        .get(start.checked_sub(VNET_HEADER)?..start)?
+        .first_chunk()?;
+    let tpid = if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
+        header.tp_vlan_tpid
+    } else {
+        libc::ETH_P_8021Q as u16
+    };
+    let vlan = (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((tpid, header.tp_vlan_tci));
+    Some(Slot { vnet, bytes, vlan })
+}
+
+impl Receiver for RingReceiver {
+    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
+        let (mut slots, mut packets, mut bytes, mut losing) = (0, 0u64, 0u64, false);
+        let port = self.port;
+        while slots < budget {
+            let status = self.ring.status(self.next).load(Ordering::Acquire);
+            if status & libc::TP_STATUS_USER == 0 {
+                break;
+            }
+            losing |= status & libc::TP_STATUS_LOSING != 0;
+            let large = if status & libc::TP_STATUS_COPY != 0 {
+                self.read_large()
+            } else {
+                None
+            };
+            let mut count = |frame: &[u8]| {
+                packets += 1;
+                bytes += frame.len() as u64;
+                deliver(port, frame);
+            };
+            let sound = match read_slot(self.ring.slot(self.next), status) {
+                Some(slot) => {
+                    let vnet = *large
+                        .and_then(|_| self.large.first_chunk::<VNET_HEADER>())
+                        .unwrap_or(slot.vnet);
+                    let frame = large.map_or(slot.bytes, |length| &self.large[VNET_HEADER..length]);
+                    let truncated = status & libc::TP_STATUS_COPY != 0 && large.is_none();
+                    let metadata = Metadata {
+                        vlan: slot.vlan,
+                        ..Metadata::from_vnet_header(&vnet)
+                    };
+                    if truncated {
+                        false
+                    } else if metadata.is_plain() {
+                        count(frame);
+                        true
+                    } else {
+                        self.restorer.restore(frame, &metadata, &mut count)
+                    }
+                }
+                None => false,
+            };
+            if !sound {
+                self.counters.receive_error(1);
+            }
+            self.ring
+                .status(self.next)
+                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.next = if self.next + 1 == self.ring.slots {
+                0
+            } else {
+                self.next + 1
+            };
+            slots += 1;
+        }
+        if packets > 0 {
+            self.counters.received(packets, bytes);
+        }
+        if losing {
+            self.count_drops();
+        }
+        slots
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn clear_error(&mut self) {
+        // Reading the error clears it; a link that comes up again makes the socket whole again by itself.
+        // SAFETY: one integer; any bit pattern is valid.
+        let _: io::Result<libc::c_int> =
+            unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
+        self.count_drops();
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Batched sending on an interface.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use super::bind;
+use crate::{MAX_FRAME, PortCounters, Transmitter, sys};
+
+const BATCH: usize = 64;
+const BUFFER: usize = BATCH * 2048 + MAX_FRAME;
+
+/// Sends frames on one interface in batches of up to 64.
+pub struct BatchTransmitter {
+    socket: OwnedFd,
+    buffer: Box<[u8]>,
+    used: usize,
+    /// Where each queued frame starts and ends in the buffer.
+    frames: Vec<(usize, usize)>,
+    counters: Arc<PortCounters>,
+}
+
+impl BatchTransmitter {
+    /// Opens a sending socket on the interface called `name`.
+    pub fn open(name: &str, counters: Arc<PortCounters>) -> io::Result<Self> {
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        let fd = socket.as_fd();
+        // Room for what waits in the receiver's backlog; the kernel caps it silently.
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &(4 << 20))?;
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
+        bind(fd, sys::interface_index(name)?, 0)?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            used: 0,
+            frames: Vec::with_capacity(BATCH),
+            counters,
+        })
+    }
+
+    /// Sends frames from number `first` on; returns how many went, or the first one's error.
+    fn send(&mut self, first: usize) -> io::Result<usize> {
+        let waiting = &self.frames[first..];
+        // SAFETY: all bit patterns, zero included, are valid for these plain C structures.
+        let (mut vectors, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+            unsafe { (mem::zeroed(), mem::zeroed()) };
+        for (slot, &(start, end)) in waiting.iter().enumerate() {
+            vectors[slot].iov_base = self.buffer[start..end].as_mut_ptr().cast();
+            vectors[slot].iov_len = end - start;
+            messages[slot].msg_hdr.msg_iov = &raw mut vectors[slot];
+            messages[slot].msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: the first `waiting.len()` messages each point to one vector, and that to bytes of `buffer`, all
+        // live and unmoved during the call.
+        let sent = unsafe {
+            sys::check(libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                waiting.len() as u32,
+                libc::MSG_DONTWAIT,
+            ))?
+        };
+        Ok(sent as usize)
+    }
+}
+
+impl Transmitter for BatchTransmitter {
+    fn push(&mut self, frame: &[u8]) {
+        if frame.len() > MAX_FRAME {
+            self.counters.send_dropped(1);
+            return;
+        }
+        if self.frames.len() == BATCH || self.used + frame.len() > self.buffer.len() {
+            self.flush();
+        }
+        let end = self.used + frame.len();
+        self.buffer[self.used..end].copy_from_slice(frame);
+        self.frames.push((self.used, end));
+        self.used = end;
+    }
+
+    fn flush(&mut self) {
+        let mut done = 0;
+        let mut dropped = 0;
+        let mut bytes = 0;
+        while done < self.frames.len() {
+            match self.send(done) {
+                Ok(sent) => {
+                    bytes += self.frames[done..done + sent]
+                        .iter()
+                        .map(|(start, end)| end - start)
+                        .sum::<usize>();
+                    done += sent;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The frame's own fault (EMSGSIZE, EINVAL), or no room for it now: the next may do better.
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EMSGSIZE | libc::EINVAL | libc::ENOBUFS | libc::EAGAIN)
+                    ) =>
+                {
+                    dropped += 1;
+                    done += 1;
+                }
+                // The link is down or gone: the same awaits all others.
+                Err(_) => {
+                    dropped += self.frames.len() - done;
+                    done = self.frames.len();
+                }
+            }
+        }
+        if done > 0 {
+            self.counters.sent((done - dropped) as u64, bytes as u64);
+            self.counters.send_dropped(dropped as u64);
+        }
+        self.frames.clear();
+        self.used = 0;
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Per-port counters: written by the halves of a port, read by anyone, at any time, without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Live counters of one port. Relaxed atomics: each value is exact, a set of them is not a snapshot.
+#[derive(Debug, Default)]
+pub struct PortCounters {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    rx_dropped: AtomicU64,
+    rx_errors: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_dropped: AtomicU64,
+}
+
+/// A reading of [`PortCounters`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PortStatistics {
+    /// Frames delivered to the pipeline.
+    pub rx_packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub rx_bytes: u64,
+    /// Frames lost because the receive queue was full.
+    pub rx_dropped: u64,
+    /// Frames that arrived damaged (truncated by the kernel, descriptor out of bounds).
+    pub rx_errors: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames that could not be sent: link down, queue full, longer than the MTU.
+    pub tx_dropped: u64,
+}
+
+impl PortCounters {
+    /// Counts a batch of received frames.
+    pub fn received(&self, packets: u64, bytes: u64) {
+        self.rx_packets.fetch_add(packets, Ordering::Relaxed);
+        self.rx_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts frames that the receive queue had no room for.
+    pub fn receive_dropped(&self, packets: u64) {
+        self.rx_dropped.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Counts frames that arrived damaged.
+    pub fn receive_error(&self, packets: u64) {
+        self.rx_errors.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Counts a batch of sent frames.
+    pub fn sent(&self, packets: u64, bytes: u64) {
+        self.tx_packets.fetch_add(packets, Ordering::Relaxed);
+        self.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts frames that could not be sent.
+    pub fn send_dropped(&self, packets: u64) {
+        self.tx_dropped.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Reads all counters.
+    pub fn read(&self) -> PortStatistics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PortStatistics {
+            rx_packets: load(&self.rx_packets),
+            rx_bytes: load(&self.rx_bytes),
+            rx_dropped: load(&self.rx_dropped),
+            rx_errors: load(&self.rx_errors),
+            tx_packets: load(&self.tx_packets),
+            tx_bytes: load(&self.tx_bytes),
+            tx_dropped: load(&self.tx_dropped),
+        }
+    }
+}

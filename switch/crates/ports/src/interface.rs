@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking an interface over from the kernel, and giving it back.
+//!
+//! A switch's interface must be silent: no ARP, no IPv6, no addresses, and nothing that arrives on it may also be
+//! delivered or forwarded by the host. So the guard sets NOARP, removes the addresses, switches IPv6 and IPv4 forwarding
+//! off for this interface and makes reverse-path filtering strict (with neither addresses nor routes on it, that refuses
+//! all IPv4). Generic receive offload is switched off, so that frames arrive as they were sent. What was changed is
+//! restored in reverse order when the guard is dropped. What the host does not let us change is warned about; an interface
+//! that does not exist or cannot be brought up is an error.
+
+use std::ffi::c_char;
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::netlink::{self, Message, Socket};
+use crate::sys;
+
+/// An interface that belongs to the switch until this is dropped.
+#[derive(Debug)]
+pub struct SilentInterface {
+    name: String,
+    undo: Vec<Undo>,
+}
+
+/// One thing to put back.
+#[derive(Debug)]
+enum Undo {
+    Flags(libc::c_short),
+    Setting { path: String, value: String },
+    Address(Vec<u8>),
+    ReceiveOffload,
+}
+
+impl SilentInterface {
+    /// Takes the interface over and brings it up.
+    pub fn take(name: &str) -> io::Result<Self> {
+        let index = sys::interface_index(name)?;
+        let mut this = Self {
+            name: name.into(),
+            undo: Vec::new(),
+        };
+        for message in addresses(index)? {
+            this.attempt("remove an address", |this| this.remove_address(message));
+        }
+        for (family, setting, value) in [
+            ("ipv6", "disable_ipv6", "1"),
+            ("ipv4", "forwarding", "0"),
+            ("ipv4", "rp_filter", "1"),
+        ] {
+            this.attempt(setting, |this| this.set(family, setting, value));
+        }
+        this.attempt("switch receive offload off", Self::disable_receive_offload);
+        this.bring_up()?;
+        Ok(this)
+    }
+
+    /// Does what makes it more silent; that it could not be done is told, but no reason not to run.
+    fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if let Err(error) = action(self) {
+            tracing::warn!(interface = self.name, what, %error, "interface not fully silent");
+        }
+    }
+
+    fn remove_address(&mut self, message: Message) -> io::Result<()> {
+        Socket::open(0)?.request(libc::RTM_DELADDR, 0, &message.body)?;
+        self.undo.push(Undo::Address(message.body));
+        Ok(())
+    }
+
+    fn set(&mut self, family: &str, setting: &str, value: &str) -> io::Result<()> {
+        let path = format!("/proc/sys/net/{family}/conf/{}/{setting}", self.name);
+        let before = match fs::read_to_string(&path) {
+            // A kernel without this protocol is silent in it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?.trim().to_owned(),
+        };
+        if before != value {
+            fs::write(&path, value)?;
+            self.undo.push(Undo::Setting {
+                path,
+                value: before,
+            });
+        }
+        Ok(())
+    }
+
+    fn disable_receive_offload(&mut self) -> io::Result<()> {
+        match receive_offload(&self.name, None) {
+            Ok(true) => {
+                receive_offload(&self.name, Some(false))?;
+                self.undo.push(Undo::ReceiveOffload);
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn bring_up(&mut self) -> io::Result<()> {
+        let before = flags(&self.name)?;
+        let wanted = before | (libc::IFF_UP | libc::IFF_NOARP) as libc::c_short;
+        if wanted != before {
+            set_flags(&self.name, wanted)?;
+            self.undo.push(Undo::Flags(before));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SilentInterface {
+    fn drop(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            let result = match undo {
+                Undo::Flags(before) => set_flags(&self.name, before),
+                Undo::Setting { path, value } => fs::write(path, value),
+                Undo::ReceiveOffload => receive_offload(&self.name, Some(true)).map(drop),
+                Undo::Address(body) => Socket::open(0).and_then(|mut socket| {
+                    let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+                    socket.request(libc::RTM_NEWADDR, flags, &body)
+                }),
+            };
+            if let Err(error) = result {
+                // Gone meanwhile, as when a topology is torn down: nothing to restore.
+                tracing::debug!(interface = self.name, %error, "interface not restored");
+            }
+        }
+    }
+}
+
+fn addresses(index: i32) -> io::Result<Vec<Message>> {
+    const IFADDRMSG: usize = 8;
+    let mut messages = Socket::open(0)?.dump(libc::RTM_GETADDR, &[0; IFADDRMSG])?;
+    messages.retain(|message| netlink::address_index(&message.body) == Some(index));
+    Ok(messages)
+}
+
+/// An interface request for `ioctl`.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    Ok(request)
+}
+
+fn ioctl(operation: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    // SAFETY: the operations used here read and write one `ifreq`, and what its data pointer points to, which the
+    // caller keeps alive.
+    unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        sys::check(libc::ioctl(fd, operation as _, std::ptr::from_mut(request)))?;
+    }
+    Ok(())
+}
+
+/// The interface's MTU in bytes.
+pub fn mtu(name: &str) -> io::Result<usize> {
+    let mut request = request(name)?;
+    ioctl(libc::SIOCGIFMTU as _, &mut request)?;
+    // SAFETY: SIOCGIFMTU filled in this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn flags(name: &str) -> io::Result<libc::c_short> {
+    let mut request = request(name)?;
+    ioctl(libc::SIOCGIFFLAGS as _, &mut request)?;
+    // SAFETY: SIOCGIFFLAGS filled in this member of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_flags })
+}
+
+fn set_flags(name: &str, flags: libc::c_short) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_flags = flags;
+    ioctl(libc::SIOCSIFFLAGS as _, &mut request)
+}
+
+/// Reads (or sets) generic receive offload.
+fn receive_offload(name: &str, set: Option<bool>) -> io::Result<bool> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    const ETHTOOL_GGRO: u32 = 0x2b;
+    const ETHTOOL_SGRO: u32 = 0x2c;
+    let command = if set.is_some() {
+        ETHTOOL_SGRO
+    } else {
+        ETHTOOL_GGRO
+    };
+    let mut value = [command, u32::from(set.unwrap_or_default())];
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    ioctl(SIOCETHTOOL, &mut request)?;
+    Ok(value[1] != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_interface_can_have_are_errors() {
+        assert!(request("a-name-of-16-byte").is_err());
+        assert!(SilentInterface::take("no-such-if").is_err());
+        assert!(SilentInterface::take("nul\0").is_err());
+    }
+}

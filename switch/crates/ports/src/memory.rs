@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports in memory: what a test sends into the handle comes out of the receiver, and the reverse.
+//!
+//! Both directions are bounded; what finds them full is dropped and counted, as on a wire.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::poller::Waker;
+use crate::{MAX_FRAME, PortCounters, PortId, Receiver, Transmitter};
+
+/// The queue between a handle and a half. Several producers may share one: it keeps their order.
+#[derive(Debug)]
+pub(crate) struct FrameQueue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+    waker: Waker,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    frames: VecDeque<(PortId, Vec<u8>)>,
+    closed: bool,
+}
+
+impl FrameQueue {
+    pub(crate) fn new(capacity: usize) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            waker: Waker::new()?,
+            capacity,
+        }))
+    }
+
+    /// Adds a frame, or returns false when the queue is full.
+    pub(crate) fn offer(&self, port: PortId, frame: Vec<u8>) -> bool {
+        let mut state = self.state.lock();
+        if state.frames.len() >= self.capacity {
+            return false;
+        }
+        let was_empty = state.frames.is_empty();
+        state.frames.push_back((port, frame));
+        drop(state);
+        self.changed.notify_all();
+        if was_empty {
+            self.waker.wake();
+        }
+        true
+    }
+
+    /// Adds a frame, waiting for room; false when nobody will make any.
+    pub(crate) fn put(&self, port: PortId, frame: Vec<u8>) -> bool {
+        let mut state = self.state.lock();
+        while state.frames.len() >= self.capacity && !state.closed {
+            self.changed.wait(&mut state);
+        }
+        if state.closed {
+            return false;
+        }
+        drop(state);
+        self.offer(port, frame)
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+        self.waker.wake();
+    }
+
+    fn take(&self) -> Option<(PortId, Vec<u8>)> {
+        let mut state = self.state.lock();
+        let frame = state.frames.pop_front();
+        if frame.is_some() {
+            self.changed.notify_all();
+        }
+        if state.frames.is_empty() && !state.closed {
+            self.waker.reset();
+        }
+        frame
+    }
+
+    fn take_before(&self, deadline: Instant) -> Option<Vec<u8>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some((_, frame)) = state.frames.pop_front() {
+                return Some(frame);
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return state.frames.pop_front().map(|(_, frame)| frame);
+            }
+        }
+    }
+}
+
+/// A receiver of frames from a [`FrameQueue`].
+#[derive(Debug)]
+pub struct MemoryReceiver {
+    queue: Arc<FrameQueue>,
+    counters: Option<Arc<PortCounters>>,
+}
+
+impl MemoryReceiver {
+    pub(crate) fn new(queue: Arc<FrameQueue>, counters: Option<Arc<PortCounters>>) -> Self {
+        Self { queue, counters }
+    }
+}
+
+impl Receiver for MemoryReceiver {
+    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
+        let mut count = 0;
+        while count < budget {
+            let Some((port, frame)) = self.queue.take() else {
+                break;
+            };
+            if let Some(counters) = &self.counters {
+                counters.received(1, frame.len() as u64);
+            }
+            deliver(port, &frame);
+            count += 1;
+        }
+        count
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.waker.as_fd())
+    }
+
+    fn finished(&self) -> bool {
+        let state = self.queue.state.lock();
+        state.closed && state.frames.is_empty()
+    }
+}
+
+impl Drop for MemoryReceiver {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// The sending half of a memory port.
+#[derive(Debug, Clone)]
+pub struct MemoryTransmitter {
+    port: PortId,
+    queue: Arc<FrameQueue>,
+    counters: Arc<PortCounters>,
+}
+
+impl Transmitter for MemoryTransmitter {
+    fn push(&mut self, frame: &[u8]) {
+        if frame.len() <= MAX_FRAME && self.queue.offer(self.port, frame.to_vec()) {
+            self.counters.sent(1, frame.len() as u64);
+        } else {
+            self.counters.send_dropped(1);
+        }
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// The other end of a memory port's wire.
+#[derive(Debug, Clone)]
+pub struct MemoryHandle {
+    port: PortId,
+    to_switch: Arc<FrameQueue>,
+    from_switch: Arc<FrameQueue>,
+}
+
+impl MemoryHandle {
+    /// Puts a frame on the wire towards the switch; false when the queue is full.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        self.to_switch.offer(self.port, frame.to_vec())
+    }
+
+    /// The next frame that the switch sent, waiting for it at most `timeout`.
+    pub fn receive(&self, timeout: Duration) -> Option<Vec<u8>> {
+        self.from_switch.take_before(Instant::now() + timeout)
+    }
+}
+
+/// A memory port with room for `capacity` frames in each direction.
+#[derive(Debug)]
+pub struct MemoryPort {
+    /// What the switch reads.
+    pub receiver: MemoryReceiver,
+    /// What the switch writes; clone it for further workers.
+    pub transmitter: MemoryTransmitter,
+    /// What the test holds.
+    pub handle: MemoryHandle,
+}
+
+/// Makes a memory port.
+pub fn port(port: PortId, capacity: usize, counters: &Arc<PortCounters>) -> io::Result<MemoryPort> {
+    let to_switch = FrameQueue::new(capacity)?;
+    let from_switch = FrameQueue::new(capacity)?;
+    Ok(MemoryPort {
+        receiver: MemoryReceiver::new(to_switch.clone(), Some(counters.clone())),
+        transmitter: MemoryTransmitter {
+            port,
+            queue: from_switch.clone(),
+            counters: counters.clone(),
+        },
+        handle: MemoryHandle {
+            port,
+            to_switch,
+            from_switch,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_keep_their_order_and_carry_their_port() {
+        let counters = Arc::new(PortCounters::default());
+        let mut memory = port(3, 8, &counters).unwrap();
+        assert!(memory.handle.send(b"one") && memory.handle.send(b"two"));
+        let mut seen = Vec::new();
+        let count = memory
+            .receiver
+            .receive(16, &mut |port, frame| seen.push((port, frame.to_vec())));
+        assert_eq!(count, 2);
+        assert_eq!(seen, [(3, b"one".to_vec()), (3, b"two".to_vec())]);
+        assert_eq!(counters.read().rx_bytes, 6);
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts() {
+        let counters = Arc::new(PortCounters::default());
+        let mut memory = port(0, 1, &counters).unwrap();
+        memory.transmitter.push(b"kept");
+        memory.transmitter.push(b"dropped");
+        assert_eq!(
+            memory.handle.receive(Duration::ZERO),
+            Some(b"kept".to_vec())
+        );
+        assert_eq!(memory.handle.receive(Duration::ZERO), None);
+        assert_eq!(
+            (counters.read().tx_packets, counters.read().tx_dropped),
+            (1, 1)
+        );
+    }
+}

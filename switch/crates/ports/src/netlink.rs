@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Just enough rtnetlink: requests with an acknowledgement, dumps, and link notifications.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::sys;
+
+const HEADER: usize = 16;
+
+/// A netlink message taken apart: its type and what follows the header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A NETLINK_ROUTE socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    /// Opens a socket, subscribed to the multicast groups of the mask (`RTMGRP_*`).
+    pub(crate) fn open(groups: u32) -> io::Result<Self> {
+        let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+        // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+        let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as u16;
+        address.nl_groups = groups;
+        // SAFETY: pointer and length describe exactly `address`, which lives during the call.
+        unsafe {
+            let length = mem::size_of_val(&address) as libc::socklen_t;
+            let pointer = std::ptr::from_ref(&address).cast();
+            sys::check(libc::bind(fd.as_raw_fd(), pointer, length))?;
+        }
+        Ok(Self { fd, sequence: 0 })
+    }
+
+    /// Sends one request.
+    pub(crate) fn send(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.sequence += 1;
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
+        message.extend_from_slice(&kind.to_ne_bytes());
+        message.extend_from_slice(&(flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        message.extend_from_slice(&self.sequence.to_ne_bytes());
+        message.extend_from_slice(&0u32.to_ne_bytes());
+        message.extend_from_slice(body);
+        // SAFETY: the buffer is readable for the length given.
+        let sent = unsafe {
+            libc::send(
+                self.fd.as_raw_fd(),
+                message.as_ptr().cast(),
+                message.len(),
+                0,
+            )
+        };
+        if sent < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Receives one datagram of messages. ENOBUFS says that notifications were lost.
+    pub(crate) fn receive(&mut self) -> io::Result<Vec<Message>> {
+        let mut buffer = vec![0u8; 1 << 16];
+        // SAFETY: the buffer is writable for the length given.
+        let length = unsafe {
+            libc::recv(
+                self.fd.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                0,
+            )
+        };
+        if length < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(split(&buffer[..length as usize]))
+    }
+
+    /// Sends a request and waits for the kernel's verdict.
+    pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, flags | libc::NLM_F_ACK as u16, body)?;
+        loop {
+            for message in self.receive()? {
+                if message.kind == libc::NLMSG_ERROR as u16 {
+                    return verdict(&message.body);
+                }
+            }
+        }
+    }
+
+    /// Dumps all objects of a kind.
+    pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Message>> {
+        self.send(kind, libc::NLM_F_DUMP as u16, body)?;
+        let mut objects = Vec::new();
+        loop {
+            for message in self.receive()? {
+                match i32::from(message.kind) {
+                    libc::NLMSG_DONE => return Ok(objects),
+                    libc::NLMSG_ERROR => verdict(&message.body)?,
+                    _ => objects.push(message),
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn verdict(body: &[u8]) -> io::Result<()> {
+    match body
+        .first_chunk::<4>()
+        .map(|code| i32::from_ne_bytes(*code))
+    {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Splits a datagram into messages; stops at the first that does not fit.
+fn split(mut bytes: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Some(header) = bytes.first_chunk::<HEADER>() {
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let Some(body) = bytes.get(HEADER..length) else {
+            break;
+        };
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        messages.push(Message {
+            kind,
+            body: body.to_vec(),
+        });
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    messages
+}
+
+/// A link's index and flags (`IFF_*`) from an RTM_NEWLINK or RTM_DELLINK body.
+pub(crate) fn link(body: &[u8]) -> Option<(i32, u32)> {
+    let index = i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?);
+    let flags = u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?);
+    Some((index, flags))
+}
+
+/// The interface that an RTM_NEWADDR body is about.
+pub(crate) fn address_index(body: &[u8]) -> Option<i32> {
+    Some(i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_prefix_of_a_datagram_is_split_without_a_panic() {
+        let mut datagram = Vec::new();
+        for _ in 0..2 {
+            datagram.extend_from_slice(&20u32.to_ne_bytes());
+            datagram.extend_from_slice(&[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+        }
+        assert_eq!(split(&datagram).len(), 2);
+        for length in 0..datagram.len() {
+            assert!(split(&datagram[..length]).len() < 2);
+        }
+        datagram[0..4].copy_from_slice(&3u32.to_ne_bytes());
+        assert_eq!(split(&datagram), []);
+    }
+
+    #[test]
+    fn the_loopback_link_is_in_a_dump() {
+        let links = Socket::open(0)
+            .unwrap()
+            .dump(libc::RTM_GETLINK, &[0; 16])
+            .unwrap();
+        assert!(
+            links
+                .iter()
+                .filter_map(|message| link(&message.body))
+                .any(|(index, _)| index == 1)
+        );
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The classic pcap file format, as libpcap writes it: both byte orders, microsecond and nanosecond stamps.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::MAX_FRAME;
+
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+const ETHERNET: u32 = 1;
+
+/// One record of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Since the Unix epoch.
+    pub time: Duration,
+    /// The captured bytes.
+    pub data: Vec<u8>,
+}
+
+/// Reads a file from start to end; works on pipes.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    big_endian: bool,
+    nanoseconds: bool,
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads and checks the file header.
+    pub fn new(mut input: R) -> io::Result<Self> {
+        let mut header = [0; 24];
+        input.read_exact(&mut header)?;
+        let magic = [header[0], header[1], header[2], header[3]];
+        let (big_endian, nanoseconds) = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic))
+        {
+            (MICROSECONDS, _) => (false, false),
+            (NANOSECONDS, _) => (false, true),
+            (_, MICROSECONDS) => (true, false),
+            (_, NANOSECONDS) => (true, true),
+            _ => {
+                return Err(invalid(format!(
+                    "not a pcap file: it starts with {magic:02x?}"
+                )));
+            }
+        };
+        Ok(Self {
+            input,
+            big_endian,
+            nanoseconds,
+        })
+    }
+
+    fn word(&self, bytes: &[u8], at: usize) -> u32 {
+        let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        if self.big_endian {
+            u32::from_be_bytes(word)
+        } else {
+            u32::from_le_bytes(word)
+        }
+    }
+
+    /// The next record, or none at the end of the file. A record cut short is an error.
+    pub fn next_record(&mut self) -> io::Result<Option<Record>> {
+        let mut header = [0; 16];
+        let mut filled = 0;
+        while filled < header.len() {
+            match self.input.read(&mut header[filled..])? {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        let length = self.word(&header, 8) as usize;
+        if length > MAX_FRAME {
+            return Err(invalid(format!(
+                "a record of {length} bytes, longer than any frame"
+            )));
+        }
+        let fraction = u64::from(self.word(&header, 4));
+        let fraction = if self.nanoseconds {
+            fraction
+        } else {
+            fraction * 1000
+        };
+        let time =
+            Duration::from_secs(u64::from(self.word(&header, 0))) + Duration::from_nanos(fraction);
+        let mut data = vec![0; length];
+        self.input.read_exact(&mut data)?;
+        Ok(Some(Record { time, data }))
+    }
+}
+
+/// Writes an Ethernet capture with microsecond stamps, which every reader knows.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    output: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file header.
+    pub fn new(mut output: W) -> io::Result<Self> {
+        let mut header = Vec::with_capacity(24);
+        header.extend_from_slice(&MICROSECONDS.to_le_bytes());
+        header.extend_from_slice(&2u16.to_le_bytes());
+        header.extend_from_slice(&4u16.to_le_bytes());
+        header.extend_from_slice(&[0; 8]);
+        header.extend_from_slice(&(MAX_FRAME as u32).to_le_bytes());
+        header.extend_from_slice(&ETHERNET.to_le_bytes());
+        output.write_all(&header)?;
+        output.flush()?;
+        Ok(Self { output })
+    }
+
+    /// Writes one frame, stamped with the present time.
+    pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        self.write_at(now, frame)
+    }
+
+    /// Writes one frame with a time since the Unix epoch.
+    pub fn write_at(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
+        let length = (frame.len() as u32).to_le_bytes();
+        let mut header = [0; 16];
+        header[0..4].copy_from_slice(&(time.as_secs() as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&time.subsec_micros().to_le_bytes());
+        header[8..12].copy_from_slice(&length);
+        header[12..16].copy_from_slice(&length);
+        self.output.write_all(&header)?;
+        self.output.write_all(frame)
+    }
+
+    /// Hands buffered bytes to the operating system.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_file_in_the_other_byte_order_with_nanoseconds() {
+        let mut file = Vec::new();
+        file.extend_from_slice(&NANOSECONDS.to_be_bytes());
+        file.extend_from_slice(&[0; 20]);
+        for word in [5u32, 6, 2, 2] {
+            file.extend_from_slice(&word.to_be_bytes());
+        }
+        file.extend_from_slice(&[0xab, 0xcd]);
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!(
+            record,
+            Record {
+                time: Duration::new(5, 6),
+                data: vec![0xab, 0xcd]
+            }
+        );
+        assert_eq!(reader.next_record().unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_cut_short_is_an_error_and_not_the_end() {
+        let mut file = Vec::new();
+        Writer::new(&mut file).unwrap().write(&[1, 2, 3]).unwrap();
+        file.pop();
+        let mut reader = Reader::new(file.as_slice()).unwrap();
+        assert_eq!(
+            reader.next_record().unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            frames in proptest::collection::vec(
+                (any::<u32>(), 0..1_000_000u32, proptest::collection::vec(any::<u8>(), 0..64)), 0..8)
+        ) {
+            let mut file = Vec::new();
+            let mut writer = Writer::new(&mut file).unwrap();
+            for (seconds, micros, data) in &frames {
+                writer.write_at(Duration::new(u64::from(*seconds), micros * 1000), data).unwrap();
+            }
+            let mut reader = Reader::new(file.as_slice()).unwrap();
+            for (seconds, micros, data) in frames {
+                let time = Duration::new(u64::from(seconds), micros * 1000);
+                prop_assert_eq!(reader.next_record().unwrap(), Some(Record { time, data }));
+            }
+            prop_assert_eq!(reader.next_record().unwrap(), None);
+        }
+
+        #[test]
+        fn any_bytes_end_in_an_error_or_the_end(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(mut reader) = Reader::new(bytes.as_slice()) {
+                while let Ok(Some(_)) = reader.next_record() {}
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Waiting for any of many descriptors (epoll, level triggered), and waking a waiting thread from another.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sys;
+
+/// What a descriptor reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The token that the descriptor was added with.
+    pub token: u64,
+    /// It has an error pending (for a packet socket: the link went down).
+    pub error: bool,
+}
+
+/// A set of descriptors to wait for.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+    events: Vec<libc::epoll_event>,
+}
+
+const MAX_EVENTS: usize = 64;
+
+impl Poller {
+    /// An empty set.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+        let epoll =
+            unsafe { OwnedFd::from_raw_fd(sys::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        Ok(Self {
+            epoll,
+            events: Vec::with_capacity(MAX_EVENTS),
+        })
+    }
+
+    /// Adds a descriptor; readability and errors are reported with `token`. It leaves the set when it is closed.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: token,
+        };
+        // SAFETY: both descriptors are open and `event` is live during the call.
+        unsafe {
+            sys::check(libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                fd.as_raw_fd(),
+                &mut event,
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something is ready or the time has passed (`None`: for ever), and reports what is ready.
+    /// An interrupting signal is reported as nothing ready.
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> io::Result<impl Iterator<Item = Event> + '_> {
+        // Rounded up, so that a wait for less than a millisecond does not spin.
+        let milliseconds = timeout.map_or(-1, |t| {
+            t.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32
+        });
+        self.events.clear();
+        // SAFETY: the vector has room for MAX_EVENTS events and is given the length that the kernel filled.
+        unsafe {
+            let ready = libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                MAX_EVENTS as i32,
+                milliseconds,
+            );
+            match sys::check(ready) {
+                Ok(count) => self.events.set_len(count as usize),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.events.iter().map(|event| Event {
+            token: event.u64,
+            error: event.events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0,
+        }))
+    }
+}
+
+/// Wakes a thread that waits in a [`Poller`]. Cheap to clone; signals before the wait are not lost.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A waker that has not been signalled.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(sys::eventfd()?)))
+    }
+
+    /// Makes the descriptor readable.
+    pub fn wake(&self) {
+        sys::eventfd_signal(self.0.as_raw_fd());
+    }
+
+    /// Makes the descriptor unreadable again; to be called before looking at what the waker announces.
+    pub fn reset(&self) {
+        sys::eventfd_drain(self.0.as_raw_fd());
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_before_the_wait_is_not_lost_and_is_gone_after_reset() {
+        let mut poller = Poller::new().unwrap();
+        let waker = Waker::new().unwrap();
+        poller.add(waker.as_fd(), 7).unwrap();
+        waker.wake();
+        waker.wake();
+        let events: Vec<_> = poller.wait(None).unwrap().collect();
+        assert_eq!(
+            events,
+            [Event {
+                token: 7,
+                error: false
+            }]
+        );
+        waker.reset();
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    }
+}

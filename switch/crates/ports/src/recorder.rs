@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Middleware that writes what a port receives and sends into pcap files (`--pcap DIR`), without its knowing.
+//!
+//! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. Files are flushed with every batch, so
+//! that a reader following them sees whole records. A file that can no longer be written is given up with a warning.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::pcap::Writer;
+use crate::{PortId, Receiver, Transmitter};
+
+/// A capture file, shared by the workers that write to it.
+#[derive(Debug, Clone)]
+pub struct Capture(Arc<Mutex<Option<Writer<BufWriter<File>>>>>);
+
+impl Capture {
+    /// Creates `DIRECTORY/NAME_SUFFIX.pcap`.
+    pub fn create(directory: &Path, name: &str, suffix: &str) -> io::Result<Self> {
+        let path = directory.join(format!("{name}_{suffix}.pcap"));
+        let writer = Writer::new(BufWriter::new(File::create(path)?))?;
+        Ok(Self(Arc::new(Mutex::new(Some(writer)))))
+    }
+
+    fn with(&self, action: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {
+        let mut writer = self.0.lock();
+        if let Some(Err(error)) = writer.as_mut().map(action) {
+            tracing::warn!(%error, "giving up a pcap file");
+            *writer = None;
+        }
+    }
+
+    fn write(&self, frame: &[u8]) {
+        self.with(|writer| writer.write(frame));
+    }
+
+    fn flush(&self) {
+        self.with(Writer::flush);
+    }
+}
+
+/// Records what a receiver delivers.
+pub struct RecordedReceiver {
+    inner: Box<dyn Receiver>,
+    capture: Capture,
+}
+
+impl RecordedReceiver {
+    /// Puts a recorder before `inner`.
+    pub fn new(inner: Box<dyn Receiver>, capture: Capture) -> Self {
+        Self { inner, capture }
+    }
+}
+
+impl Receiver for RecordedReceiver {
+    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
+        let capture = &self.capture;
+        let count = self.inner.receive(budget, &mut |port, frame| {
+            capture.write(frame);
+            deliver(port, frame);
+        });
+        if count > 0 {
+            self.capture.flush();
+        }
+        count
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+
+    fn clear_error(&mut self) {
+        self.inner.clear_error();
+    }
+
+    fn finished(&self) -> bool {
+        self.inner.finished()
+    }
+}
+
+/// Records what is given to a transmitter.
+pub struct RecordedTransmitter {
+    inner: Box<dyn Transmitter>,
+    capture: Capture,
+}
+
+impl RecordedTransmitter {
+    /// Puts a recorder before `inner`.
+    pub fn new(inner: Box<dyn Transmitter>, capture: Capture) -> Self {
+        Self { inner, capture }
+    }
+}
+
+impl Transmitter for RecordedTransmitter {
+    fn push(&mut self, frame: &[u8]) {
+        self.capture.write(frame);
+        self.inner.push(frame);
+    }
+
+    fn flush(&mut self) {
+        self.capture.flush();
+        self.inner.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pcap::Reader;
+    use crate::{PortCounters, memory};
+
+    #[test]
+    fn both_directions_go_to_files_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let counters = Arc::new(PortCounters::default());
+        let port = memory::port(1, 4, &counters).unwrap();
+        let capture = |suffix| Capture::create(directory.path(), "eth1", suffix).unwrap();
+        let mut receiver = RecordedReceiver::new(Box::new(port.receiver), capture("in"));
+        let mut transmitter = RecordedTransmitter::new(Box::new(port.transmitter), capture("out"));
+        port.handle.send(b"question");
+        receiver.receive(1, &mut |_, _| {});
+        transmitter.push(b"answer");
+        transmitter.flush();
+        for (name, content) in [
+            ("eth1_in.pcap", &b"question"[..]),
+            ("eth1_out.pcap", b"answer"),
+        ] {
+            let mut reader = Reader::new(File::open(directory.path().join(name)).unwrap()).unwrap();
+            assert_eq!(reader.next_record().unwrap().unwrap().data, content);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The few system calls of this crate that the standard library does not wrap, each made safe here.
+
+use std::ffi::CString;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Turns -1 into the thread's `errno`.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// A new socket, closed on exec.
+pub(crate) fn socket(
+    domain: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> io::Result<OwnedFd> {
+    // SAFETY: `socket` takes no pointers; a non-negative result is a descriptor that nothing else owns.
+    unsafe {
+        let fd = check(libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Sets a socket option from a plain C value.
+pub(crate) fn set_option<T: Copy>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: pointer and length describe exactly the live value behind the reference.
+    unsafe {
+        let pointer = std::ptr::from_ref(value).cast();
+        let length = mem::size_of::<T>() as libc::socklen_t;
+        check(libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            pointer,
+            length,
+        ))?;
+    }
+    Ok(())
+}
+
+/// Reads a socket option into a plain C value.
+///
+/// # Safety
+/// Every bit pattern must be a valid `T`.
+pub(crate) unsafe fn get_option<T: Copy + Default>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: pointer and length describe exactly `value`; the caller vouches for its bit patterns.
+    unsafe {
+        let pointer = std::ptr::from_mut(&mut value).cast();
+        check(libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            pointer,
+            &mut length,
+        ))?;
+    }
+    Ok(value)
+}
+
+/// The index of an interface in this network namespace.
+pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
+    let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: a valid NUL-terminated string that outlives the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(index as libc::c_int)
+    }
+}
+
+/// An `eventfd` that never blocks.
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+    unsafe {
+        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Makes an eventfd readable. It can only fail when it already is.
+pub(crate) fn eventfd_signal(fd: RawFd) {
+    let one = 1u64;
+    // SAFETY: eight readable bytes, as eventfd wants them.
+    unsafe { libc::write(fd, std::ptr::from_ref(&one).cast(), mem::size_of::<u64>()) };
+}
+
+/// Makes an eventfd unreadable.
+pub(crate) fn eventfd_drain(fd: RawFd) {
+    let mut value = 0u64;
+    // SAFETY: eight writable bytes, as eventfd wants them.
+    unsafe {
+        libc::read(
+            fd,
+            std::ptr::from_mut(&mut value).cast(),
+            mem::size_of::<u64>(),
+        )
+    };
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! AF_PACKET ports on veth pairs, each test in a network namespace of its own (which ends with its thread, so a failed
+//! test leaves nothing behind). Needs root, as the ports do.
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
+use sluice_ports::interface::SilentInterface;
+use sluice_ports::link_monitor::LinkMonitor;
+use sluice_ports::poller::Poller;
+use sluice_ports::{PortCounters, Receiver, Transmitter};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Runs `test` on a thread with a network namespace of its own, with a veth pair `sw` and `peer` in it.
+fn with_veth(test: impl FnOnce() + Send + 'static) {
+    let run = move || {
+        // SAFETY: no pointers; affects this thread only.
+        let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+        assert_eq!(
+            result,
+            0,
+            "{} (these tests need root)",
+            std::io::Error::last_os_error()
+        );
+        sh("ip link add sw type veth peer name peer && ip link set peer up && ip link set lo up");
+        test();
+    };
+    thread::spawn(run).join().unwrap();
+}
+
+fn sh(command: &str) -> String {
+    let output = Command::new("sh").args(["-ec", command]).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+struct Port {
+    receiver: RingReceiver,
+    transmitter: BatchTransmitter,
+    counters: Arc<PortCounters>,
+}
+
+fn open(name: &str) -> Port {
+    let counters = Arc::new(PortCounters::default());
+    Port {
+        receiver: RingReceiver::open(name, 5, 256, counters.clone()).unwrap(),
+        transmitter: BatchTransmitter::open(name, counters.clone()).unwrap(),
+        counters,
+    }
+}
+
+impl Port {
+    fn send(&mut self, frames: &[Vec<u8>]) {
+        frames.iter().for_each(|frame| self.transmitter.push(frame));
+        self.transmitter.flush();
+    }
+
+    /// Receives until `count` frames that pass the filter have come.
+    fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let mut poller = Poller::new().unwrap();
+        poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} frames: {frames:02x?}",
+                frames.len()
+            );
+            poller
+                .wait(Some(Duration::from_millis(100)))
+                .unwrap()
+                .for_each(drop);
+            self.receiver.receive(64, &mut |port, frame| {
+                assert_eq!(port, 5);
+                if filter(frame) {
+                    frames.push(frame.to_vec());
+                }
+            });
+        }
+        frames
+    }
+}
+
+/// A frame of an experimental EtherType with a number in it.
+fn frame(number: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![0xff; 12];
+    frame.extend_from_slice(&[0x88, 0xb5]);
+    frame.extend_from_slice(&number.to_be_bytes());
+    frame.resize(length, number as u8);
+    frame
+}
+
+fn is_ours(frame: &[u8]) -> bool {
+    frame[12..14] == [0x88, 0xb5]
+}
+
+#[test]
+fn frames_cross_unchanged_and_in_order() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let (mut switch, mut peer) = (open("sw"), open("peer"));
+        let sent: Vec<_> = (0..200).map(|n| frame(n, 60 + n as usize * 7)).collect();
+        peer.send(&sent);
+        assert_eq!(switch.receive(200, is_ours), sent);
+        switch.send(&sent);
+        assert_eq!(peer.receive(200, is_ours), sent);
+        assert_eq!(switch.counters.read().tx_packets, 200);
+    });
+}
+
+#[test]
+fn a_full_ring_drops_and_counts() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let (mut switch, mut peer) = (open("sw"), open("peer"));
+        for batch in 0..50 {
+            peer.send(
+                &(0..100)
+                    .map(|n| frame(batch * 100 + n, 60))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let mut received = 0;
+        while switch
+            .receiver
+            .receive(64, &mut |_, frame| received += u64::from(is_ours(frame)))
+            > 0
+        {}
+        peer.send(&[frame(9999, 60)]);
+        switch.receive(1, is_ours);
+        switch.receiver.clear_error();
+        let counters = switch.counters.read();
+        assert!(received < 5000, "the ring cannot have held them all");
+        assert!(counters.rx_dropped >= 5000 - received, "{counters:?}");
+    });
+}
+
+#[test]
+fn a_frame_longer_than_the_mtu_is_dropped_and_the_next_one_sent() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let (mut switch, mut peer) = (open("sw"), open("peer"));
+        switch.send(&[frame(1, 60), frame(2, 4000), frame(3, 10), frame(4, 60)]);
+        assert_eq!(peer.receive(2, is_ours), [frame(1, 60), frame(4, 60)]);
+        let counters = switch.counters.read();
+        assert_eq!((counters.tx_packets, counters.tx_dropped), (2, 2));
+    });
+}
+
+#[test]
+fn a_vlan_tag_is_where_the_sender_put_it() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let (mut switch, mut peer) = (open("sw"), open("peer"));
+        let mut tagged = frame(7, 64);
+        tagged.splice(12..12, [0x81, 0x00, 0x60, 0x2a]);
+        peer.send(std::slice::from_ref(&tagged));
+        assert_eq!(
+            switch.receive(1, |frame| frame[12..14] == [0x81, 0x00]),
+            [tagged]
+        );
+    });
+}
+
+#[test]
+fn what_the_kernel_left_to_hardware_is_completed() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let mut switch = open("sw");
+        // Offloads are on: the kernel leaves the UDP checksum of what it sends to the (virtual) hardware.
+        sh("ip address add 10.0.0.1/24 dev peer &&
+            ip neighbor add 10.0.0.2 lladdr 02:00:00:00:00:02 dev peer");
+        let socket = std::net::UdpSocket::bind("10.0.0.1:0").unwrap();
+        socket.send_to(b"odd", "10.0.0.2:9").unwrap();
+        let is_udp = |frame: &[u8]| frame[12..14] == [0x08, 0x00] && frame[23] == 17;
+        let frame = switch.receive(1, is_udp).remove(0);
+        let length = u16::from_be_bytes([frame[38], frame[39]]);
+        let sum = sluice_ports::checksum::sum(&frame[26..34], u64::from(length) + 17);
+        let sum = sluice_ports::checksum::sum(&frame[34..34 + usize::from(length)], sum);
+        assert_eq!(sluice_ports::checksum::finish(sum), 0);
+    });
+}
+
+#[test]
+fn a_taken_interface_is_silent_and_comes_back_as_it_was() {
+    with_veth(|| {
+        sh("ip link set sw up && ip address add 10.1.0.1/24 dev sw &&
+            ip -6 address add 2001:db8::1/64 dev sw nodad");
+        let forwarding = || fs::read_to_string("/proc/sys/net/ipv4/conf/sw/forwarding").unwrap();
+        sh("echo 1 > /proc/sys/net/ipv4/conf/sw/forwarding");
+        let silent = SilentInterface::take("sw").unwrap();
+        let taken = sh("ip address show dev sw");
+        assert!(
+            !taken.contains("inet") && taken.contains("NOARP"),
+            "{taken}"
+        );
+        assert_eq!(forwarding().trim(), "0");
+        drop(silent);
+        let restored = sh("ip address show dev sw");
+        assert!(restored.contains("inet 10.1.0.1/24"), "{restored}");
+        assert!(restored.contains("inet6 2001:db8::1/64"), "{restored}");
+        assert!(!restored.contains("NOARP"), "{restored}");
+        assert_eq!(forwarding().trim(), "1");
+    });
+}
+
+#[test]
+fn the_host_answers_nothing_on_a_taken_interface() {
+    with_veth(|| {
+        // The address is on another interface of the host: without the guard Linux would answer ARP for it.
+        sh("ip address add 10.9.0.1/32 dev lo && ip address add 10.9.0.2/24 dev peer");
+        let _silent = SilentInterface::take("sw").unwrap();
+        let mut peer = open("peer");
+        let mut request = vec![0xff; 6];
+        request.extend_from_slice(&[2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
+        request.extend_from_slice(&[2, 0, 0, 0, 0, 1, 10, 9, 0, 2, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1]);
+        request.resize(60, 0);
+        let mut switch = open("sw");
+        peer.send(&[request]);
+        switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
+        // Delivery to the host's ARP would have answered within the same system call.
+        peer.receiver.receive(64, &mut |_, frame| {
+            assert_ne!(frame[12..14], [0x08, 0x06], "an answer: {frame:02x?}");
+        });
+    });
+}
+
+#[test]
+fn carrier_changes_are_told_and_the_port_survives_them() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        let (sender, changes) = mpsc::channel();
+        let _monitor = LinkMonitor::start(&[(5, "sw".into())], move |port, up| {
+            sender.send((port, up)).unwrap()
+        })
+        .unwrap();
+        let next = || changes.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(next(), (5, true));
+        let (mut switch, mut peer) = (open("sw"), open("peer"));
+        sh("ip link set peer down");
+        assert_eq!(next(), (5, false));
+        switch.send(&[frame(1, 60)]);
+        assert_eq!(switch.counters.read().tx_dropped, 1);
+        switch.receiver.clear_error();
+        sh("ip link set peer up");
+        assert_eq!(next(), (5, true));
+        peer.receiver.clear_error();
+        peer.send(&[frame(2, 60)]);
+        assert_eq!(switch.receive(1, is_ours), [frame(2, 60)]);
+        sh("ip link delete sw");
+        assert_eq!(next(), (5, false));
+    });
+}
