@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a packet still needs before it can leave: an interface that exists, hops
+// to live, room in the MTU, a neighbour's MAC address. What fails is punted as
+// it came in; the controller answers, fragments or waits, and re-injects at
+// REWRITE.
+
+#ifndef SLUICE_EXCEPTIONS_P4
+#define SLUICE_EXCEPTIONS_P4
+
+control exceptions(in headers_t hdr, inout metadata_t meta) {
+    action set_egress(port_id_t port, vlan_id_t vlan_id, mac_addr_t src_mac, bit<16> mtu) {
+        meta.egress_port = port;
+        meta.egress_vlan_id = vlan_id;
+        meta.egress_mac = src_mac;
+        meta.mtu_excess = meta.ip_length |-| mtu;
+    }
+
+    action no_egress_interface() {
+        drop_packet(meta, drop_reason_t.NO_EGRESS_INTERFACE);
+    }
+
+    // A layer-3 interface as port, VLAN tag (0: none), own MAC address and MTU
+    // in bytes of IP packet.
+    table egress_interface {
+        key = {
+            meta.egress_l3_if: exact @name("l3_if");
+        }
+        actions = {
+            set_egress;
+            @defaultonly no_egress_interface;
+        }
+        const default_action = no_egress_interface();
+        size = 1024;
+    }
+
+    action punt(punt_reason_t reason) {
+        punt_packet(meta, stage_t.REWRITE, reason);
+    }
+
+    action leave() {
+    }
+
+    // The first entry that matches decides. What this router made has not been
+    // forwarded yet, so its TTL is not looked at.
+    table exception {
+        key = {
+            meta.origin:              ternary;
+            meta.ttl:                 ternary;
+            meta.mtu_excess:          ternary;
+            meta.neighbor_unresolved: ternary;
+        }
+        actions = {
+            punt;
+            leave;
+        }
+        const default_action = punt(punt_reason_t.MTU_EXCEEDED);
+        const entries = {
+            (origin_t.TRANSIT,   0 &&& 0xfe, _, _): punt(punt_reason_t.TTL_EXCEEDED);
+            (origin_t.DECRYPTED, 0 &&& 0xfe, _, _): punt(punt_reason_t.TTL_EXCEEDED);
+            (_, _, 0, 0): leave();
+            (_, _, 0, 1): punt(punt_reason_t.NEIGHBOR_UNRESOLVED);
+        }
+    }
+
+    apply {
+        // A packet-out to a bare port names no interface.
+        if (meta.egress_l3_if != 0 || meta.is_ip == 1) {
+            egress_interface.apply();
+        }
+        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1) {
+            exception.apply();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is for this router goes to the CPU under the reason that meters it; what
+// is for a neighbourhood only (groups, link-local addresses, neighbour
+// discovery) ends here and is never routed.
+
+#ifndef SLUICE_LOCAL_DELIVERY_P4
+#define SLUICE_LOCAL_DELIVERY_P4
+
+control local_delivery(in headers_t hdr, inout metadata_t meta) {
+    action deliver_local() {
+        meta.is_local = 1;
+    }
+
+    // This router's addresses and the groups it listens to, by VRF. The
+    // controller writes one entry for each address, and one for each range of
+    // link-local groups.
+    table local_ipv4 {
+        key = {
+            meta.vrf:          exact @name("vrf");
+            hdr.ipv4.dst_addr: lpm   @name("dst_addr");
+        }
+        actions = {
+            deliver_local;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    table local_ipv6 {
+        key = {
+            meta.vrf:          exact @name("vrf");
+            hdr.ipv6.dst_addr: lpm   @name("dst_addr");
+        }
+        actions = {
+            deliver_local;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    action deliver(punt_reason_t reason) {
+        punt_packet(meta, stage_t.LOCAL_DELIVERY, reason);
+    }
+
+    action refuse(drop_reason_t reason) {
+        drop_packet(meta, reason);
+    }
+
+    action forward() {
+    }
+
+    // The first entry that matches decides. dst_port holds type and code of
+    // ICMPv6: neighbour discovery is 133 to 137 (RFC 4861), valid only with the
+    // hop limit that no forwarded packet can have.
+    table delivery {
+        key = {
+            meta.is_local:       ternary;
+            meta.is_group_frame: ternary;
+            meta.is_group:       ternary;
+            meta.is_link_local:  ternary;
+            meta.ttl:            ternary;
+            meta.protocol:       ternary;
+            meta.src_port:       ternary;
+            meta.dst_port:       ternary;
+        }
+        actions = {
+            deliver;
+            refuse;
+            forward;
+        }
+        const default_action = forward();
+        const entries = {
+            (_, 1, 0, _, _, _, _, _): refuse(drop_reason_t.NOT_FOR_ROUTER);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00): refuse(drop_reason_t.ND_INVALID);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00): refuse(drop_reason_t.ND_INVALID);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00): refuse(drop_reason_t.ND_INVALID);
+            (0, _, 1, _, _, _, _, _): refuse(drop_reason_t.MULTICAST);
+            (1, _, _, _, _, PROTOCOL_OSPF, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, PORT_BGP, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_BGP): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, PORT_LDP, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_LDP): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_LDP): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD_MULTI): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIP): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIPNG): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE): deliver(punt_reason_t.IKE);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE_NAT_T): deliver(punt_reason_t.IKE);
+            (1, _, _, _, _, _, _, _): deliver(punt_reason_t.LOCAL);
+            (_, _, _, 1, _, _, _, _): refuse(drop_reason_t.LINK_LOCAL);
+        }
+    }
+
+    apply {
+        if (hdr.ipv4.isValid()) {
+            local_ipv4.apply();
+        } else if (hdr.ipv6.isValid()) {
+            local_ipv6.apply();
+        }
+
+        if (meta.is_ip == 1) {
+            delivery.apply();
+        } else {
+            punt_packet(meta, stage_t.LOCAL_DELIVERY, meta.non_ip_reason);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From Ethernet to the ports. Nothing here drops: what contradicts itself is
+// flagged in the metadata, and l3_admit decides, so that every loss has a name.
+//
+//   Ethernet [VLAN] --> IPv4 [options] ----+--> TCP, SCTP: ports
+//                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
+//                                          +--> ICMP, ICMPv6, ESP
+//
+// Ports are read from whole packets and first fragments only. arch.p4's
+// architecture includes its own option_states.p4 into this parser: the states
+// parse_ipv4_options and parse_ipv6_extensions, which end in
+// parse_ipv4_fragmentation and in IPV6_NEXT_HEADER respectively.
+
+#ifndef SLUICE_PARSER_P4
+#define SLUICE_PARSER_P4
+
+// The IPv6 headers that RFC 4301 (section 4.4.1.1) looks behind, then the rest.
+#define IPV6_NEXT_HEADER(next_header)           \
+    transition select(next_header) {            \
+        PROTOCOL_IPV6_HOP: parse_ipv6_extension; \
+        PROTOCOL_ROUTING:  parse_ipv6_extension; \
+        PROTOCOL_DEST_OPT: parse_ipv6_extension; \
+        PROTOCOL_FRAGMENT: parse_ipv6_fragment;  \
+        PROTOCOL_ICMPV6:   parse_icmp;          \
+        PROTOCOL_TCP:      parse_ports;         \
+        PROTOCOL_SCTP:     parse_ports;         \
+        PROTOCOL_UDP:      parse_udp;           \
+        PROTOCOL_ESP:      parse_esp;           \
+        default:           accept;              \
+    }
+
+parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
+    ARCH_PARSER_LOCALS
+
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_VLAN: parse_vlan;
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_IPV6: parse_ipv6;
+            default:        accept;
+        }
+    }
+
+    state parse_vlan {
+        packet.extract(hdr.vlan);
+        meta.vlan_id = hdr.vlan.vlan_id;
+        transition select(hdr.vlan.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_IPV6: parse_ipv6;
+            default:        accept;
+        }
+    }
+
+    state malformed {
+        meta.malformed = 1;
+        transition accept;
+    }
+
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        meta.is_ip = 1;
+        meta.protocol = hdr.ipv4.protocol;
+        CHECK_IPV4_CHECKSUM
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
+            (4, 5):         parse_ipv4_fragmentation;
+            (4, 0 &&& 0xc): malformed;
+            (4, 4):         malformed;
+            (4, _):         parse_ipv4_options;
+            default:        malformed;
+        }
+    }
+
+    state parse_ipv4_fragmentation {
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.more_fragments) {
+            (0, 0):  parse_ipv4_payload;
+            (0, 1):  parse_ipv4_first_fragment;
+            default: later_fragment;
+        }
+    }
+
+    state parse_ipv4_first_fragment {
+        meta.is_fragment = 1;
+        transition parse_ipv4_payload;
+    }
+
+    state later_fragment {
+        meta.is_fragment = 1;
+        meta.is_later_fragment = 1;
+        transition accept;
+    }
+
+    state parse_ipv4_payload {
+        transition select(hdr.ipv4.protocol) {
+            PROTOCOL_TCP:  parse_ports;
+            PROTOCOL_SCTP: parse_ports;
+            PROTOCOL_UDP:  parse_udp;
+            PROTOCOL_ICMP: parse_icmp;
+            PROTOCOL_ESP:  parse_esp;
+            default:       accept;
+        }
+    }
+
+    state parse_ipv6 {
+        packet.extract(hdr.ipv6);
+        meta.is_ip = 1;
+        meta.protocol = hdr.ipv6.next_header;
+        transition select(hdr.ipv6.version) {
+            6:       parse_ipv6_next_header;
+            default: malformed;
+        }
+    }
+
+    state parse_ipv6_next_header {
+        IPV6_NEXT_HEADER(hdr.ipv6.next_header)
+    }
+
+    // parse_ipv4_options, parse_ipv6_extension and parse_ipv6_fragment.
+#include "option_states.p4"
+
+    state parse_ports {
+        packet.extract(hdr.ports);
+        meta.has_transport = 1;
+        meta.src_port = hdr.ports.src_port;
+        meta.dst_port = hdr.ports.dst_port;
+        transition accept;
+    }
+
+    state parse_udp {
+        packet.extract(hdr.udp);
+        meta.has_transport = 1;
+        meta.src_port = hdr.udp.src_port;
+        meta.dst_port = hdr.udp.dst_port;
+        transition select(hdr.udp.src_port, hdr.udp.dst_port) {
+            (PORT_IKE_NAT_T, _): parse_nat_traversal;
+            (_, PORT_IKE_NAT_T): parse_nat_traversal;
+            default:             accept;
+        }
+    }
+
+    // RFC 3948: a keep-alive is a single byte, a zero marker announces IKE,
+    // anything else is the SPI of an ESP packet.
+    state parse_nat_traversal {
+        transition select(meta.is_fragment, hdr.udp.length) {
+            (0, 0 &&& 0xfff0): accept;   // below 16 bytes: no room for an ESP header
+            (0, _):            parse_nat_traversal_marker;
+            default:           accept;
+        }
+    }
+
+    state parse_nat_traversal_marker {
+        transition select(packet.lookahead<bit<32>>()) {
+            0:       accept;
+            default: parse_esp;
+        }
+    }
+
+    state parse_icmp {
+        packet.extract(hdr.icmp);
+        meta.has_transport = 1;
+        meta.dst_port = hdr.icmp.type ++ hdr.icmp.code;
+        transition accept;
+    }
+
+    state parse_esp {
+        packet.extract(hdr.esp);
+        meta.has_transport = 1;
+        transition accept;
+    }
+}
+
+control frame_deparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.packet_in);
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.vlan);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.ipv4_option);
+        packet.emit(hdr.ipv6);
+        packet.emit(hdr.ipv6_extension);
+        packet.emit(hdr.ports);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.icmp);
+        packet.emit(hdr.esp);
+    }
+}
+
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a packet ends: dropped under a reason, or sent to the CPU with what the
+// controller needs to know, as far as the reason's meter lets it.
+
+#ifndef SLUICE_PUNT_P4
+#define SLUICE_PUNT_P4
+
+control punt(inout headers_t hdr, inout metadata_t meta) {
+    INDEXED_COUNTER(punt_counter, bit<8>, PUNT_REASONS);
+    INDEXED_COUNTER(punt_drop_counter, bit<8>, PUNT_REASONS);
+    INDEXED_COUNTER(drop_counter, bit<8>, DROP_REASONS);
+
+    punt_policer() policer;
+
+    apply {
+        if (meta.fate == fate_t.PUNT) {
+            policer.apply(meta);
+            if (meta.fate == fate_t.PUNT) {
+                punt_counter.count((bit<8>)meta.punt_reason);
+                meta.egress_port = CPU_PORT;
+                hdr.packet_in.setValid();
+                hdr.packet_in.ingress_port = (bit<16>)meta.ingress_port;
+                hdr.packet_in.ingress_l3_if = meta.ingress_l3_if;
+                hdr.packet_in.vrf = meta.vrf;
+                hdr.packet_in.egress_l3_if = meta.egress_l3_if;
+                hdr.packet_in.nexthop_id = meta.nexthop_id;
+                hdr.packet_in.reason = meta.punt_reason;
+                hdr.packet_in.stage = meta.stage;
+                hdr.packet_in.origin = meta.origin;
+                hdr.packet_in.bundle = 0;
+                hdr.packet_in.list_id = 0;
+                hdr.packet_in.generation = 0;
+                hdr.packet_in.inbound_list_id = 0;
+                hdr.packet_in.inbound_generation = 0;
+            } else {
+                punt_drop_counter.count((bit<8>)meta.punt_reason);
+            }
+        }
+        if (meta.fate == fate_t.DROP) {
+            drop_counter.count((bit<8>)meta.drop_reason);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The last stage: MAC addresses, VLAN tag, TTL and IPv4 checksum.
+
+#ifndef SLUICE_REWRITE_P4
+#define SLUICE_REWRITE_P4
+
+control rewrite(inout headers_t hdr, inout metadata_t meta) {
+    INDEXED_COUNTER(egress_interface_counter, l3_if_t, L3_INTERFACES);
+
+    apply {
+        if (meta.keep_macs == 0) {
+            hdr.ethernet.src_addr = meta.egress_mac;
+            hdr.ethernet.dst_addr = meta.neighbor_mac;
+        }
+
+        if (meta.origin != origin_t.LOCAL) {
+            if (hdr.ipv4.isValid()) {
+                // RFC 1624: one less in the TTL's byte is 0x0100 more in the
+                // checksum, in one's complement that never yields 0xffff.
+                hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+                if (hdr.ipv4.checksum >= 0xfeff) {
+                    hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
+                } else {
+                    hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
+                }
+            } else if (hdr.ipv6.isValid()) {
+                hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+            }
+        }
+
+        if (meta.egress_vlan_id != 0) {
+            if (!hdr.vlan.isValid()) {
+                hdr.vlan.setValid();
+                hdr.vlan.pcp = 0;
+                hdr.vlan.dei = 0;
+                hdr.vlan.ether_type = hdr.ethernet.ether_type;
+                hdr.ethernet.ether_type = ETHERTYPE_VLAN;
+            }
+            hdr.vlan.vlan_id = meta.egress_vlan_id;
+        } else if (hdr.vlan.isValid() && meta.egress_l3_if != 0) {
+            hdr.ethernet.ether_type = hdr.vlan.ether_type;
+            hdr.vlan.setInvalid();
+        }
+
+        if (meta.egress_l3_if != 0) {
+            egress_interface_counter.count(meta.egress_l3_if);
+        }
+    }
+}
+
+#endif

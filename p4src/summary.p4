@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What IPv4 and IPv6 headers say alike, so that later stages ask once.
+
+#ifndef SLUICE_SUMMARY_P4
+#define SLUICE_SUMMARY_P4
+
+control summary(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (hdr.vlan.isValid()) {
+            meta.ether_type = hdr.vlan.ether_type;
+        } else {
+            meta.ether_type = hdr.ethernet.ether_type;
+        }
+
+        if (hdr.ipv4.isValid()) {
+            bit<16> header_length = (bit<16>)hdr.ipv4.ihl << 2;
+            meta.ttl = hdr.ipv4.ttl;
+            meta.ip_length = hdr.ipv4.total_length;
+            meta.transport_length = hdr.ipv4.total_length |-| header_length;
+            meta.length_deficit = header_length |-| hdr.ipv4.total_length;
+            if (hdr.ipv4.dst_addr[31:28] == 0xe || hdr.ipv4.dst_addr == 0xffffffff) {
+                meta.is_group = 1;
+            }
+            if (hdr.ipv4.src_addr[31:16] == 0xa9fe || hdr.ipv4.dst_addr[31:16] == 0xa9fe) {
+                meta.is_link_local = 1;
+            }
+        } else if (hdr.ipv6.isValid()) {
+            meta.ttl = hdr.ipv6.hop_limit;
+            meta.ip_length = hdr.ipv6.payload_length |+| 40;
+            meta.transport_length = hdr.ipv6.payload_length |-| meta.extensions_length;
+            meta.length_deficit = meta.extensions_length |-| hdr.ipv6.payload_length;
+            if (hdr.ipv6.dst_addr[127:120] == 0xff) {
+                meta.is_group = 1;
+            }
+            if (hdr.ipv6.src_addr[127:118] == 0x3fa || hdr.ipv6.dst_addr[127:118] == 0x3fa) {
+                meta.is_link_local = 1;
+            }
+        }
+    }
+}
+
+#endif

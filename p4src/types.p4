@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vocabulary of the pipeline: identifiers, enumerations that the control
+// plane reads by name from P4Info, and the metadata that the stages share.
+
+#ifndef SLUICE_TYPES_P4
+#define SLUICE_TYPES_P4
+
+typedef bit<48>  mac_addr_t;
+typedef bit<32>  ipv4_addr_t;
+typedef bit<128> ipv6_addr_t;
+typedef bit<12>  vlan_id_t;
+typedef bit<9>   port_id_t;
+
+// Identifiers that the controller allocates. 0 means "none" for all but vrf.
+typedef bit<16> l3_if_t;
+typedef bit<16> vrf_t;
+typedef bit<16> nexthop_id_t;
+typedef bit<16> group_id_t;
+typedef bit<16> bundle_t;
+typedef bit<16> rule_t;
+typedef bit<16> list_t;        // one ordered list of an SPD, inbound or outbound
+typedef bit<32> generation_t;  // advances with every commit to a list
+
+const port_id_t CPU_PORT = 510;
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;
+const bit<16> ETHERTYPE_IPV6 = 0x86dd;
+const bit<16> ETHERTYPE_LLDP = 0x88cc;
+const bit<16> ETHERTYPE_SHIM = 0x88b5;  // IEEE 802 local experimental: the engine's shim
+
+const bit<8> PROTOCOL_ICMP     = 1;
+const bit<8> PROTOCOL_TCP      = 6;
+const bit<8> PROTOCOL_UDP      = 17;
+const bit<8> PROTOCOL_IPV6_HOP = 0;
+const bit<8> PROTOCOL_ROUTING  = 43;
+const bit<8> PROTOCOL_FRAGMENT = 44;
+const bit<8> PROTOCOL_ESP      = 50;
+const bit<8> PROTOCOL_ICMPV6   = 58;
+const bit<8> PROTOCOL_DEST_OPT = 60;
+const bit<8> PROTOCOL_OSPF     = 89;
+const bit<8> PROTOCOL_SCTP     = 132;
+
+const bit<16> PORT_BGP       = 179;
+const bit<16> PORT_IKE       = 500;
+const bit<16> PORT_IKE_NAT_T = 4500;
+const bit<16> PORT_BFD       = 3784;  // single hop, RFC 5881
+const bit<16> PORT_BFD_MULTI = 4784;  // multihop, RFC 5883
+const bit<16> PORT_LDP       = 646;
+const bit<16> PORT_RIP       = 520;
+const bit<16> PORT_RIPNG     = 521;
+
+// The stages of the apply list in router.p4, in its order. A re-injected
+// packet names the stage it enters at.
+enum bit<8> stage_t {
+    NONE           = 0,
+    ADMIT          = 1,
+    INBOUND        = 2,
+    LOCAL_DELIVERY = 3,
+    ROUTING        = 4,
+    OUTBOUND       = 5,
+    REWRITE        = 6
+}
+
+// What becomes of a packet; every stage runs only while it is CONTINUE.
+enum bit<8> fate_t {
+    CONTINUE = 0,
+    DROP     = 1,
+    PUNT     = 2
+}
+
+// Where a packet comes from, as policy and TTL see it.
+enum bit<8> origin_t {
+    TRANSIT   = 0,
+    LOCAL     = 1,
+    DECRYPTED = 2
+}
+
+enum bit<8> role_t {
+    ROUTER = 0,
+    ENGINE = 1
+}
+
+enum bit<8> packet_out_kind_t {
+    NONE         = 0,
+    TO_PORT      = 1,
+    LOCAL_ORIGIN = 2,
+    REINJECT     = 3
+}
+
+enum bit<8> verdict_t {
+    NONE    = 0,
+    BYPASS  = 1,
+    DISCARD = 2,
+    PROTECT = 3
+}
+
+// Why a packet goes to the CPU. Each reason has a meter of its own, so that no
+// kind of packet can starve another kind.
+enum bit<8> punt_reason_t {
+    NONE                = 0,
+    ARP                 = 1,
+    LINK_PROTOCOL       = 2,   // LLDP, IS-IS
+    NEIGHBOR_DISCOVERY  = 3,
+    ROUTING_PROTOCOL    = 4,   // BGP, OSPF, BFD, LDP, RIP
+    IKE                 = 5,
+    LOCAL               = 6,   // anything else for this router
+    TTL_EXCEEDED        = 7,
+    MTU_EXCEEDED        = 8,
+    NEIGHBOR_UNRESOLVED = 9,
+    NO_ROUTE            = 10,
+    UNREACHABLE         = 11,
+    PROHIBITED          = 12,
+    IP_OPTIONS          = 13,  // options that this target's parser cannot walk
+    EXTENSION_HEADERS   = 14,  // a chain deeper than this target's parser walks
+    INBOUND_MISS        = 15,
+    OUTBOUND_MISS       = 16
+}
+
+const bit<32> PUNT_REASONS = 32;   // size of everything indexed by punt_reason_t
+
+// Why a packet was dropped: the index of drop_counter.
+enum bit<8> drop_reason_t {
+    NONE                   = 0,
+    NO_INTERFACE           = 1,   // port and VLAN belong to no layer-3 interface
+    NOT_FOR_ROUTER         = 2,   // another station's MAC address
+    MALFORMED              = 3,   // headers that contradict themselves or end early
+    BAD_CHECKSUM           = 4,
+    BAD_LENGTH             = 5,   // the frame is shorter than its IP header says
+    FRAGMENT_TOO_SHORT     = 6,   // first fragment without its ports (RFC 1858)
+    SOURCE_ROUTE           = 7,   // IPv4 LSRR, SSRR; IPv6 routing header type 0 (RFC 5095)
+    MARTIAN                = 8,
+    FORGED_SHIM            = 9,
+    UNLISTED_PROTOCOL      = 10,  // neither IP nor ARP, LLDP, IS-IS
+    MULTICAST              = 11,  // multicast or broadcast that is not for this router
+    ND_INVALID             = 12,  // neighbour discovery with hop limit below 255, or not for us
+    LINK_LOCAL             = 13,  // link-local addresses are never forwarded (RFC 4291, 3927)
+    BLACKHOLE              = 14,
+    NO_NEXTHOP             = 15,  // a route or a group that names nothing
+    NEXTHOP_DISCARD        = 16,
+    NO_EGRESS_INTERFACE    = 17,
+    PUNT_METERED           = 18,
+    PACKET_OUT_NOT_ALLOWED = 19,  // a packet-out to a port that is not listed non-IP
+    PACKET_OUT_INVALID     = 20   // unknown kind or stage
+}
+
+const bit<32> DROP_REASONS = 64;   // size of drop_counter
+
+struct metadata_t {
+    port_id_t       ingress_port;
+    port_id_t       egress_port;
+
+    // Set by the parser.
+    vlan_id_t       vlan_id;
+    bit<8>          protocol;           // behind the extension headers that were walked
+    bit<16>         extensions_length;  // bytes of IPv6 extension headers that were walked
+    bit<8>          options_left;       // bytes of IPv4 options not yet walked
+    bit<1>          is_ip;
+    bit<1>          malformed;
+    bit<1>          checksum_error;
+    bit<1>          frame_too_short;    // for what its IP header says
+    bit<1>          source_routed;
+    bit<1>          options_unparsed;   // IPv4 options that the parser could not walk
+    bit<1>          chain_too_deep;     // IPv6 extension headers that it could not walk
+    bit<1>          is_fragment;        // any fragment, the first one too
+    bit<1>          is_later_fragment;  // not the first: carries no ports
+    bit<1>          has_transport;      // a header behind IP was parsed
+    bit<16>         src_port;           // TCP, UDP, SCTP; else 0
+    bit<16>         dst_port;           // likewise; ICMP: type and code
+
+    // What IPv4 and IPv6 say alike (summary.p4).
+    bit<16>         ether_type;         // behind the VLAN tag, where there is one
+    bit<8>          ttl;
+    bit<16>         ip_length;          // bytes of the whole IP packet
+    bit<16>         transport_length;   // bytes behind all IP headers
+    bit<16>         length_deficit;     // bytes by which the IP headers exceed the packet
+    bit<1>          is_group;           // multicast or broadcast destination address
+    bit<1>          is_link_local;      // source or destination address
+
+    // The packet's way.
+    fate_t          fate;
+    stage_t         entry;              // the first stage that this packet passes
+    stage_t         stage;              // the stage that decided to punt
+    drop_reason_t   drop_reason;
+    punt_reason_t   punt_reason;
+    punt_reason_t   non_ip_reason;      // NONE: not one of the listed non-IP protocols
+    origin_t        origin;
+
+    // Layer 3.
+    l3_if_t         ingress_l3_if;
+    l3_if_t         egress_l3_if;
+    vrf_t           vrf;
+    role_t          role;
+    bit<1>          is_group_frame;     // multicast or broadcast MAC address
+    bit<1>          is_local;           // for this router
+    nexthop_id_t    nexthop_id;
+    group_id_t      group_id;
+    bit<32>         flow_hash;
+    mac_addr_t      neighbor_mac;
+    bit<1>          neighbor_unresolved;
+    bit<1>          keep_macs;          // the frame came with its MAC addresses
+    vlan_id_t       egress_vlan_id;
+    mac_addr_t      egress_mac;
+    bit<16>         mtu_excess;         // bytes by which the packet exceeds the MTU
+}
+
+action drop_packet(inout metadata_t meta, in drop_reason_t reason) {
+    meta.fate = fate_t.DROP;
+    meta.drop_reason = reason;
+}
+
+action punt_packet(inout metadata_t meta, in stage_t stage, in punt_reason_t reason) {
+    meta.fate = fate_t.PUNT;
+    meta.stage = stage;
+    meta.punt_reason = reason;
+}
+
+#endif

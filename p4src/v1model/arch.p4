@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// v1model: what the shared files take from the architecture.
+
+#ifndef SLUICE_ARCH_P4
+#define SLUICE_ARCH_P4
+
+#define V1MODEL_VERSION 20200408
+#include <core.p4>
+#include <v1model.p4>
+
+#define DIRECT_COUNTER(name) direct_counter(CounterType.packets_and_bytes) name
+#define INDEXED_COUNTER(name, index_t, size) counter<index_t>(size, CounterType.packets_and_bytes) name
+
+// Checksums are verified in a control of their own (checksum.p4).
+#define CHECK_IPV4_CHECKSUM
+#define ARCH_PARSER_LOCALS
+
+// One IPv4 option (RFC 791, 3.1): the kind, then all of the rest of it. An
+// end-of-list option holds whatever padding follows.
+header ipv4_option_t {
+    bit<8>      kind;
+    varbit<312> body;
+}
+
+// One IPv6 extension header, a fragment header too.
+header ipv6_extension_t {
+    bit<8>        next_header;
+    bit<8>        length;
+    varbit<16368> body;
+}
+
+#define IPV4_OPTIONS 10
+#define IPV6_EXTENSIONS 6
+
+// Capacity.
+#define IPV4_FIB_SIZE 2097152
+#define IPV6_FIB_SIZE 1048576
+#define L3_INTERFACES 4096
+#define MULTIPATH_GROUP_SIZE 64
+
+#endif

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// v1model: IPv4 options and IPv6 extension headers of any length, walked one by
+// one. Included into frame_parser (parser.p4).
+
+    state parse_ipv4_options {
+        meta.options_left = ((bit<8>)hdr.ipv4.ihl - 5) << 2;
+        transition parse_ipv4_option;
+    }
+
+    state parse_ipv4_option {
+        transition select(meta.options_left, hdr.ipv4_option.lastIndex) {
+            (0, _):                parse_ipv4_fragmentation;
+            (_, IPV4_OPTIONS - 1): too_many_ipv4_options;
+            default:               parse_ipv4_option_kind;
+        }
+    }
+
+    state too_many_ipv4_options {
+        meta.options_unparsed = 1;
+        transition accept;
+    }
+
+    state parse_ipv4_option_kind {
+        transition select(packet.lookahead<bit<8>>()) {
+            0:       parse_ipv4_end_of_options;
+            1:       parse_ipv4_no_operation;
+            131:     parse_ipv4_source_route;
+            137:     parse_ipv4_source_route;
+            default: parse_ipv4_sized_option;
+        }
+    }
+
+    state parse_ipv4_end_of_options {
+        packet.extract(hdr.ipv4_option.next, (bit<32>)(meta.options_left - 1) << 3);
+        transition parse_ipv4_fragmentation;
+    }
+
+    state parse_ipv4_no_operation {
+        packet.extract(hdr.ipv4_option.next, 0);
+        meta.options_left = meta.options_left - 1;
+        transition parse_ipv4_option;
+    }
+
+    state parse_ipv4_source_route {
+        meta.source_routed = 1;
+        transition parse_ipv4_sized_option;
+    }
+
+    state parse_ipv4_sized_option {
+        bit<8> length = packet.lookahead<bit<16>>()[7:0];
+        bit<1> fits = (length >= 2 && length <= meta.options_left) ? 1w1 : 0;
+        transition select(fits) {
+            1:       extract_ipv4_sized_option;
+            default: malformed;
+        }
+    }
+
+    state extract_ipv4_sized_option {
+        bit<8> length = packet.lookahead<bit<16>>()[7:0];
+        packet.extract(hdr.ipv4_option.next, (bit<32>)(length - 1) << 3);
+        meta.options_left = meta.options_left - length;
+        transition parse_ipv4_option;
+    }
+
+    state parse_ipv6_extension {
+        transition select(hdr.ipv6_extension.lastIndex) {
+            IPV6_EXTENSIONS - 1: chain_too_deep;
+            default:             extract_ipv6_extension;
+        }
+    }
+
+    state chain_too_deep {
+        meta.chain_too_deep = 1;
+        transition accept;
+    }
+
+    // A routing header of type 0 with segments left is a source route (RFC 5095);
+    // other types are skipped.
+    state extract_ipv6_extension {
+        bit<32> fixed = packet.lookahead<bit<32>>();
+        bit<8> length = fixed[23:16];
+        bit<8> routing_type = fixed[15:8];
+        bit<8> segments_left = fixed[7:0];
+        packet.extract(hdr.ipv6_extension.next, 48 + ((bit<32>)length << 6));
+        meta.extensions_length = meta.extensions_length + 8 + ((bit<16>)length << 3);
+        transition select(meta.protocol, routing_type, segments_left) {
+            (PROTOCOL_ROUTING, 0, 0): parse_ipv6_after_extension;
+            (PROTOCOL_ROUTING, 0, _): parse_ipv6_source_route;
+            default:                  parse_ipv6_after_extension;
+        }
+    }
+
+    state parse_ipv6_source_route {
+        meta.source_routed = 1;
+        transition parse_ipv6_after_extension;
+    }
+
+    state parse_ipv6_after_extension {
+        meta.protocol = hdr.ipv6_extension.last.next_header;
+        IPV6_NEXT_HEADER(hdr.ipv6_extension.last.next_header)
+    }
+
+    state parse_ipv6_fragment {
+        transition select(hdr.ipv6_extension.lastIndex) {
+            IPV6_EXTENSIONS - 1: chain_too_deep;
+            default:             extract_ipv6_fragment;
+        }
+    }
+
+    state extract_ipv6_fragment {
+        ipv6_fragment_t fragment = packet.lookahead<ipv6_fragment_t>();
+        packet.extract(hdr.ipv6_extension.next, 48);
+        meta.extensions_length = meta.extensions_length + 8;
+        meta.protocol = fragment.next_header;
+        transition select(fragment.fragment_offset, fragment.more_fragments) {
+            (0, 0):  parse_ipv6_after_extension;   // an atomic fragment is a whole packet (RFC 6946)
+            (0, 1):  parse_ipv6_first_fragment;
+            default: later_fragment;
+        }
+    }
+
+    state parse_ipv6_first_fragment {
+        meta.is_fragment = 1;
+        transition parse_ipv6_after_extension;
+    }
