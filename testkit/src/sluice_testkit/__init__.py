@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test, demo and benchmark of Sluice stands on.
+
+Layers, dependencies downward only:
+
+    pytest_plugin                            fixtures
+    target  frr  controller  bench           things under test, and results
+    capture  record                          witnesses
+    namespaces  process                      where they run
+    wait  owner  janitor  where              no dependencies
+
+Promises: names are unique to the running process, so that runs side by side
+do not meet; whatever a run made goes away with it, also when it is killed
+(janitor) or when the whole machine's worth of it was (owner.sweep); nothing
+waits for time to pass, everything waits for a condition with a deadline.
+
+Only the standard library and PyYAML, because it is imported from virtual
+environments that agree on little else.
+"""

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes benchmark results: bench/results/NAME.json, one shape for all.
+
+A case is measured ours-and-peers in turn, at least five rounds, and its value
+is the median; the ratio is ours/peer of the medians of that one run. `spread`
+is (largest - smallest) / median over our rounds. The benchmark's ratio to a
+peer is the worst one over its cases: the lowest where more is better, the
+highest where less is.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sluice_testkit import where
+
+MINIMUM_ROUNDS = 5
+
+
+@dataclass
+class Case:
+    """One workload's measurements, in rounds."""
+
+    workload: str
+    ours: list[float] = field(default_factory=list)
+    peers: dict[str, list[float]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Medians, ratios and spread, as the results file has them."""
+        median = statistics.median(self.ours)
+        peers = {name: statistics.median(values) for name, values in self.peers.items()}
+        return {
+            "workload": self.workload,
+            "ours": median,
+            "peers": peers,
+            "ratio": {name: median / value for name, value in peers.items()},
+            "spread": (max(self.ours) - min(self.ours)) / median,
+        }
+
+
+def measure(
+    workload: str,
+    ours: Callable[[], float],
+    peers: Mapping[str, Callable[[], float]],
+    rounds: int = MINIMUM_ROUNDS,
+) -> Case:
+    """Measure one workload, interleaved: each round measures everybody once."""
+    if rounds < MINIMUM_ROUNDS:
+        raise ValueError(f"{rounds} rounds: a median needs at least {MINIMUM_ROUNDS}")
+    case = Case(workload, peers={name: [] for name in peers})
+    for _ in range(rounds):
+        case.ours.append(ours())
+        for name, peer in peers.items():
+            case.peers[name].append(peer())
+    return case
+
+
+def machine() -> dict[str, Any]:
+    """What the measurements were made on."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release()}
+
+
+def write_results(
+    name: str,
+    unit: str,
+    cases: list[Case],
+    *,
+    more_is_better: bool = True,
+    directory: Path | None = None,
+) -> Path:
+    """Write bench/results/NAME.json whole or not at all, and return its path."""
+    written = [case.as_dict() for case in cases]
+    worst = min if more_is_better else max
+    peers = sorted({peer for case in written for peer in case["ratio"]})
+    ratios = {peer: worst(case["ratio"][peer] for case in written if peer in case["ratio"]) for peer in peers}
+    commit = subprocess.run(
+        ["git", "-C", str(where.repository()), "describe", "--always", "--dirty", "--abbrev=12"],
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    result = {
+        "name": name,
+        "unit": unit,
+        "cases": written,
+        "ratio": ratios,
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit or None,
+    }
+    directory = directory or where.repository() / "bench" / "results"
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return path

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller under test: `sluice run` in a namespace, and `sluice show` as its client."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit import where
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.process import Process, Supervisor, run
+from sluice_testkit.wait import wait_until
+
+READY = "sluice: ready"
+
+
+class Controller:
+    """One controller. `config` is an operator's configuration, as a mapping.
+
+    Its socket and its state directory are moved into the run directory, and
+    `target` (if given) and the pipeline are filled in; nothing else is changed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        namespace: Namespace,
+        config: dict[str, Any],
+        directory: Path,
+        supervisor: Supervisor,
+        *,
+        target: str | None = None,
+    ):
+        self.name = name
+        self.namespace = namespace
+        self.socket = directory / f"{name}.sock"
+        self.config_path = directory / f"{name}.yaml"
+        self.config = config | {
+            "api": config.get("api", {}) | {"socket": str(self.socket)},
+            "state_dir": str(directory / f"{name}-state"),
+            "switch": config["switch"] | ({"target": target} if target else {}),
+        }
+        self.process: Process | None = None
+        self._supervisor = supervisor
+
+    def launch(self) -> Process:
+        """Start it without waiting for anything."""
+        self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
+        argv = [str(where.sluice()), "run", str(self.config_path)]
+        self.process = self._supervisor.start(f"{self.name}-sluice", self.namespace.argv(argv))
+        return self.process
+
+    def start(self, deadline: float = 30.0) -> None:
+        """Start it and wait until the switch is programmed with the interfaces.
+
+        The log is appended to over restarts, so what is awaited is one line
+        more of it, and an answer on the socket.
+        """
+        path = self._supervisor.directory / f"{self.name}-sluice.log"
+        before = path.read_text(encoding="utf-8").count(READY) if path.exists() else 0
+        process = self.launch()
+
+        def ready() -> bool:
+            process.check()
+            return process.log().count(READY) > before and self.socket.exists()
+
+        try:
+            wait_until(ready, deadline, f"{READY!r} from {self.name}")
+        except AssertionError as error:
+            error.add_note(process.tail())
+            raise
+
+    def show(self, what: str) -> Any:
+        """`sluice show WHAT --json`."""
+        return json.loads(self.command("show", what, "--json", "--socket", str(self.socket)))
+
+    def command(self, *words: str) -> str:
+        """Run the `sluice` command and return what it prints."""
+        return run([str(where.sluice()), *words]).stdout
+
+    def synced(self) -> bool:
+        """True if what the switch holds is what it should hold."""
+        done = run(
+            [str(where.sluice()), "show", "status", "--json", "--socket", str(self.socket)],
+            check=False,
+        )
+        return done.returncode == 0 and bool(json.loads(done.stdout).get("synced"))
+
+    def wait_synced(self, deadline: float = 30.0) -> None:
+        """Wait until `synced`."""
+        wait_until(self.synced, deadline, f"{self.name} to be synced with its switch", interval=0.1)
+
+    def stop(self) -> None:
+        """End it politely."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process = None

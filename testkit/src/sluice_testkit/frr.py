@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FRR in a namespace: real daemons, run by us instead of by its init script.
+
+Every instance has directories of its own for sockets, PID files and its
+configuration, so any number run side by side and beside the system's FRR.
+Daemons run in the foreground under the supervisor. They take their
+configuration from one integrated text, as `/etc/frr/frr.conf` is written.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.process import CommandFailed, Process, Supervisor, run
+from sluice_testkit.wait import wait_until
+
+DAEMON_DIRECTORY = Path("/usr/lib/frr")
+ORDER = ("zebra", "staticd", "bfdd", "bgpd", "ospfd", "ospf6d", "isisd")
+FPM_MODULE = "dplane_fpm_nl"
+_STARTS_DAEMON = {
+    "router bgp": "bgpd",
+    "router ospf": "ospfd",
+    "router ospf6": "ospf6d",
+    "router isis": "isisd",
+    "bfd": "bfdd",
+    "ip route": "staticd",
+    "ipv6 route": "staticd",
+}
+
+
+def daemons_of(config: str) -> list[str]:
+    """The daemons that a configuration needs, in the order to start them."""
+    needed = {"zebra"}
+    for line in config.splitlines():
+        for words, daemon in _STARTS_DAEMON.items():
+            if re.match(rf"{words}(\s|$)", line):
+                needed.add(daemon)
+    return [daemon for daemon in ORDER if daemon in needed]
+
+
+class Frr:
+    """One FRR instance. `fpm` loads zebra's FPM module (the text has to say `fpm address`)."""
+
+    def __init__(
+        self,
+        name: str,
+        namespace: Namespace,
+        config: str,
+        directory: Path,
+        supervisor: Supervisor,
+        *,
+        fpm: bool = False,
+        daemons: Sequence[str] | None = None,
+    ):
+        self.name = name
+        self.namespace = namespace
+        self.config = config
+        self.directory = directory / f"{name}-frr"
+        self.daemons = list(daemons) if daemons is not None else daemons_of(config)
+        self.processes: dict[str, Process] = {}
+        self._supervisor = supervisor
+        self._fpm = fpm
+
+    def start(self) -> None:
+        """Start all daemons, wait until they answer, then load the configuration."""
+        for daemon in ("zebra", *self.daemons):
+            if not (DAEMON_DIRECTORY / daemon).exists():
+                raise FileNotFoundError(f"{DAEMON_DIRECTORY}/{daemon}: install package frr (make setup)")
+        self.directory.mkdir()
+        shutil.chown(self.directory, "frr", "frr")
+        (self.directory / "frr.conf").write_text(self.config, encoding="utf-8")
+        for daemon in self.daemons:
+            self.start_daemon(daemon)
+        self.load(self.directory / "frr.conf")
+
+    def start_daemon(self, daemon: str) -> None:
+        """Start one daemon without configuration and wait until vtysh can reach it."""
+        here = self.directory
+        argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=informational"]
+        argv += [f"--vty_socket={here}", f"--pid_file={here}/{daemon}.pid", f"--socket={here}/zserv"]
+        argv += [f"--config_file={here}/{daemon}.conf"]  # does not exist: vtysh brings it
+        if daemon == "zebra" and self._fpm:
+            argv.append(f"--module={FPM_MODULE}")
+        if daemon == "bfdd":
+            argv.append(f"--bfdctl={here}/bfdd.sock")
+        process = self._supervisor.start(f"{self.name}-{daemon}", self.namespace.argv(argv))
+        self.processes[daemon] = process
+
+        def answers() -> bool:
+            process.check()
+            return run(self._vtysh("-d", daemon, "-c", "show version"), check=False).returncode == 0
+
+        wait_until(answers, 20, f"{daemon} of {self.name} to answer")
+
+    def load(self, path: Path) -> None:
+        """Load configuration from a file; a line that FRR refuses is an error."""
+        done = run(self._vtysh("-f", str(path)), check=False)
+        refused = [line for line in done.stdout.splitlines() if re.search(r"^%|[Uu]nknown", line)]
+        if done.returncode != 0 or refused:
+            raise CommandFailed(f"FRR of {self.name} refused {path}:\n{done.stdout}{done.stderr}")
+
+    def vtysh(self, *commands: str) -> str:
+        """Run vtysh commands, one after the other, and return what they print."""
+        words = [word for command in commands for word in ("-c", command)]
+        return run(self._vtysh(*words)).stdout
+
+    def json(self, command: str) -> Any:
+        """Run a `show ... json` command and return what it says."""
+        return json.loads(self.vtysh(command))
+
+    def configure(self, *lines: str) -> None:
+        """Configuration commands, from the top level on."""
+        printed = self.vtysh("configure terminal", *lines)
+        if "%" in printed:
+            raise CommandFailed(f"FRR of {self.name} refused {lines}:\n{printed}")
+
+    def stop(self) -> None:
+        """End the daemons, zebra last."""
+        for daemon in reversed(self.daemons):
+            if daemon in self.processes:
+                self.processes.pop(daemon).stop()
+
+    def _vtysh(self, *words: str) -> list[str]:
+        return ["vtysh", f"--vty_socket={self.directory}", f"--config_dir={self.directory}", *words]

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network namespaces and the veth pairs between them.
+
+A `Lab` is one run's set of namespaces with a run directory and a supervisor;
+leaving it removes everything. Interfaces are made inside their namespaces, so
+the names of two runs never meet. All offloads are off: a veth that leaves
+checksums and segmentation to a device hands a software switch broken packets.
+
+`Namespace` names one (made by `Lab.namespace`); `Namespace.of_process` is one
+that somebody else made, such as a mininet node's.
+"""
+
+import ctypes
+import os
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sluice_testkit import owner
+from sluice_testkit.janitor import janitor
+from sluice_testkit.process import Supervisor, run
+
+Result = TypeVar("Result")
+
+OFFLOADS = ("tx", "rx", "gso", "gro", "tso")
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _setns(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+class Namespace:
+    """A network namespace that commands and sockets can be put into."""
+
+    def __init__(self, label: str, path: Path, enter: Sequence[str]):
+        self.label = label
+        self.path = path
+        self._enter = tuple(enter)
+
+    @classmethod
+    def named(cls, label: str, name: str) -> Self:
+        """The namespace that `ip netns` knows as `name`."""
+        return cls(label, owner.NETNS_DIRECTORY / name, ("ip", "netns", "exec", name))
+
+    @classmethod
+    def of_process(cls, label: str, pid: int) -> Self:
+        """The namespace that process `pid` is in, with its view of /sys."""
+        enter = ("nsenter", f"--target={pid}", "--net", "--mount", f"--wd={os.getcwd()}")
+        return cls(label, Path(f"/proc/{pid}/ns/net"), enter)
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """`command`, to be run in this namespace; it is exec'ed, so the process is the command."""
+        return [*self._enter, *command]
+
+    def run(
+        self,
+        *command: str,
+        check: bool = True,
+        timeout: float = 60.0,
+        stdin: str | None = None,
+    ) -> "CompletedProcess[str]":
+        """Run a command in here to its end; see `process.run`."""
+        return run(self.argv(command), check=check, timeout=timeout, stdin=stdin)
+
+    def inside(self, function: Callable[[], Result]) -> Result:
+        """Call `function` with the calling thread in this namespace (to open sockets)."""
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _setns(there)
+            finally:
+                os.close(there)
+            try:
+                return function()
+            finally:
+                _setns(home)
+        finally:
+            os.close(home)
+
+    def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        """A socket that lives in this namespace."""
+        return self.inside(lambda: socket.socket(family, kind, protocol))
+
+    def sysctl(self, **values: object) -> None:
+        """Set `net.*` variables; `__` stands for a dot: `ipv4__ip_forward=0`."""
+        pairs = [f"net.{name.replace('__', '.')}={value}" for name, value in values.items()]
+        self.run("sysctl", "-q", "-w", *pairs)
+
+    def link_up(self, interface: str, up: bool = True) -> None:
+        """Set an interface administratively up or down."""
+        self.run("ip", "link", "set", "dev", interface, "up" if up else "down")
+
+    def add_address(self, interface: str, *addresses: str) -> None:
+        """Give `interface` addresses (`10.0.0.1/24`); IPv6 ones without duplicate detection."""
+        for address in addresses:
+            extra = ["nodad"] if ":" in address else []
+            self.run("ip", "address", "add", address, "dev", interface, *extra)
+
+    def silence(self, interface: str) -> None:
+        """Keep the kernel from saying anything on `interface`: no IPv6, no ARP, no addresses."""
+        self.sysctl(**{f"ipv6__conf__{interface}__disable_ipv6": 1})
+        self.run("ip", "address", "flush", "dev", interface)
+        self.run("ip", "link", "set", "dev", interface, "arp", "off")
+
+    def offloads_off(self, interface: str) -> None:
+        """Have the kernel finish every packet before `interface` sees it."""
+        pairs = [word for offload in OFFLOADS for word in (offload, "off")]
+        self.run("ethtool", "-K", interface, *pairs)
+
+
+def veth(
+    one: Namespace, one_name: str, two: Namespace, two_name: str, *, mtu: int = 1500, up: bool = True
+) -> None:
+    """A veth pair between two namespaces (or inside one), offloads off."""
+    temporary = f"v{os.getpid():x}"
+    one.run(
+        *("ip", "link", "add", "name", one_name, "mtu", str(mtu)),
+        *("type", "veth", "peer", "name", temporary, "mtu", str(mtu)),
+    )
+    if one.path != two.path:
+        with two.path.open("rb") as there:
+            target = f"/proc/{os.getpid()}/fd/{there.fileno()}"
+            one.run("ip", "link", "set", "dev", temporary, "netns", target)
+    two.run("ip", "link", "set", "dev", temporary, "name", two_name)
+    for namespace, name in ((one, one_name), (two, two_name)):
+        namespace.offloads_off(name)
+        if up:
+            namespace.link_up(name)
+
+
+class Lab:
+    """One run's namespaces, run directory and processes; leaving it removes them all."""
+
+    def __init__(self) -> None:
+        owner.sweep()
+        self._prefix = owner.prefix()
+        self._namespaces: dict[str, str] = {}
+        self.directory = _make_directory(self._prefix)
+        self.supervisor = Supervisor(self.directory / "log")
+
+    def namespace(self, label: str) -> Namespace:
+        """A new namespace with its loopback up and without any default policy of the host's."""
+        name = f"{self.directory.name}-{label}"
+        run(["ip", "netns", "add", name])
+        janitor().add("netns", name)
+        self._namespaces[label] = name
+        namespace = Namespace.named(label, name)
+        namespace.link_up("lo")
+        return namespace
+
+    def close(self) -> None:
+        """End all processes, delete all namespaces and the run directory."""
+        self.supervisor.stop()
+        for label in reversed(list(self._namespaces)):
+            name = self._namespaces.pop(label)
+            owner.delete_namespace(name)
+            janitor().remove("netns", name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        janitor().remove("directory", str(self.directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            error.add_note(self.supervisor.report())
+        self.close()
+
+
+def _make_directory(prefix: str) -> Path:
+    """A run directory that daemons running as other users can enter."""
+    for number in range(10_000):
+        path = owner.temporary_root() / f"{prefix}-{number}"
+        try:
+            path.mkdir(mode=0o755)
+        except FileExistsError:
+            continue
+        janitor().add("directory", str(path))
+        return path
+    raise FileExistsError(f"{owner.temporary_root()}/{prefix}-0 to -9999 all exist")

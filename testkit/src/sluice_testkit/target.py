@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4Runtime target in a namespace: sluice-switch, or BMv2 as the reference.
+
+Which one is said by name or by the environment variable TARGET. Both take the
+same command line; that is the point. A BMv2 that was asked for and is not
+there is an error, since a skipped comparison would look like a passed one.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sluice_testkit import where
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.process import Process, Supervisor
+from sluice_testkit.wait import wait_until
+
+CPU_PORT = 510
+DROP_PORT = 511
+GRPC_PORT = 9559
+NAMES = ("sluice-switch", "bmv2")
+HOW_TO_GET_BMV2 = (
+    "simple_switch_grpc is not on PATH. BMv2 is in no package registry: install upstream's "
+    "apt package or build p4lang/behavioral-model, then put it on PATH or set BMV2 to its path"
+)
+
+
+class TargetUnavailable(RuntimeError):
+    """The target that was asked for is not on this machine."""
+
+
+def target_name(name: str | None = None) -> str:
+    """The target to use: `name`, else TARGET, else sluice-switch."""
+    chosen = name or os.environ.get("TARGET") or NAMES[0]
+    if chosen not in NAMES:
+        raise TargetUnavailable(f"no target is called {chosen!r}: TARGET is one of {', '.join(NAMES)}")
+    return chosen
+
+
+def bmv2_available() -> bool:
+    """True if simple_switch_grpc is on this machine."""
+    return where.bmv2() is not None
+
+
+def binary(name: str) -> Path:
+    """The program of a target."""
+    if name == "sluice-switch":
+        return where.sluice_switch()
+    found = where.bmv2()
+    if found is None:
+        raise TargetUnavailable(HOW_TO_GET_BMV2)
+    return found
+
+
+class Target:
+    """One switch. `ports` are port number to interface; the interfaces become silent.
+
+    gRPC is served on the namespace's loopback, so all targets may use one port.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        ports: Mapping[int, str],
+        supervisor: Supervisor,
+        *,
+        name: str | None = None,
+        label: str = "switch",
+        program: Path | None = None,
+        p4info: Path | None = None,
+        device_id: int = 1,
+        cpu_port: int = CPU_PORT,
+        grpc_port: int = GRPC_PORT,
+        options: Sequence[str] = (),
+    ):
+        self.name = target_name(name)
+        self.namespace = namespace
+        self.ports = dict(ports)
+        self.device_id = device_id
+        self.cpu_port = cpu_port
+        self.grpc = f"127.0.0.1:{grpc_port}"
+        self.process: Process | None = None
+        self._label = label
+        self._supervisor = supervisor
+        self._program = program
+        self._p4info = p4info
+        self._options = tuple(options)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running switch."""
+        if self.process is None:
+            raise RuntimeError(f"{self._label} is not running")
+        return self.process.pid
+
+    def argv(self) -> list[str]:
+        """The command line, outside of its namespace."""
+        words = [str(binary(self.name))]
+        words += ["--device-id", str(self.device_id)]
+        for port, interface in sorted(self.ports.items()):
+            words += ["-i", f"{port}@{interface}"]
+        if self.name == "bmv2":
+            words += ["--log-level", "warn", "--log-console"]
+        words += ["--no-p4"] if self._program is None else [str(self._program)]
+        own = ["--grpc-server-addr", self.grpc, "--cpu-port", str(self.cpu_port)]
+        if self.name == "sluice-switch":
+            if self._p4info is not None:
+                words += ["--p4info", str(self._p4info)]
+            return [*words, *own, *self._options]
+        return [*words, "--", *own, "--drop-port", str(DROP_PORT), *self._options]
+
+    def start(self, deadline: float = 30.0) -> None:
+        """Start it and wait until gRPC listens."""
+        argv = self.argv()
+        for interface in self.ports.values():
+            self.namespace.silence(interface)
+        self.process = self._supervisor.start(self._label, self.namespace.argv(argv))
+        wait_until(self._listens, deadline, f"{self.name} to listen on {self.grpc}")
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return "" if self.process is None else self.process.log()
+
+    def _listens(self) -> bool:
+        assert self.process is not None
+        self.process.check()
+        host, port = self.grpc.split(":")
+        with self.namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex((host, int(port))) == 0

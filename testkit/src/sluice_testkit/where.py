@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the programs under test, and says how to get one that is missing.
+
+Each can be named by an environment variable; else it is what `make setup`
+built in this checkout.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+
+def repository() -> Path:
+    """The root of the checkout: SLUICE_ROOT, or the first folder above with `p4src/`."""
+    named = os.environ.get("SLUICE_ROOT")
+    if named:
+        return Path(named)
+    for start in (Path(__file__).resolve(), Path.cwd()):
+        for folder in (start, *start.parents):
+            if (folder / "p4src").is_dir() and (folder / "testkit").is_dir():
+                return folder
+    raise FileNotFoundError("no Sluice checkout here: set SLUICE_ROOT to one")
+
+
+def _find(variable: str, default: Path, remedy: str) -> Path:
+    named = os.environ.get(variable)
+    path = Path(named) if named else default
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: {remedy}, or set {variable}")
+    return path
+
+
+def _release(binary: str) -> Path:
+    target = os.environ.get("CARGO_TARGET_DIR", str(repository() / "switch" / "target"))
+    return Path(target) / "release" / binary
+
+
+def sluice_switch() -> Path:
+    """The switch: SLUICE_SWITCH, or cargo's release build."""
+    return _find("SLUICE_SWITCH", _release("sluice-switch"), "run `make setup`")
+
+
+def sluice_traffic() -> Path:
+    """The traffic generator: SLUICE_TRAFFIC, or cargo's release build."""
+    return _find("SLUICE_TRAFFIC", _release("sluice-traffic"), "run `make setup`")
+
+
+def sluice() -> Path:
+    """The `sluice` command: SLUICE_COMMAND, or the one in the controller's environment."""
+    default = repository() / ".venv" / "controller" / "bin" / "sluice"
+    return _find("SLUICE_COMMAND", default, "run `make setup`")
+
+
+def p4runtime_shell_python() -> Path:
+    """The Python that has p4runtime-shell."""
+    default = repository() / ".venv" / "shell" / "bin" / "python"
+    return _find("SLUICE_SHELL_PYTHON", default, "run `make setup`")
+
+
+def pipeline() -> Path:
+    """The compiled pipeline's folder (router.json, router.p4info.txtpb)."""
+    default = repository() / "p4src" / "build" / "v1model"
+    return _find("SLUICE_PIPELINE", default, "run `make p4`")
+
+
+def bmv2() -> Path | None:
+    """simple_switch_grpc: BMV2, or the one on PATH; None if there is none."""
+    found = os.environ.get("BMV2") or shutil.which("simple_switch_grpc")
+    return Path(found) if found and Path(found).exists() else None
