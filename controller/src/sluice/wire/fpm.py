@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FPM: the stream in which zebra's `dplane_fpm_nl` sends its routes to a forwarding plane.
+
+A frame is a version (1), a type (1: netlink), a length that includes this 4-byte header, in
+network order, and netlink messages. zebra 8.4.4 replaces a route by DELROUTE and NEWROUTE in one
+frame; `decode_payload` makes one update of the two, so that nobody drops packets in between.
+
+In production the frames are cut by `sluice._native.FpmServer`; `FrameSplitter` does the same for
+recordings and tests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from struct import Struct
+
+from sluice.model import RouteDeleted, RouteEvent, RouteKey, RouteUpdated
+from sluice.wire.errors import WireError
+from sluice.wire.netlink import HEADER as NETLINK_HEADER
+from sluice.wire.netlink import messages
+from sluice.wire.routes import ROUTE_MESSAGES, decode_route_message
+
+HEADER = Struct("!BBH")
+VERSION = 1
+TYPE_NETLINK = 1
+
+
+class FrameSplitter:
+    """Cuts a byte stream into the payloads of FPM frames, however the stream was split."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._consumed = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads that `data` completes. After a WireError the stream cannot be used."""
+        self._pending += data
+        payloads: list[bytes] = []
+        start = 0
+        while len(self._pending) - start >= HEADER.size:
+            length = self._frame_length(start)
+            if len(self._pending) - start < length:
+                break
+            payloads.append(self._pending[start + HEADER.size : start + length])
+            start += length
+        self._pending = self._pending[start:]
+        self._consumed += start
+        return payloads
+
+    def _frame_length(self, start: int) -> int:
+        version, kind, length = HEADER.unpack_from(self._pending, start)
+        offset = self._consumed + start
+        if version != VERSION:
+            raise WireError("fpm_version", offset, f"version {version}, known is {VERSION}")
+        if kind != TYPE_NETLINK:
+            raise WireError("fpm_type", offset + 1, f"type {kind}, known is {TYPE_NETLINK}")
+        if length < HEADER.size:
+            raise WireError("fpm_length", offset + 2, f"length {length} is less than the header's")
+        return int(length)
+
+
+def frame(payload: bytes) -> bytes:
+    """`payload` with FPM's header."""
+    return HEADER.pack(VERSION, TYPE_NETLINK, HEADER.size + len(payload)) + payload
+
+
+def decode_payload(payload: bytes, ignored: Counter[str]) -> list[RouteEvent]:
+    """The events in one frame's payload, in order, one for each route at most.
+
+    All or nothing: on WireError none of the frame's events is given. Messages that say nothing
+    to a FIB are counted by name in `ignored`.
+    """
+    events: list[RouteEvent] = []
+    for item in messages(payload):
+        if item.type not in ROUTE_MESSAGES:
+            ignored[f"message_type_{item.type}"] += 1
+            continue
+        base = item.offset + NETLINK_HEADER.size
+        event = decode_route_message(item.type, item.body, base, ignored)
+        if event is not None:
+            events.append(event)
+    return coalesce(events) if len(events) > 1 else events
+
+
+def coalesce(events: list[RouteEvent]) -> list[RouteEvent]:
+    """`events` without those about a route that a later one decides anyway."""
+    decided: set[RouteKey] = set()
+    kept: list[RouteEvent] = []
+    for event in reversed(events):
+        if isinstance(event, RouteUpdated | RouteDeleted):
+            key = event.route.key if isinstance(event, RouteUpdated) else event.key
+            if key in decided:
+                continue
+            decided.add(key)
+        kept.append(event)
+    kept.reverse()
+    return kept

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Netlink framing (RFC 3549, netlink(7)): messages and their attributes, both ways.
+
+What the messages say is the business of `routes` and `rtnetlink`. Netlink is in host byte order,
+also inside FPM frames, whose sender is on this machine or one like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from sluice.wire.errors import WireError
+
+NLMSG_NOOP = 1
+NLMSG_ERROR = 2
+NLMSG_DONE = 3
+NLMSG_OVERRUN = 4
+
+NLM_F_REQUEST = 0x001
+NLM_F_ACK = 0x004
+NLM_F_DUMP_INTR = 0x010
+NLM_F_DUMP = 0x300
+NLM_F_REPLACE = 0x100
+NLM_F_EXCL = 0x200
+NLM_F_CREATE = 0x400
+NLM_F_APPEND = 0x800
+
+HEADER = Struct("=IHHII")
+ATTRIBUTE = Struct("=HH")
+# The two top bits of an attribute's type are NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+ATTRIBUTE_TYPE_MASK = 0x3FFF
+
+U8 = Struct("=B")
+U16 = Struct("=H")
+U32 = Struct("=I")
+I32 = Struct("=i")
+
+
+class Message(NamedTuple):
+    """One message: `body` follows the netlink header, `offset` is where the header stood."""
+
+    type: int
+    flags: int
+    sequence: int
+    port: int
+    body: bytes
+    offset: int
+
+
+def align(length: int) -> int:
+    """`length` rounded up to netlink's alignment of 4."""
+    return (length + 3) & ~3
+
+
+def messages(data: bytes) -> Iterator[Message]:
+    """The messages in `data`. Raises WireError at the first whose length cannot be."""
+    offset, end = 0, len(data)
+    while offset < end:
+        if end - offset < HEADER.size:
+            raise WireError("netlink_truncated", offset, f"{end - offset} bytes of {HEADER.size}")
+        length, kind, flags, sequence, port = HEADER.unpack_from(data, offset)
+        if length < HEADER.size or length > end - offset:
+            raise WireError(
+                "netlink_length",
+                offset,
+                f"message length {length}, possible is {HEADER.size} to {end - offset}",
+            )
+        yield Message(
+            kind, flags, sequence, port, data[offset + HEADER.size : offset + length], offset
+        )
+        offset += align(length)
+
+
+def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
+    """The attributes in `body` from `start` on, by type; of a repeated type the last counts.
+
+    `base` is added to the offsets in errors. Raises WireError at the first whose length cannot be.
+    """
+    found: dict[int, bytes] = {}
+    end = len(body)
+    while end - start >= 4:
+        length, kind = ATTRIBUTE.unpack_from(body, start)
+        if length < 4 or length > end - start:
+            raise WireError(
+                "attribute_length",
+                base + start,
+                f"attribute {kind & ATTRIBUTE_TYPE_MASK} has length {length}, "
+                f"possible is 4 to {end - start}",
+            )
+        found[kind & ATTRIBUTE_TYPE_MASK] = body[start + 4 : start + length]
+        start += (length + 3) & ~3
+    if start < end:
+        raise WireError("attribute_truncated", base + start, f"{end - start} bytes left over")
+    return found
+
+
+def fixed(value: bytes, what: str, form: Struct, offset: int) -> int:
+    """The number in an attribute of exactly the size of `form`."""
+    if len(value) != form.size:
+        raise WireError(
+            "attribute_size", offset, f"{what} has {len(value)} bytes instead of {form.size}"
+        )
+    number: int = form.unpack(value)[0]
+    return number
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One encoded attribute, padded."""
+    return ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """One encoded message, from port 0 (the kernel fills in the sender's)."""
+    return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rtnetlink(7) for links, addresses and neighbours: decoding events, encoding requests.
+
+Routes and next-hop objects are in `routes`. Decoders give a model event, or None for what is no
+news to a router (a neighbour entry of a bridge, a multicast mapping).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from struct import Struct
+
+from sluice.model import (
+    Address,
+    AddressAdded,
+    AddressRemoved,
+    InterfaceAddress,
+    KernelEvent,
+    LinkChanged,
+    LinkRemoved,
+    Mac,
+    NeighborChanged,
+    NeighborState,
+)
+from sluice.wire.errors import WireError
+from sluice.wire.netlink import (
+    I32,
+    NLM_F_ACK,
+    NLM_F_CREATE,
+    NLM_F_DUMP,
+    NLM_F_REPLACE,
+    NLM_F_REQUEST,
+    U32,
+    attribute,
+    attributes,
+    fixed,
+    message,
+)
+from sluice.wire.routes import ADDRESS_SIZE, AF_INET, AF_INET6, AF_UNSPEC, RTM_GETROUTE, RTMSG
+
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
+RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
+KERNEL_MESSAGES = frozenset(
+    {RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR, RTM_NEWNEIGH, RTM_DELNEIGH}
+)
+
+# Multicast groups, as NETLINK_ADD_MEMBERSHIP takes them.
+RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR = 1, 3, 5, 9
+
+# family, pad, type, index, flags, change mask
+IFINFOMSG = Struct("=BBHiII")
+# family, prefix length, flags, scope, index
+IFADDRMSG = Struct("=BBBBI")
+# family, pad, pad, ifindex, state, flags, type
+NDMSG = Struct("=BBHiHBB")
+
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU = 1, 3, 4
+IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
+IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
+IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
+NDA_DST, NDA_LLADDR = 1, 2
+NTF_USE, NTF_PROXY = 0x01, 0x08
+RTN_MULTICAST = 5
+AF_BRIDGE = 7
+
+MAC_SIZE = 6
+NO_MAC = bytes(MAC_SIZE)
+
+
+def decode_kernel_message(kind: int, body: bytes, base: int) -> KernelEvent | None:
+    """The event in the body of a message of type `kind`, one of KERNEL_MESSAGES.
+
+    `base` is where the body starts in what was received, for the offsets in WireErrors.
+    """
+    if kind in (RTM_NEWLINK, RTM_DELLINK):
+        return _decode_link(kind, body, base)
+    if kind in (RTM_NEWADDR, RTM_DELADDR):
+        return _decode_address(kind, body, base)
+    return _decode_neighbor(kind, body, base)
+
+
+def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved | None:
+    if len(body) < IFINFOMSG.size:
+        raise WireError("link_truncated", base, f"{len(body)} bytes of {IFINFOMSG.size}")
+    family, _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
+    if family != AF_UNSPEC:  # AF_BRIDGE: about a bridge's port, not about the link
+        return None
+    if kind == RTM_DELLINK:
+        return LinkRemoved(ifindex)
+    attrs = attributes(body, IFINFOMSG.size, base)
+    if IFLA_IFNAME not in attrs:
+        raise WireError("link_without_name", base, f"link {ifindex} lacks IFLA_IFNAME")
+    mac = attrs.get(IFLA_ADDRESS, NO_MAC)
+    return LinkChanged(
+        ifindex,
+        attrs[IFLA_IFNAME].rstrip(b"\0").decode("utf-8", "backslashreplace"),
+        bool(flags & IFF_UP),
+        bool(flags & IFF_LOWER_UP),
+        fixed(attrs[IFLA_MTU], "IFLA_MTU", U32, base) if IFLA_MTU in attrs else 0,
+        mac if len(mac) == MAC_SIZE else NO_MAC,
+    )
+
+
+def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | AddressRemoved | None:
+    if len(body) < IFADDRMSG.size:
+        raise WireError("address_truncated", base, f"{len(body)} bytes of {IFADDRMSG.size}")
+    family, length, flags, _, ifindex = IFADDRMSG.unpack_from(body)
+    if family not in ADDRESS_SIZE:
+        return None
+    attrs = attributes(body, IFADDRMSG.size, base)
+    if IFA_FLAGS in attrs:
+        flags = fixed(attrs[IFA_FLAGS], "IFA_FLAGS", U32, base)
+    # IFA_LOCAL is our own address; IFA_ADDRESS differs from it on point-to-point links only.
+    own = attrs.get(IFA_LOCAL, attrs.get(IFA_ADDRESS))
+    if own is None or len(own) != ADDRESS_SIZE[family] or length > len(own) * 8:
+        raise WireError("address_size", base, f"address {own!r}/{length} of family {family}")
+    if attrs.get(IFA_ADDRESS, own) != own:
+        length = len(own) * 8  # the connected prefix is the peer's, and comes as a route
+    address = InterfaceAddress(own, length)
+    if kind == RTM_DELADDR or flags & IFA_F_DADFAILED:
+        return AddressRemoved(ifindex, address)
+    return AddressAdded(ifindex, address)
+
+
+def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | None:
+    if len(body) < NDMSG.size:
+        raise WireError("neighbor_truncated", base, f"{len(body)} bytes of {NDMSG.size}")
+    family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
+    if family not in ADDRESS_SIZE or flags & NTF_PROXY or form == RTN_MULTICAST:
+        return None
+    attrs = attributes(body, NDMSG.size, base)
+    address = attrs.get(NDA_DST)
+    if address is None or len(address) != ADDRESS_SIZE[family]:
+        raise WireError("address_size", base, f"neighbour {address!r} of family {family}")
+    current = NeighborState.NONE if kind == RTM_DELNEIGH else _neighbor_state(state)
+    mac = attrs.get(NDA_LLADDR)
+    if current not in STATES_WITH_MAC or mac is None or len(mac) != MAC_SIZE:
+        mac = None
+    return NeighborChanged(ifindex, address, mac, current)
+
+
+STATES_WITH_MAC = frozenset(
+    {
+        NeighborState.REACHABLE,
+        NeighborState.STALE,
+        NeighborState.DELAY,
+        NeighborState.PROBE,
+        NeighborState.NOARP,
+        NeighborState.PERMANENT,
+    }
+)
+
+
+def _neighbor_state(state: int) -> NeighborState:
+    try:
+        return NeighborState(state)
+    except ValueError:  # a state that a later kernel may invent: nothing to forward by
+        return NeighborState.NONE
+
+
+def decode_error(body: bytes, base: int) -> tuple[int, int]:
+    """(errno, sequence of the request) of an NLMSG_ERROR; errno 0 acknowledges."""
+    if len(body) < 20:
+        raise WireError("error_truncated", base, f"{len(body)} bytes of 20")
+    (code,) = I32.unpack_from(body)
+    (sequence,) = U32.unpack_from(body, 12)
+    return -code, sequence
+
+
+def error_text(code: int) -> str:
+    """``ENODEV (No such device)``."""
+    return f"{errno.errorcode.get(code, code)} ({os.strerror(code)})"
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def dump_links(sequence: int) -> bytes:
+    """Asks for all links."""
+    return message(RTM_GETLINK, _DUMP, sequence, IFINFOMSG.pack(AF_UNSPEC, 0, 0, 0, 0, 0))
+
+
+def dump_addresses(sequence: int) -> bytes:
+    """Asks for the addresses of all links, both families."""
+    return message(RTM_GETADDR, _DUMP, sequence, IFADDRMSG.pack(AF_UNSPEC, 0, 0, 0, 0))
+
+
+def dump_neighbors(sequence: int) -> bytes:
+    """Asks for all neighbour entries, both families."""
+    return message(RTM_GETNEIGH, _DUMP, sequence, NDMSG.pack(AF_UNSPEC, 0, 0, 0, 0, 0, 0))
+
+
+def dump_routes(sequence: int, family: int) -> bytes:
+    """Asks for all routes of a family, of all tables."""
+    return message(RTM_GETROUTE, _DUMP, sequence, RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0))
+
+
+_DUMP = NLM_F_REQUEST | NLM_F_DUMP
+
+
+def use_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
+    """Tells the kernel that a neighbour is in use, as a packet to it would.
+
+    Creates the entry and starts resolution where there is none (or a failed one); a stale one is
+    probed. A reachable one is left alone.
+    """
+    body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
+    return message(
+        RTM_NEWNEIGH, NLM_F_REQUEST | NLM_F_CREATE, sequence, body + attribute(NDA_DST, address)
+    )
+
+
+def set_neighbor(sequence: int, ifindex: int, address: Address, mac: Mac) -> bytes:
+    """Makes a permanent neighbour entry; acknowledged."""
+    body = NDMSG.pack(_family(address), 0, 0, ifindex, NeighborState.PERMANENT, 0, 0)
+    body += attribute(NDA_DST, address) + attribute(NDA_LLADDR, mac)
+    return message(RTM_NEWNEIGH, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
+
+
+def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
+    """Gives an interface an address (or confirms that it has it); acknowledged."""
+    return message(
+        RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, _address_body(ifindex, address)
+    )
+
+
+def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
+    """Takes an address from an interface; acknowledged."""
+    return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
+
+
+_SET = NLM_F_REQUEST | NLM_F_ACK
+
+
+def _address_body(ifindex: int, address: InterfaceAddress) -> bytes:
+    own = address.address
+    body = IFADDRMSG.pack(_family(own), address.length, 0, 0, ifindex)
+    body += attribute(IFA_LOCAL, own) + attribute(IFA_ADDRESS, own)
+    if len(own) == 4 and address.length < 31:  # RFC 3021: a /31 has no broadcast address
+        host_bits = (1 << (32 - address.length)) - 1
+        broadcast = (int.from_bytes(own, "big") | host_bits).to_bytes(4, "big")
+        body += attribute(4, broadcast)  # IFA_BROADCAST
+    return body
+
+
+def _family(address: Address) -> int:
+    return AF_INET if len(address) == 4 else AF_INET6

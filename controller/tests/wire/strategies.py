@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damage for valid bytes: what a codec's property tests feed it."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+
+def damaged(samples: list[bytes]) -> SearchStrategy[bytes]:
+    """One of the samples with a few bytes overwritten, cut off or inserted."""
+
+    @st.composite
+    def build(draw: st.DrawFn) -> bytes:
+        data = bytearray(draw(st.sampled_from(samples)))
+        for _ in range(draw(st.integers(0, 4))):
+            if data:
+                data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        where = draw(st.integers(0, len(data)))
+        match draw(st.sampled_from(["keep", "cut", "insert"])):
+            case "cut":
+                del data[where:]
+            case "insert":
+                data[where:where] = draw(st.binary(max_size=9))
+        return bytes(data)
+
+    return build()
