@@ -96,12 +96,11 @@ def compiler_version(compiler: str) -> str:
 def compile_program(program: Program) -> None:
     """Run p4c-bm2-ss; the JSON names sources relative to `root`, whoever builds it.
 
-    Two warnings are off: headers that are invalid until set (uninitialized-use), and
-    tables with an action profile, which have no default action on BMv2 (unsupported).
+    One warning is off: a packet-in header is invalid until it is set (uninitialized-use).
     """
     program.out.mkdir(parents=True, exist_ok=True)
     relative = program.main.relative_to(program.root)
-    command = ["p4c-bm2-ss", "--arch", "v1model", "--Wdisable=uninitialized-use", "--Wdisable=unsupported"]
+    command = ["p4c-bm2-ss", "--arch", "v1model", "--Wdisable=uninitialized-use"]
     for folder in program.include:
         command += ["-I", folder.relative_to(program.root).as_posix() or "."]
     command += ["--p4runtime-files", str(program.p4info), "-o", str(program.json), relative.as_posix()]

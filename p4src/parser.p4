@@ -7,28 +7,22 @@
 //                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
 //                                          +--> ICMP, ICMPv6, ESP
 //
-// Ports are read from whole packets and first fragments only. arch.p4's
-// architecture includes its own option_states.p4 into this parser: the states
-// parse_ipv4_options and parse_ipv6_extensions, which end in
-// parse_ipv4_fragmentation and in IPV6_NEXT_HEADER respectively.
+// Ports are read from whole packets and first fragments only. How far options
+// and extension headers can be walked differs between architectures: each has
+// an option_states.p4, included into this parser. Headers that RFC 4301 (section
+// 4.4.1.1) looks behind are hop-by-hop, routing, destination options, fragment.
 
 #ifndef SLUICE_PARSER_P4
 #define SLUICE_PARSER_P4
 
-// The IPv6 headers that RFC 4301 (section 4.4.1.1) looks behind, then the rest.
-#define IPV6_NEXT_HEADER(next_header)           \
-    transition select(next_header) {            \
-        PROTOCOL_IPV6_HOP: parse_ipv6_extension; \
-        PROTOCOL_ROUTING:  parse_ipv6_extension; \
-        PROTOCOL_DEST_OPT: parse_ipv6_extension; \
-        PROTOCOL_FRAGMENT: parse_ipv6_fragment;  \
-        PROTOCOL_ICMPV6:   parse_icmp;          \
-        PROTOCOL_TCP:      parse_ports;         \
-        PROTOCOL_SCTP:     parse_ports;         \
-        PROTOCOL_UDP:      parse_udp;           \
-        PROTOCOL_ESP:      parse_esp;           \
-        default:           accept;              \
-    }
+// What is read behind all IP headers, by protocol number.
+#define TRANSPORT_STATES(icmp_protocol) \
+    icmp_protocol: parse_icmp;          \
+    PROTOCOL_TCP:  parse_ports;         \
+    PROTOCOL_SCTP: parse_ports;         \
+    PROTOCOL_UDP:  parse_udp;           \
+    PROTOCOL_ESP:  parse_esp;           \
+    default:       accept;
 
 parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
     ARCH_PARSER_LOCALS
@@ -62,7 +56,6 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         packet.extract(hdr.ipv4);
         meta.is_ip = 1;
         meta.protocol = hdr.ipv4.protocol;
-        CHECK_IPV4_CHECKSUM
         transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
             (4, 5):         parse_ipv4_fragmentation;
             (4, 0 &&& 0xc): malformed;
@@ -73,6 +66,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     state parse_ipv4_fragmentation {
+        CHECK_IPV4_CHECKSUM
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.more_fragments) {
             (0, 0):  parse_ipv4_payload;
             (0, 1):  parse_ipv4_first_fragment;
@@ -93,12 +87,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
 
     state parse_ipv4_payload {
         transition select(hdr.ipv4.protocol) {
-            PROTOCOL_TCP:  parse_ports;
-            PROTOCOL_SCTP: parse_ports;
-            PROTOCOL_UDP:  parse_udp;
-            PROTOCOL_ICMP: parse_icmp;
-            PROTOCOL_ESP:  parse_esp;
-            default:       accept;
+            TRANSPORT_STATES(PROTOCOL_ICMP)
         }
     }
 
@@ -113,7 +102,13 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     state parse_ipv6_next_header {
-        IPV6_NEXT_HEADER(hdr.ipv6.next_header)
+        transition select(hdr.ipv6.next_header) {
+            PROTOCOL_IPV6_HOP: parse_ipv6_extension;
+            PROTOCOL_ROUTING:  parse_ipv6_extension;
+            PROTOCOL_DEST_OPT: parse_ipv6_extension;
+            PROTOCOL_FRAGMENT: parse_ipv6_fragment;
+            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+        }
     }
 
     // parse_ipv4_options, parse_ipv6_extension and parse_ipv6_fragment.

@@ -98,7 +98,13 @@
 
     state parse_ipv6_after_extension {
         meta.protocol = hdr.ipv6_extension.last.next_header;
-        IPV6_NEXT_HEADER(hdr.ipv6_extension.last.next_header)
+        transition select(hdr.ipv6_extension.last.next_header) {
+            PROTOCOL_IPV6_HOP: parse_ipv6_extension;
+            PROTOCOL_ROUTING:  parse_ipv6_extension;
+            PROTOCOL_DEST_OPT: parse_ipv6_extension;
+            PROTOCOL_FRAGMENT: parse_ipv6_fragment;
+            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+        }
     }
 
     state parse_ipv6_fragment {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TNA: one of several weighted next hops, by a hash over the flow.
+
+#ifndef SLUICE_MULTIPATH_P4
+#define SLUICE_MULTIPATH_P4
+
+control multipath(in headers_t hdr, inout metadata_t meta) {
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) ipv4_hash;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) ipv6_hash;
+    Hash<bit<16>>(HashAlgorithm_t.CRC16) selector_hash;
+    ActionProfile(16384) nexthop_members;
+    ActionSelector(nexthop_members, selector_hash, SelectorMode_t.FAIR, MULTIPATH_GROUP_SIZE, 1024) nexthop_selector;
+
+    bit<32> seed = 0;
+    bit<32> ports = 0;
+    bit<8>  protocol = 0;
+
+    action set_hash_seed(bit<32> value) {
+        seed = value;
+    }
+
+    // Routers in a row must not choose alike: each sets a seed of its own as the
+    // default action.
+    table hash_seed {
+        actions = {
+            set_hash_seed;
+        }
+        default_action = set_hash_seed(0);
+        size = 1;
+    }
+
+    action set_group_nexthop(nexthop_id_t nexthop_id) {
+        meta.nexthop_id = nexthop_id;
+    }
+
+    // A group that does not exist, or has no live member, leaves the next hop at
+    // 0, which no next hop is.
+    table nexthop_group {
+        key = {
+            meta.group_id:  exact @name("group_id");
+            meta.flow_hash: selector;
+        }
+        actions = {
+            set_group_nexthop;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        implementation = nexthop_selector;
+        size = 1024;
+    }
+
+    apply {
+        hash_seed.apply();
+        // Fragments carry ports in the first of them only; all must take one
+        // path, so none of them is told apart by more than its addresses.
+        if (meta.is_fragment == 0) {
+            protocol = meta.protocol;
+            ports = meta.src_port ++ meta.dst_port;
+        }
+        if (hdr.ipv4.isValid()) {
+            meta.flow_hash = ipv4_hash.get({ seed, hdr.ipv4.src_addr, hdr.ipv4.dst_addr, protocol, ports });
+        } else {
+            meta.flow_hash = ipv6_hash.get({ seed, hdr.ipv6.src_addr, hdr.ipv6.dst_addr,
+                                             hdr.ipv6.flow_label, protocol, ports });
+        }
+        nexthop_group.apply();
+    }
+}
+
+#endif
