@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sluice.model import MAIN_TABLE, InterfaceAddress, Mac, format_mac, parse_mac
+from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
 from sluice.yamlreader import ConfigError, Mapping, Reader, Value
 
 __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "load_config"]
@@ -72,7 +72,7 @@ class FpmConfig:
     """Where zebra's dplane_fpm_nl connects to, and when its replay counts as finished."""
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
-    quiet_seconds: float = 3.0
+    quiet_seconds: float = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,20 @@ class InterfaceConfig:
     addresses: tuple[InterfaceAddress, ...]
     vrf: VrfConfig
     device: str | None
+
+    @property
+    def spec(self) -> InterfaceSpec:
+        """What the state machines need to know of it."""
+        return InterfaceSpec(
+            name=self.name,
+            l3_if=self.l3_if,
+            port=self.port,
+            vlan=self.vlan,
+            vrf=self.vrf.id,
+            mac=self.mac,
+            mtu=self.mtu,
+            device=self.device,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +282,7 @@ class _Uniqueness:
     """What two interfaces must not share."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+        self._names: set[str] = set()
         self._ports: dict[tuple[int, int], str] = {}
         self._macs: dict[tuple[int, Mac], str] = {}
         self._prefixes: list[tuple[InterfaceAddress, InterfaceConfig]] = []
@@ -276,13 +290,13 @@ class _Uniqueness:
     def check(self, new: InterfaceConfig, value: Value) -> None:
         if new.name in self._names:
             value.problem(f"the name {new.name!r} is taken by an earlier interface; rename one")
-        self._names[new.name] = new.name
-        owner = self._ports.setdefault((new.port, new.vlan), new.name)
-        if owner != new.name:
+        elif (owner := self._ports.get((new.port, new.vlan))) is not None:
             value.problem(f"port {new.port} vlan {new.vlan} belongs to {owner!r}; use another VLAN")
-        owner = self._macs.setdefault((new.vlan, new.mac), new.name)
-        if owner != new.name:
+        elif (owner := self._macs.get((new.vlan, new.mac))) is not None:
             value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; give each its own")
+        self._names.add(new.name)
+        self._ports[new.port, new.vlan] = new.name
+        self._macs[new.vlan, new.mac] = new.name
         for address in new.addresses:
             self._check_address(address, new, value)
 

@@ -135,6 +135,24 @@ class InterfaceAddress(NamedTuple):
         return cls(address, length)
 
 
+@dataclass(frozen=True, slots=True)
+class InterfaceSpec:
+    """A layer-3 interface as configured: the TAP `name` stands for `port` (and VLAN) of the switch.
+
+    `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's own network device where
+    this host can see it; the interface is down while that device is.
+    """
+
+    name: str
+    l3_if: int
+    port: int
+    vlan: int
+    vrf: int
+    mac: Mac
+    mtu: int
+    device: str | None = None
+
+
 # --- routes and next hops ------------------------------------------------------------------------
 
 
@@ -200,7 +218,7 @@ class RouteDeleted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NexthopObjectUpdated:
-    """A next-hop object (RTM_NEWNEXTHOP): one `nexthop`, or a `group`: (object id, weight) pairs."""
+    """A next-hop object (RTM_NEWNEXTHOP): one `nexthop`, or a `group` of (object id, weight)."""
 
     id: int
     nexthop: NexthopSpec | None

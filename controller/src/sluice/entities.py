@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the switch shall hold, said without P4 names: the language between state, reconciler and p4.
+
+An entity is (kind, key, value). `state` computes the desired ones, `reconciler` compares them with
+the installed ones, `p4` spells them as P4Runtime entities. `Kind` is in dependency order: an entity
+refers only to entities of smaller kinds (`references`), so installing in ascending and deleting in
+descending order never leaves a dangling reference.
+
+Depends on model only. All keys and values are hashable tuples; a `Target` is shared by all routes
+that use it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from sluice.model import Address, Mac, Prefix
+
+
+class Kind(IntEnum):
+    """The kinds of entity, in the order in which they are installed."""
+
+    PUNT_METER = 0  # reason name -> PuntLimit
+    EGRESS_INTERFACE = 1  # l3_if -> Egress
+    NEXTHOP = 2  # nexthop id -> Nexthop
+    GROUP_MEMBER = 3  # nexthop id -> MEMBER
+    GROUP = 4  # group id -> Group
+    GROUP_ENTRY = 5  # group id -> GROUP_OF_SAME_ID
+    ROUTE = 6  # RouteSlot -> Target
+    LOCAL_PREFIX = 7  # RouteSlot -> LOCAL
+    ROUTER_MAC = 8  # (l3_if, mac) -> ADMIT
+    L3_INTERFACE = 9  # Attachment -> L3Interface
+
+
+class RouteSlot(NamedTuple):
+    """A prefix of one VRF."""
+
+    vrf: int
+    prefix: Prefix
+
+
+class Attachment(NamedTuple):
+    """A switch port and VLAN (0: untagged)."""
+
+    port: int
+    vlan: int
+
+
+class L3Interface(NamedTuple):
+    """The layer-3 interface that an attachment belongs to."""
+
+    l3_if: int
+    vrf: int
+
+
+class RouterMac(NamedTuple):
+    """A MAC address at which the router answers on an interface."""
+
+    l3_if: int
+    mac: Mac
+
+
+class Egress(NamedTuple):
+    """How frames leave by an interface."""
+
+    port: int
+    vlan: int
+    mac: Mac
+    mtu: int
+
+
+class Nexthop(NamedTuple):
+    """A next hop. `address` None: the packet's own destination is the neighbour (glean).
+
+    `mac` known: frames go there. Unknown: packets are punted so that it is resolved.
+    `up` False (link down): packets are dropped.
+    """
+
+    l3_if: int
+    address: Address | None
+    mac: Mac | None
+    up: bool
+
+
+class Group(NamedTuple):
+    """The members of a next-hop group: (nexthop id, weight), ascending by id."""
+
+    members: tuple[tuple[int, int], ...]
+
+
+class TargetKind(IntEnum):
+    """What a route does with its packets."""
+
+    NEXTHOP = 0
+    GROUP = 1
+    BLACKHOLE = 2
+    UNREACHABLE = 3
+    PROHIBITED = 4
+
+
+class Target(NamedTuple):
+    """A route's action; `id` is the next hop's or the group's, else 0."""
+
+    kind: TargetKind
+    id: int = 0
+
+
+class PuntLimit(NamedTuple):
+    """Packets a second and burst of one punt reason."""
+
+    rate: int
+    burst: int
+
+
+class Flag(NamedTuple):
+    """The value of an entity whose presence says everything."""
+
+    name: str
+
+
+MEMBER = Flag("member")
+GROUP_OF_SAME_ID = Flag("group of same id")
+LOCAL = Flag("local")
+ADMIT = Flag("admit")
+UNKNOWN = Flag("unknown")
+"""Something is installed under this key that is not of the controller's making."""
+
+BLACKHOLE = Target(TargetKind.BLACKHOLE)
+UNREACHABLE = Target(TargetKind.UNREACHABLE)
+PROHIBITED = Target(TargetKind.PROHIBITED)
+
+Key: TypeAlias = int | str | RouteSlot | Attachment | RouterMac
+Value: TypeAlias = L3Interface | Egress | Nexthop | Group | Target | PuntLimit | Flag
+Reference: TypeAlias = tuple[Kind, int]
+
+_NONE: tuple[Reference, ...] = ()
+
+
+def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
+    """The entities that must be installed before this one and outlive it."""
+    if kind is Kind.ROUTE:
+        if isinstance(value, Target):
+            if value.kind is TargetKind.NEXTHOP:
+                return ((Kind.NEXTHOP, value.id),)
+            if value.kind is TargetKind.GROUP:
+                return ((Kind.GROUP_ENTRY, value.id),)
+    elif kind is Kind.GROUP:
+        if isinstance(value, Group):
+            return tuple((Kind.GROUP_MEMBER, member) for member, _ in value.members)
+    elif kind is Kind.GROUP_MEMBER:
+        if isinstance(key, int):
+            return ((Kind.NEXTHOP, key),)
+    elif kind is Kind.GROUP_ENTRY:
+        if isinstance(key, int):
+            return ((Kind.GROUP, key),)
+    elif kind is Kind.NEXTHOP and isinstance(value, Nexthop):
+        return ((Kind.EGRESS_INTERFACE, value.l3_if),)
+    return _NONE
+
+
+class Changes:
+    """Entities to set (value) or to remove (None), by kind; a key's later change replaces the earlier.
+
+    `resolve` are the neighbours (l3_if, address) whose MAC address is wanted now.
+    """
+
+    __slots__ = ("by_kind", "resolve")
+
+    def __init__(self) -> None:
+        self.by_kind: dict[Kind, dict[Key, Value | None]] = {}
+        self.resolve: dict[tuple[int, Address], None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_kind)
+
+    def of(self, kind: Kind) -> dict[Key, Value | None]:
+        """The changes of one kind; to be written to directly where speed counts."""
+        changes = self.by_kind.get(kind)
+        if changes is None:
+            changes = self.by_kind[kind] = {}
+        return changes
+
+    def set(self, kind: Kind, key: Key, value: Value | None) -> None:
+        """Record one change."""
+        self.of(kind)[key] = value

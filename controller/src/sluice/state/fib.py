@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the switch shall forward by: routes, connected prefixes and neighbours made into entities.
+
+`Fib.apply(events, now)` takes events in their order and returns the `Changes` of desired entities.
+For each prefix of a VRF the first of these gives the target: the routing daemon's route, the
+connected prefix, the host route of a neighbour (`onlink`).
+
+Depends on model, entities and the other modules of `state`. No I/O, no clock. Running out of ids
+leaves the event without effect and counts it in `problems`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sluice.entities import Changes, Group, Kind, Nexthop, RouteSlot, Target
+from sluice.model import (
+    MAIN_TABLE,
+    Address,
+    AddressAdded,
+    AddressRemoved,
+    Event,
+    FpmSessionClosed,
+    FpmSessionOpened,
+    InterfaceSpec,
+    LinkChanged,
+    LinkRemoved,
+    NeighborChanged,
+    NeighborState,
+    NexthopObjectDeleted,
+    NexthopObjectUpdated,
+    Prefix,
+    RouteDeleted,
+    RouteKey,
+    RoutesSettled,
+    RouteUpdated,
+)
+from sluice.state.ids import OutOfIdsError
+from sluice.state.interfaces import InterfaceTable, is_routed
+from sluice.state.neighbors import NeighborTable
+from sluice.state.nexthops import NexthopTable, Path
+from sluice.state.onlink import LengthIndex, OnLink, RibMatch
+from sluice.state.paths import PathSets
+from sluice.state.rib import Rib
+
+_UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
+"""First octets of prefixes that `is_routed` has to look at more closely."""
+
+
+class Fib:
+    """The desired forwarding state. `tables` maps kernel routing tables to VRFs."""
+
+    def __init__(
+        self, interfaces: Iterable[InterfaceSpec], tables: dict[int, int] | None = None
+    ) -> None:
+        self.interfaces = InterfaceTable(interfaces)
+        self.neighbors = NeighborTable()
+        self.nexthops = NexthopTable()
+        self.path_sets = PathSets(self.nexthops, self._interface_of, self.neighbors.mac_of)
+        self.rib = Rib(self.path_sets, self._publish_rib)
+        self.onlink = OnLink(
+            self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
+        )
+        self.problems: Counter[str] = Counter()
+        self.session: str | None = None
+        self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
+        self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
+        self._lengths = LengthIndex()
+        self._hosts_touched = False
+        self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
+            RouteUpdated: self._route_updated,
+            RouteDeleted: self._route_deleted,
+            NexthopObjectUpdated: lambda event, _, changes: self.rib.update_object(event, changes),
+            NexthopObjectDeleted: lambda event, _, changes: self.rib.delete_object(event, changes),
+            FpmSessionOpened: self._session_opened,
+            FpmSessionClosed: self._session_closed,
+            RoutesSettled: self._routes_settled,
+            LinkChanged: self._link_changed,
+            LinkRemoved: self._link_removed,
+            AddressAdded: self._address_changed,
+            AddressRemoved: self._address_changed,
+            NeighborChanged: self._neighbor_changed,
+        }
+
+    # -- the way in
+
+    def start(self) -> Changes:
+        """What follows from the configuration alone."""
+        changes = Changes()
+        self.interfaces.start(changes)
+        return changes
+
+    def adopt(
+        self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None], now: float
+    ) -> Changes:
+        """The switch was found to hold these (None: not understood); to be called before routes.
+
+        Their ids keep their meaning, and the neighbours in them count as known and are probed.
+        """
+        changes = Changes()
+        self.nexthops.adopt(nexthops, groups)
+        found = {
+            path: mac
+            for path, mac in self.nexthops.found_neighbors().items()
+            if path.l3_if in self.interfaces.by_l3_if
+        }
+        for path in self.neighbors.adopt(found, now):
+            self.onlink.refresh_host(path, changes)
+            if path.address is not None:
+                changes.resolve[path.l3_if, path.address] = None
+        return changes
+
+    def apply(self, events: Iterable[Event], now: float) -> Changes:
+        """Take events in; returns what is to change in the switch."""
+        changes = Changes()
+        handlers = self._handlers
+        for event in events:
+            try:
+                handlers[type(event)](event, now, changes)
+            except OutOfIdsError as error:
+                self.problems[str(error)] += 1
+        if self._hosts_touched:
+            self._hosts_touched = False
+            self.onlink.refresh_hosts(changes)
+        return changes
+
+    def confirm_deleted(self, kind: Kind, identifier: int) -> None:
+        """The switch does not hold this next hop or group: its id may be used again."""
+        self.nexthops.confirm_deleted(kind, identifier)
+
+    # -- routes
+
+    def _route_updated(self, event: RouteUpdated, now: float, changes: Changes) -> None:
+        route = event.route
+        key = route.key
+        if key.table not in self._vrf_of_table:
+            self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
+            return
+        is_new = self.rib.get(key) is None
+        self.rib.update(route, changes)
+        if is_new:
+            self._lengths.count(key.table, key.prefix, 1)
+
+    def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
+        self._delete_route(event.key, changes)
+
+    def _delete_route(self, key: RouteKey, changes: Changes) -> None:
+        if self.rib.get(key) is not None:
+            self._lengths.count(key.table, key.prefix, -1)
+            self.rib.delete(key, changes)
+
+    def _publish_rib(self, key: RouteKey, target: Target | None, changes: Changes) -> None:
+        prefix = key.prefix
+        if prefix.address[0] in _UNROUTED_HEADS and not is_routed(prefix):
+            return
+        slot = RouteSlot(self._vrf_of_table[key.table], prefix)
+        if target is None:
+            target = self.onlink.target(slot)
+        changes.of(Kind.ROUTE)[slot] = target
+        if self.onlink.concerns(prefix):
+            self._hosts_touched = True
+
+    def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
+        table = self._table_of_vrf.get(slot.vrf)
+        entry = None if table is None else self.rib.get(RouteKey(table, slot.prefix))
+        target = None if entry is None else entry.target
+        changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if target is None else target)
+
+    def _rib_match(self, vrf: int, address: Address) -> RibMatch | None:
+        table = self._table_of_vrf.get(vrf)
+        if table is None:
+            return None
+        for prefix in self._lengths.candidates(table, address):
+            entry = self.rib.get(RouteKey(table, prefix))
+            paths = None if entry is None else entry.paths
+            if paths is not None:
+                links = {m.path.l3_if for m in paths.members if m.path.address is None}
+                return RibMatch(prefix.length, frozenset(links))
+        return None
+
+    # -- sessions
+
+    def _session_opened(self, event: FpmSessionOpened, now: float, changes: Changes) -> None:
+        self.session = event.peer
+        self.rib.open_session()
+
+    def _session_closed(self, event: FpmSessionClosed, now: float, changes: Changes) -> None:
+        self.session = None
+
+    def _routes_settled(self, event: RoutesSettled, now: float, changes: Changes) -> None:
+        for key in self.rib.stale_keys():
+            if key not in event.keep:
+                self._delete_route(key, changes)
+
+    # -- links, addresses, neighbours
+
+    def _link_changed(self, event: LinkChanged, now: float, changes: Changes) -> None:
+        remapped = self.interfaces.link_changed(event, changes)
+        self._follow_links(remapped, changes)
+
+    def _link_removed(self, event: LinkRemoved, now: float, changes: Changes) -> None:
+        l3_if = self.interfaces.l3_if_of(event.ifindex)
+        remapped = self.interfaces.link_removed(event, changes)
+        if l3_if is not None:
+            for path in self.neighbors.remove_interface(l3_if):
+                self.nexthops.set_mac(path, None, changes)
+                self.onlink.refresh_host(path, changes)
+        self._follow_links(remapped, changes)
+
+    def _address_changed(
+        self, event: AddressAdded | AddressRemoved, now: float, changes: Changes
+    ) -> None:
+        if isinstance(event, AddressAdded):
+            self.interfaces.address_added(event, changes)
+        else:
+            self.interfaces.address_removed(event, changes)
+        self._follow_links(False, changes)
+
+    def _follow_links(self, remapped: bool, changes: Changes) -> None:
+        for l3_if, interface in self.interfaces.by_l3_if.items():
+            self.nexthops.set_link(l3_if, interface.usable, changes)
+        connected_changed = self.onlink.refresh_connected(changes)
+        if remapped or connected_changed:
+            moved = self.path_sets.remap(changes)
+            if moved:
+                self.rib.republish(moved, changes)
+            self.onlink.refresh_hosts(changes)
+
+    def _neighbor_changed(self, event: NeighborChanged, now: float, changes: Changes) -> None:
+        l3_if = self.interfaces.l3_if_of(event.ifindex)
+        if l3_if is None:
+            return
+        path = Path(l3_if, event.address)
+        before, after = self.neighbors.change(path, event.mac, event.state, now)
+        if before != after:
+            self.nexthops.set_mac(path, after, changes)
+            self.onlink.refresh_host(path, changes)
+        removed = event.state is NeighborState.NONE
+        if removed and self.nexthops.id_of(path) is not None:
+            changes.resolve[l3_if, event.address] = None
+
+    def _interface_of(self, ifindex: int | None, address: Address | None) -> int | None:
+        if ifindex is not None:
+            return self.interfaces.l3_if_of(ifindex)
+        return None if address is None else self.interfaces.l3_if_covering(address)
+
+    def host_slot(self, path: Path) -> RouteSlot | None:
+        """The host route's prefix for a neighbour, whether or not it is installed."""
+        interface = self.interfaces.by_l3_if.get(path.l3_if)
+        if interface is None or path.address is None:
+            return None
+        return RouteSlot(interface.spec.vrf, Prefix.host(path.address))

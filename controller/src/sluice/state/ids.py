@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers for next hops and groups, never reused while the switch may still use them.
+
+A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
+entity; only then may it come to mean something else. Otherwise a route not yet moved away would for
+a moment forward to the id's new meaning.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class OutOfIdsError(Exception):
+    """All ids are in use or in quarantine."""
+
+
+class IdPool:
+    """Ids from 1 to `limit`; freed ones are reused as late as possible."""
+
+    def __init__(self, what: str, limit: int = 0xFFFF) -> None:
+        self._what = what
+        self._limit = limit
+        self._next = 1
+        self._free: deque[int] = deque()
+        self._taken: set[int] = set()
+        self._quarantine: set[int] = set()
+
+    def take(self) -> int:
+        """A new id. Raises OutOfIdsError."""
+        while self._next <= self._limit:
+            candidate = self._next
+            self._next += 1
+            if candidate not in self._taken and candidate not in self._quarantine:
+                self._taken.add(candidate)
+                return candidate
+        if not self._free:
+            raise OutOfIdsError(f"all {self._limit} {self._what} ids are in use")
+        candidate = self._free.popleft()
+        self._taken.add(candidate)
+        return candidate
+
+    def claim(self, wanted: int) -> None:
+        """Take an id that is in quarantine because the switch was found to hold it."""
+        self._quarantine.discard(wanted)
+        self._taken.add(wanted)
+
+    def reserve(self, found: int) -> None:
+        """The switch holds this id: nobody gets it by `take` until it is confirmed deleted."""
+        if found not in self._taken:
+            self._quarantine.add(found)
+
+    def release(self, taken: int) -> None:
+        """No longer wanted; reusable once confirmed deleted."""
+        self._taken.discard(taken)
+        self._quarantine.add(taken)
+
+    def confirm_deleted(self, deleted: int) -> None:
+        """The switch does not hold this id any more."""
+        if deleted in self._quarantine:
+            self._quarantine.discard(deleted)
+            if deleted < self._next:
+                self._free.append(deleted)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The neighbours on the router's links, as the kernel's neighbour table has them.
+
+Depends on model and nexthops (for `Path`). A neighbour found in the switch at start counts as known
+until the kernel has an opinion, so that a restarted controller does not stop what forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sluice.model import Address, Mac, NeighborState
+from sluice.state.nexthops import Path
+
+_VALID = (  # the kernel's NUD_VALID
+    NeighborState.REACHABLE
+    | NeighborState.STALE
+    | NeighborState.DELAY
+    | NeighborState.PROBE
+    | NeighborState.NOARP
+    | NeighborState.PERMANENT
+)
+
+
+class Neighbor(NamedTuple):
+    """A neighbour; `since` is when its state was last said to be another."""
+
+    path: Path
+    mac: Mac | None
+    state: NeighborState
+    since: float
+
+
+class NeighborTable:
+    """All neighbours on our interfaces, with those that are being looked for."""
+
+    def __init__(self) -> None:
+        self._neighbors: dict[Path, Neighbor] = {}
+
+    def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
+        """Believe these until the kernel knows better; returns those that were new."""
+        added = []
+        for path, mac in found.items():
+            if path not in self._neighbors:
+                self._neighbors[path] = Neighbor(path, mac, NeighborState.STALE, now)
+                added.append(path)
+        return added
+
+    def mac_of(self, path: Path) -> Mac | None:
+        """The neighbour's MAC address where it is known."""
+        neighbor = self._neighbors.get(path)
+        return None if neighbor is None else neighbor.mac
+
+    def get(self, path: Path) -> Neighbor | None:
+        """What is known of a neighbour."""
+        return self._neighbors.get(path)
+
+    def on_interface(self, l3_if: int) -> list[Path]:
+        """The neighbours of one interface."""
+        return [path for path in self._neighbors if path.l3_if == l3_if]
+
+    def __iter__(self) -> Iterator[Neighbor]:
+        return iter(list(self._neighbors.values()))
+
+    def change(
+        self, path: Path, mac: Mac | None, state: NeighborState, now: float
+    ) -> tuple[Mac | None, Mac | None]:
+        """What the kernel says of a neighbour; returns its MAC address before and after."""
+        old = self._neighbors.get(path)
+        before = None if old is None else old.mac
+        after = mac if state & _VALID else None
+        if state is NeighborState.NONE:
+            self._neighbors.pop(path, None)
+        else:
+            since = old.since if old is not None and old.state is state else now
+            self._neighbors[path] = Neighbor(path, after, state, since)
+        return before, after
+
+    def remove_interface(self, l3_if: int) -> list[Path]:
+        """Its link is gone; returns the neighbours that are forgotten with it."""
+        gone = self.on_interface(l3_if)
+        for path in gone:
+            del self._neighbors[path]
+        return gone
+
+
+def is_unicast(address: Address) -> bool:
+    """Whether an address can be a neighbour's: the kernel's table also lists multicast groups."""
+    if len(address) == 4:
+        return address[0] < 224 and address != b"\x00\x00\x00\x00"
+    return address[0] != 0xFF and any(address)

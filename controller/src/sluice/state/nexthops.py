@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Next hops and next-hop groups: shared by all routes that use them, counted, gone with the last.
+
+A next hop is (l3_if, gateway address), or (l3_if, None) for destinations on the link itself. What
+changes while a route stays the same, a neighbour's MAC address or a link, changes here and touches
+no route: the next hop's entity is modified, and a group loses or regains the members whose link is
+down or up. A group without a usable member keeps them all: each drops, while what an empty group
+does is undefined.
+
+Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released one does not
+come back before `confirm_deleted`; every change of an entity is recorded in the `Changes` given.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+from sluice.entities import GROUP_OF_SAME_ID, MEMBER, Changes, Group, Kind, Nexthop
+from sluice.model import Address, Mac
+from sluice.state.ids import IdPool
+
+MAX_GROUP_WEIGHT = 64
+"""Slots of a group in the pipeline's action selector; the sum of the weights stays within."""
+
+
+class Path(NamedTuple):
+    """One way out: what names a next hop."""
+
+    l3_if: int
+    address: Address | None
+
+
+class WeightedPath(NamedTuple):
+    """A member of a group."""
+
+    path: Path
+    weight: int
+
+
+class _NexthopState:
+    __slots__ = ("groups", "id", "mac", "path", "uses")
+
+    def __init__(self, path: Path, identifier: int) -> None:
+        self.path = path
+        self.id = identifier
+        self.uses = 0
+        self.mac: Mac | None = None
+        self.groups: dict[int, _GroupState] = {}
+
+
+class _GroupState:
+    __slots__ = ("id", "members", "uses")
+
+    def __init__(self, identifier: int, members: tuple[tuple[_NexthopState, int], ...]) -> None:
+        self.id = identifier
+        self.members = members
+        self.uses = 0
+
+
+class NexthopTable:
+    """All next hops and groups in use."""
+
+    def __init__(self) -> None:
+        self._nexthops: dict[Path, _NexthopState] = {}
+        self._groups: dict[tuple[WeightedPath, ...], _GroupState] = {}
+        self._by_l3_if: dict[int, dict[Path, _NexthopState]] = {}
+        self._paths_by_id: dict[int, Path] = {}
+        self._down: set[int] = set()
+        self._nexthop_ids = IdPool("next-hop")
+        self._group_ids = IdPool("next-hop group")
+        self._found_nexthops: dict[Path, tuple[int, Mac | None]] = {}
+        self._found_groups: dict[Group, int] = {}
+
+    # -- what the switch was found to hold
+
+    def adopt(self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None]) -> None:
+        """Keep these ids' meaning where it is wanted again, and give none of them another."""
+        for identifier, nexthop in nexthops.items():
+            self._nexthop_ids.reserve(identifier)
+            if nexthop is not None:
+                path = Path(nexthop.l3_if, nexthop.address)
+                self._found_nexthops.setdefault(path, (identifier, nexthop.mac))
+        for identifier, group in groups.items():
+            self._group_ids.reserve(identifier)
+            if group is not None:
+                self._found_groups.setdefault(group, identifier)
+
+    def found_neighbors(self) -> dict[Path, Mac]:
+        """Gateways and hosts whose MAC address the switch was found to know."""
+        return {
+            path: mac
+            for path, (_, mac) in self._found_nexthops.items()
+            if mac is not None and path.address is not None
+        }
+
+    def confirm_deleted(self, kind: Kind, identifier: int) -> None:
+        """The switch does not hold this next hop or group (any more)."""
+        if kind is Kind.NEXTHOP:
+            self._nexthop_ids.confirm_deleted(identifier)
+            self._forget_found_nexthop(identifier)
+        elif kind is Kind.GROUP:
+            self._group_ids.confirm_deleted(identifier)
+
+    def _forget_found_nexthop(self, identifier: int) -> None:
+        for path, (found, _) in list(self._found_nexthops.items()):
+            if found == identifier:
+                del self._found_nexthops[path]
+
+    # -- next hops
+
+    def path_of(self, identifier: int) -> Path | None:
+        """What a next hop's id stands for."""
+        return self._paths_by_id.get(identifier)
+
+    def id_of(self, path: Path) -> int | None:
+        """The id of a next hop in use."""
+        state = self._nexthops.get(path)
+        return None if state is None else state.id
+
+    def paths(self) -> list[Path]:
+        """All next hops in use."""
+        return list(self._nexthops)
+
+    def acquire(self, path: Path, mac: Mac | None, changes: Changes) -> int:
+        """One more use of a next hop; returns its id. Raises OutOfIdsError."""
+        state = self._nexthops.get(path)
+        if state is None:
+            state = self._create(path, mac, changes)
+        state.uses += 1
+        return state.id
+
+    def release(self, path: Path, changes: Changes) -> None:
+        """One use less."""
+        state = self._nexthops[path]
+        state.uses -= 1
+        if state.uses == 0:
+            del self._nexthops[path]
+            del self._by_l3_if[path.l3_if][path]
+            del self._paths_by_id[state.id]
+            self._nexthop_ids.release(state.id)
+            changes.set(Kind.NEXTHOP, state.id, None)
+
+    def _create(self, path: Path, mac: Mac | None, changes: Changes) -> _NexthopState:
+        found = self._found_nexthops.pop(path, None)
+        if found is not None:
+            identifier = found[0]
+            self._nexthop_ids.claim(identifier)
+        else:
+            identifier = self._nexthop_ids.take()
+        state = _NexthopState(path, identifier)
+        state.mac = mac
+        self._nexthops[path] = state
+        self._by_l3_if.setdefault(path.l3_if, {})[path] = state
+        self._paths_by_id[identifier] = path
+        self._write_nexthop(state, changes)
+        return state
+
+    def set_mac(self, path: Path, mac: Mac | None, changes: Changes) -> None:
+        """The neighbour behind a next hop was resolved, moved or lost."""
+        state = self._nexthops.get(path)
+        if state is not None and state.mac != mac:
+            state.mac = mac
+            self._write_nexthop(state, changes)
+
+    def set_link(self, l3_if: int, up: bool, changes: Changes) -> None:
+        """An interface can or cannot carry packets."""
+        if up != (l3_if in self._down):
+            return
+        (self._down.discard if up else self._down.add)(l3_if)
+        groups: dict[int, _GroupState] = {}
+        for state in self._by_l3_if.get(l3_if, {}).values():
+            self._write_nexthop(state, changes)
+            groups.update(state.groups)
+        for group in groups.values():
+            self._write_group(group, changes)
+
+    def _write_nexthop(self, state: _NexthopState, changes: Changes) -> None:
+        path = state.path
+        up = path.l3_if not in self._down
+        changes.set(Kind.NEXTHOP, state.id, Nexthop(path.l3_if, path.address, state.mac, up))
+
+    # -- groups
+
+    def acquire_group(
+        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: Changes
+    ) -> int:
+        """One more use of the group of these members (sorted, distinct); returns its id."""
+        group = self._groups.get(members)
+        if group is None:
+            group = self._create_group(members, macs, changes)
+        group.uses += 1
+        return group.id
+
+    def release_group(self, members: tuple[WeightedPath, ...], changes: Changes) -> None:
+        """One use less."""
+        group = self._groups[members]
+        group.uses -= 1
+        if group.uses:
+            return
+        del self._groups[members]
+        self._group_ids.release(group.id)
+        changes.set(Kind.GROUP_ENTRY, group.id, None)
+        changes.set(Kind.GROUP, group.id, None)
+        for state, _ in group.members:
+            del state.groups[group.id]
+            if not state.groups:
+                changes.set(Kind.GROUP_MEMBER, state.id, None)
+            self.release(state.path, changes)
+
+    def _create_group(
+        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: Changes
+    ) -> _GroupState:
+        for member, mac in zip(members, macs, strict=True):
+            self.acquire(member.path, mac, changes)
+        states = tuple((self._nexthops[member.path], member.weight) for member in members)
+        whole = Group(tuple(sorted((state.id, weight) for state, weight in states)))
+        found = self._found_groups.pop(whole, None)
+        if found is not None:
+            self._group_ids.claim(found)
+        try:
+            identifier = self._group_ids.take() if found is None else found
+        except Exception:
+            for member in members:
+                self.release(member.path, changes)
+            raise
+        group = _GroupState(identifier, states)
+        for state, _ in states:
+            if not state.groups:
+                changes.set(Kind.GROUP_MEMBER, state.id, MEMBER)
+            state.groups[identifier] = group
+        self._groups[members] = group
+        self._write_group(group, changes)
+        changes.set(Kind.GROUP_ENTRY, identifier, GROUP_OF_SAME_ID)
+        return group
+
+    def _write_group(self, group: _GroupState, changes: Changes) -> None:
+        usable = [
+            (state.id, weight)
+            for state, weight in group.members
+            if state.path.l3_if not in self._down
+        ]
+        chosen = usable or [(state.id, weight) for state, weight in group.members]
+        changes.set(Kind.GROUP, group.id, Group(tuple(sorted(chosen))))
+
+
+def normalize_weights(weights: list[int]) -> list[int]:
+    """The same proportions, as well as `MAX_GROUP_WEIGHT` slots can show them, each at least 1.
+
+    For at most MAX_GROUP_WEIGHT members.
+    """
+    divisor = gcd(*weights)
+    reduced = [weight // divisor for weight in weights]
+    total = sum(reduced)
+    if total <= MAX_GROUP_WEIGHT:
+        return reduced
+    scaled = [max(1, weight * MAX_GROUP_WEIGHT // total) for weight in reduced]
+    while sum(scaled) > MAX_GROUP_WEIGHT:
+        scaled[scaled.index(max(scaled))] -= 1
+    return scaled

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on the router's own links: connected prefixes (glean) and host routes for neighbours.
+
+A connected prefix's packets go to the next hop (l3_if, None), which punts so that the neighbour is
+resolved; a neighbour that is known gets a host route to (l3_if, its address). The host route is
+there only while the longest match without host routes is a connected route of the same interface:
+were a routing daemon's longer prefix to lead elsewhere, a neighbour that merely answered ARP must
+not override it.
+
+Depends on model, entities and `state`'s tables. `rib_match` is the routing daemon's longest match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sluice.entities import Changes, RouteSlot, Target, TargetKind
+from sluice.model import Address, Mac, Prefix, is_link_local, mask_address
+from sluice.state.interfaces import InterfaceTable
+from sluice.state.neighbors import NeighborTable, is_unicast
+from sluice.state.nexthops import NexthopTable, Path
+
+
+class RibMatch(NamedTuple):
+    """A routing daemon's route that covers an address: its length, the links it is connected on."""
+
+    length: int
+    connected_on: frozenset[int]
+
+
+class _OnLink(NamedTuple):
+    path: Path
+    target: Target
+
+
+class OnLink:
+    """Connected prefixes and host routes; `target` gives what they want for a prefix."""
+
+    def __init__(
+        self,
+        interfaces: InterfaceTable,
+        neighbors: NeighborTable,
+        nexthops: NexthopTable,
+        rib_match: Callable[[int, Address], RibMatch | None],
+        publish: Callable[[RouteSlot, Changes], None],
+    ) -> None:
+        self._interfaces = interfaces
+        self._neighbors = neighbors
+        self._nexthops = nexthops
+        self._rib_match = rib_match
+        self._publish = publish
+        self._connected: dict[RouteSlot, _OnLink] = {}
+        self._hosts: dict[RouteSlot, _OnLink] = {}
+        self._heads: dict[int, tuple[int, frozenset[bytes]]] = {}
+
+    def target(self, slot: RouteSlot) -> Target | None:
+        """What to do with a prefix that the routing daemon has no route for."""
+        found = self._connected.get(slot) or self._hosts.get(slot)
+        return None if found is None else found.target
+
+    def hosts(self) -> list[tuple[RouteSlot, Path]]:
+        """All host routes."""
+        return [(slot, host.path) for slot, host in self._hosts.items()]
+
+    def connected(self) -> list[tuple[RouteSlot, Path]]:
+        """All connected prefixes."""
+        return [(slot, connected.path) for slot, connected in self._connected.items()]
+
+    def concerns(self, prefix: Prefix) -> bool:
+        """Whether a route to `prefix` may decide about host routes (may err towards yes)."""
+        heads = self._heads.get(len(prefix.address))
+        return (
+            heads is not None
+            and prefix.length >= heads[0] * 8
+            and prefix.address[: heads[0]] in heads[1]
+        )
+
+    def refresh_connected(self, changes: Changes) -> bool:
+        """Addresses or links have changed. Returns whether the connected prefixes have."""
+        wanted: dict[RouteSlot, Path] = {}
+        for connected in self._interfaces.connected():
+            wanted.setdefault(connected.slot, Path(connected.l3_if, None))
+        before = {slot: connected.path for slot, connected in self._connected.items()}
+        if wanted == before:
+            return False
+        for slot, path in wanted.items():
+            if before.get(slot) != path:
+                identifier = self._nexthops.acquire(path, None, changes)
+                self._connected[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
+                self._publish(slot, changes)
+        for slot, path in before.items():
+            if slot not in wanted:
+                del self._connected[slot]
+                self._publish(slot, changes)
+            if wanted.get(slot) != path:
+                self._nexthops.release(path, changes)
+        self._index_heads()
+        return True
+
+    def refresh_hosts(self, changes: Changes) -> None:
+        """Covering routes have changed: decide on every neighbour again."""
+        for neighbor in self._neighbors:
+            self.refresh_host(neighbor.path, changes)
+
+    def refresh_host(self, path: Path, changes: Changes) -> None:
+        """A neighbour was resolved, moved or lost, or what covers it has changed."""
+        interface = self._interfaces.by_l3_if.get(path.l3_if)
+        if interface is None or path.address is None:
+            return
+        slot = RouteSlot(interface.spec.vrf, Prefix.host(path.address))
+        mac = self._neighbors.mac_of(path)
+        present = self._hosts.get(slot)
+        if mac is not None and self._is_wanted(slot, path, path.address):
+            if present is None or present.path != path:
+                self._add_host(slot, path, mac, changes)
+        elif present is not None and present.path == path:
+            del self._hosts[slot]
+            self._publish(slot, changes)
+            self._nexthops.release(path, changes)
+
+    def _add_host(self, slot: RouteSlot, path: Path, mac: Mac, changes: Changes) -> None:
+        before = self._hosts.get(slot)
+        identifier = self._nexthops.acquire(path, mac, changes)
+        self._hosts[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
+        self._publish(slot, changes)
+        if before is not None:
+            self._nexthops.release(before.path, changes)
+
+    def _is_wanted(self, slot: RouteSlot, path: Path, address: Address) -> bool:
+        if not is_unicast(address) or is_link_local(address):
+            return False
+        best, links = -1, frozenset[int]()
+        for connected_slot, connected in self._connected.items():
+            prefix = connected_slot.prefix
+            if connected_slot.vrf == slot.vrf and prefix.length > best and prefix.covers(address):
+                best, links = prefix.length, frozenset((connected.path.l3_if,))
+        match = self._rib_match(slot.vrf, address)
+        if match is not None and match.length >= best:
+            links = match.connected_on
+        return path.l3_if in links
+
+    def _index_heads(self) -> None:
+        """By family, the leading whole octets that every connected prefix has, and their values."""
+        self._heads = {}
+        for width in (4, 16):
+            prefixes = [
+                slot.prefix for slot in self._connected if len(slot.prefix.address) == width
+            ]
+            if prefixes:
+                size = min(prefix.length for prefix in prefixes) // 8
+                heads = frozenset(prefix.address[:size] for prefix in prefixes)
+                self._heads[width] = (size, heads)
+
+
+class LengthIndex:
+    """Which prefix lengths occur, for a longest match by dictionary look-ups."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, int], list[int]] = {}
+
+    def count(self, table: int, prefix: Prefix, step: int) -> None:
+        """One prefix more (+1) or less (-1)."""
+        width = len(prefix.address)
+        counts = self._counts.get((table, width))
+        if counts is None:
+            counts = self._counts[table, width] = [0] * (width * 8 + 1)
+        counts[prefix.length] += step
+
+    def candidates(self, table: int, address: Address) -> list[Prefix]:
+        """The prefixes that may cover `address`, the longest first."""
+        counts = self._counts.get((table, len(address)), [])
+        return [
+            Prefix(mask_address(address, length), length)
+            for length in range(len(counts) - 1, -1, -1)
+            if counts[length]
+        ]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the next hops a routing daemon names to the target its routes get in the switch.
+
+A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by all routes that
+have it. Its target depends on the specs and on which kernel interfaces are ours, not on links or
+neighbours (`nexthops` follows those). Next hops by interfaces that are not the switch's cannot be
+served: they are left out, and a route that has no other answers ICMP unreachable.
+
+Depends on model, entities, nexthops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target, TargetKind
+from sluice.model import Address, Mac, NexthopKind, NexthopSpec
+from sluice.state.ids import OutOfIdsError
+from sluice.state.nexthops import (
+    MAX_GROUP_WEIGHT,
+    NexthopTable,
+    Path,
+    WeightedPath,
+    normalize_weights,
+)
+
+Specs: TypeAlias = tuple[NexthopSpec, ...]
+
+_DISCARDS = {
+    NexthopKind.BLACKHOLE: BLACKHOLE,
+    NexthopKind.UNREACHABLE: UNREACHABLE,
+    NexthopKind.PROHIBIT: PROHIBITED,
+}
+
+
+class PathSet:
+    """A resolution: `members` in use, `target` for the routes."""
+
+    __slots__ = ("members", "specs", "target", "uses")
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs = specs
+        self.uses = 0
+        self.members: tuple[WeightedPath, ...] = ()
+        self.target: Target = UNREACHABLE
+
+
+class PathSets:
+    """All path sets in use.
+
+    `interface_of(ifindex, address)` gives the l3_if of a kernel interface, or of the connected
+    prefix that holds `address` where ifindex is None; None if it is not ours. `mac_of` gives a
+    neighbour's address where it is known.
+    """
+
+    def __init__(
+        self,
+        nexthops: NexthopTable,
+        interface_of: Callable[[int | None, Address | None], int | None],
+        mac_of: Callable[[Path], Mac | None],
+    ) -> None:
+        self._nexthops = nexthops
+        self._interface_of = interface_of
+        self._mac_of = mac_of
+        self._sets: dict[Specs, PathSet] = {}
+
+    def acquire(self, specs: Specs, changes: Changes) -> PathSet:
+        """One more use. Raises OutOfIdsError."""
+        paths = self._sets.get(specs)
+        if paths is None:
+            paths = PathSet(specs)
+            self._resolve(paths, changes)
+            self._sets[specs] = paths
+        paths.uses += 1
+        return paths
+
+    def release(self, paths: PathSet, changes: Changes) -> None:
+        """One use less."""
+        paths.uses -= 1
+        if paths.uses == 0:
+            del self._sets[paths.specs]
+            self._drop(paths.target, paths.members, changes)
+
+    def remap(self, changes: Changes) -> set[PathSet]:
+        """Which interfaces are ours has changed: resolve all anew; returns those that got another
+        target, whose routes are to be published again."""
+        moved = set()
+        for paths in self._sets.values():
+            target, members = paths.target, paths.members
+            try:
+                self._resolve(paths, changes)
+            except OutOfIdsError:  # counted when routes are taken in; these are refused by name
+                paths.members, paths.target = (), UNREACHABLE
+            self._drop(target, members, changes)
+            if paths.target != target:
+                moved.add(paths)
+        return moved
+
+    def __iter__(self) -> Iterable[PathSet]:
+        return iter(self._sets.values())
+
+    def _resolve(self, paths: PathSet, changes: Changes) -> None:
+        weights: dict[Path, int] = {}
+        discard = UNREACHABLE
+        for spec in paths.specs:
+            if spec.kind in _DISCARDS:
+                discard = _DISCARDS[spec.kind]
+                continue
+            l3_if = self._interface_of(spec.ifindex, spec.address)
+            if l3_if is not None:
+                path = Path(l3_if, spec.address)
+                weights[path] = weights.get(path, 0) + spec.weight
+        ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
+        ordered = ordered[:MAX_GROUP_WEIGHT]
+        if not ordered:
+            paths.members, paths.target = (), discard
+            return
+        macs = [self._mac_of(path) for path in ordered]
+        if len(ordered) == 1:
+            identifier = self._nexthops.acquire(ordered[0], macs[0], changes)
+            paths.members = (WeightedPath(ordered[0], 1),)
+            paths.target = Target(TargetKind.NEXTHOP, identifier)
+        else:
+            slots = normalize_weights([weights[path] for path in ordered])
+            members = tuple(map(WeightedPath, ordered, slots))
+            identifier = self._nexthops.acquire_group(members, macs, changes)
+            paths.members = members
+            paths.target = Target(TargetKind.GROUP, identifier)
+        for path, mac in zip(ordered, macs, strict=True):
+            if mac is None and path.address is not None:
+                changes.resolve[path.l3_if, path.address] = None
+
+    def _drop(self, target: Target, members: tuple[WeightedPath, ...], changes: Changes) -> None:
+        if target.kind is TargetKind.NEXTHOP:
+            self._nexthops.release(members[0].path, changes)
+        elif target.kind is TargetKind.GROUP:
+            self._nexthops.release_group(members, changes)
