@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IPv4 fragmentation, as a router does it (RFC 791 section 3.2, RFC 1812 section 4.2.2.7).
+
+Pure; depends on wire.packet. The TTL stays as it is: the pipeline decrements it when the fragments
+are re-injected.
+"""
+
+from __future__ import annotations
+
+from sluice.wire.errors import WireError
+from sluice.wire.packet import IPV4_HEADER, build_ipv4, parse_ipv4
+
+OPTION_END, OPTION_NOP = 0, 1
+OPTION_COPIED = 0x80
+MINIMUM_MTU = 68
+"""RFC 791: every module must forward 68 bytes, the longest header and 8 bytes of data."""
+
+
+def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
+    """The fragments of `packet`, each of at most `mtu` bytes; `packet` itself if it fits.
+
+    A fragment may be fragmented further. Options stay in the first fragment; later ones carry those
+    with the copied bit. Raises WireError for a packet that is malformed, forbids fragmentation
+    (`dont_fragment`), or an MTU below 68 (`mtu_too_small`).
+    """
+    header = parse_ipv4(packet)
+    if header.total_length <= mtu:
+        return [packet[: header.total_length]]
+    if header.dont_fragment:
+        raise WireError("dont_fragment", 6, f"{header.total_length} bytes, MTU {mtu}")
+    if mtu < MINIMUM_MTU:
+        raise WireError("mtu_too_small", 0, f"MTU {mtu} is less than {MINIMUM_MTU}")
+    payload = packet[header.header_length : header.total_length]
+    options = header.options
+    later_options = copied_options(options)
+    fragments: list[bytes] = []
+    start = 0
+    while start < len(payload):
+        room = mtu - IPV4_HEADER - len(options)
+        last = len(payload) - start <= room
+        size = len(payload) - start if last else room & ~7
+        fragments.append(
+            build_ipv4(
+                header._replace(
+                    options=options,
+                    fragment_offset=header.fragment_offset + start,
+                    more_fragments=header.more_fragments or not last,
+                ),
+                payload[start : start + size],
+            )
+        )
+        start += size
+        options = later_options
+    return fragments
+
+
+def copied_options(options: bytes) -> bytes:
+    """The options with the copied bit, in order, padded with End of Options to a multiple of 4."""
+    kept = bytearray()
+    start = 0
+    while start < len(options) and options[start] != OPTION_END:
+        if options[start] == OPTION_NOP:
+            start += 1
+            continue
+        length = options[start + 1] if start + 1 < len(options) else 0
+        if length < 2 or start + length > len(options):
+            raise WireError(
+                "ipv4_option_length",
+                IPV4_HEADER + start,
+                f"option {options[start]} has length {length} of {len(options) - start}",
+            )
+        if options[start] & OPTION_COPIED:
+            kept += options[start : start + length]
+        start += length
+    return bytes(kept) + bytes(-len(kept) % 4)

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ICMP errors that a router owes (RFC 792, 1191, 1812; RFC 4443), and to whom it owes none.
+
+`error_for` decides and builds; `RateLimiter` bounds how many go out. Both are pure: the caller
+brings the packet, the clock and the address to answer from, sends what comes back, and counts the
+`Refusal`s by name. Depends on wire.packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from enum import Enum, StrEnum
+from struct import Struct
+
+from sluice.model import Address
+from sluice.wire.errors import WireError
+from sluice.wire.packet import (
+    ICMP,
+    ICMPV6,
+    IPv4,
+    IPv6,
+    UpperLayer,
+    build_ipv4,
+    build_ipv6,
+    internet_checksum,
+    ip_payload,
+    ipv6_upper_layer,
+    is_multicast,
+    is_valid_source,
+    parse_ipv4,
+    parse_ipv6,
+    pseudo_header,
+)
+
+# type, code, checksum, rest of header
+ICMP_HEADER = Struct("!BBHI")
+
+# RFC 1812 section 4.3.2.3: as much of the packet as fits 576 bytes. RFC 4443 section 2.4 (c): 1280.
+IPV4_ERROR_LIMIT = 576
+IPV6_ERROR_LIMIT = 1280
+# RFC 1812 section 4.3.2.5: precedence internetwork control.
+INTERNETWORK_CONTROL = 0xC0
+ERROR_TTL = 64
+
+# Destination unreachable, source quench, redirect, time exceeded, parameter problem.
+ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
+ICMPV6_REDIRECT = 137
+
+
+class ErrorKind(Enum):
+    """What went wrong; each is ((type, code) of ICMP, (type, code) of ICMPv6)."""
+
+    NO_ROUTE = ((3, 0), (1, 0))
+    ROUTE_UNREACHABLE = ((3, 1), (1, 0))
+    """An unreachable route; Linux answers the same."""
+    NEIGHBOR_UNREACHABLE = ((3, 1), (1, 3))
+    PROHIBITED = ((3, 13), (1, 1))
+    TOO_BIG = ((3, 4), (2, 0))
+    TTL_EXCEEDED = ((11, 0), (3, 0))
+
+
+class Refusal(StrEnum):
+    """Why no error is owed, or none can be sent."""
+
+    MALFORMED = "malformed"
+    LINK_MULTICAST = "link_multicast"
+    SOURCE = "source_not_answerable"
+    DESTINATION_MULTICAST = "destination_multicast"
+    DESTINATION_BROADCAST = "destination_broadcast"
+    LATER_FRAGMENT = "later_fragment"
+    ABOUT_AN_ERROR = "about_an_error"
+    RATE_LIMITED = "rate_limited"
+    RATE_LIMITED_SOURCE = "rate_limited_source"
+
+
+def error_for(
+    frame: bytes,
+    kind: ErrorKind,
+    answer_from: Address,
+    mtu: int = 0,
+    broadcasts: Container[Address] = (),
+) -> bytes | Refusal:
+    """The ICMP error, as an IP packet, about the IP packet in the Ethernet `frame`.
+
+    `answer_from` is an address of this router of the packet's family. `mtu` is told by TOO_BIG.
+    `broadcasts` holds the directed broadcast addresses known to the router.
+    """
+    try:
+        packet = ip_payload(frame)
+        if frame[0] & 1 and not _asks_for_path_mtu(kind, packet):
+            return Refusal.LINK_MULTICAST
+        if packet[0] >> 4 == 4:
+            return _ipv4_error(packet, kind, answer_from, mtu, broadcasts)
+        return _ipv6_error(packet, kind, answer_from, mtu)
+    except WireError:
+        return Refusal.MALFORMED
+
+
+def _asks_for_path_mtu(kind: ErrorKind, packet: bytes) -> bool:
+    """RFC 4443 section 2.4 (e.3): Packet Too Big is sent about multicast as well."""
+    return kind is ErrorKind.TOO_BIG and packet[0] >> 4 == 6
+
+
+# --- IPv4 ----------------------------------------------------------------------------------------
+
+
+def _ipv4_error(
+    packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int, broadcasts: Container[Address]
+) -> bytes | Refusal:
+    header = parse_ipv4(packet)
+    refusal = _ipv4_refusal(header, packet, broadcasts)
+    if refusal is not None:
+        return refusal
+    form, code = kind.value[0]
+    rest = min(mtu, 0xFFFF) if kind is ErrorKind.TOO_BIG else 0
+    quoted = packet[: IPV4_ERROR_LIMIT - 20 - ICMP_HEADER.size]
+    checksum = internet_checksum(ICMP_HEADER.pack(form, code, 0, rest) + quoted)
+    # RFC 6864: a packet that is never fragmented needs no identification.
+    answer = IPv4(
+        header_length=20,
+        tos=INTERNETWORK_CONTROL,
+        total_length=0,
+        identification=0,
+        dont_fragment=True,
+        more_fragments=False,
+        fragment_offset=0,
+        ttl=ERROR_TTL,
+        protocol=ICMP,
+        source=answer_from,
+        destination=header.source,
+        options=b"",
+    )
+    return build_ipv4(answer, ICMP_HEADER.pack(form, code, checksum, rest) + quoted)
+
+
+def _ipv4_refusal(header: IPv4, packet: bytes, broadcasts: Container[Address]) -> Refusal | None:
+    """RFC 1812 section 4.3.2.7."""
+    if not is_valid_source(header.source) or header.source in broadcasts:
+        return Refusal.SOURCE
+    if is_multicast(header.destination):
+        return Refusal.DESTINATION_MULTICAST
+    if header.destination == b"\xff\xff\xff\xff" or header.destination in broadcasts:
+        return Refusal.DESTINATION_BROADCAST
+    if header.fragment_offset:
+        return Refusal.LATER_FRAGMENT
+    if header.protocol == ICMP:
+        message = packet[header.header_length :]
+        # Without its type it cannot be told from an error.
+        if not message or message[0] in ICMPV4_ERRORS:
+            return Refusal.ABOUT_AN_ERROR
+    return None
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+
+def _ipv6_error(packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int) -> bytes | Refusal:
+    header = parse_ipv6(packet)
+    refusal = _ipv6_refusal(header, packet, kind)
+    if refusal is not None:
+        return refusal
+    form, code = kind.value[1]
+    rest = mtu if kind is ErrorKind.TOO_BIG else 0
+    quoted = packet[: IPV6_ERROR_LIMIT - 40 - ICMP_HEADER.size]
+    length = ICMP_HEADER.size + len(quoted)
+    checksum = internet_checksum(
+        pseudo_header(answer_from, header.source, length, ICMPV6)
+        + ICMP_HEADER.pack(form, code, 0, rest)
+        + quoted
+    )
+    answer = IPv6(INTERNETWORK_CONTROL, 0, length, ICMPV6, ERROR_TTL, answer_from, header.source)
+    return build_ipv6(answer, ICMP_HEADER.pack(form, code, checksum, rest) + quoted)
+
+
+def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | None:
+    """RFC 4443 section 2.4 (e)."""
+    if not is_valid_source(header.source):
+        return Refusal.SOURCE
+    if is_multicast(header.destination) and not _asks_for_path_mtu(kind, packet):
+        return Refusal.DESTINATION_MULTICAST
+    upper = _upper_layer_if_whole(packet)
+    if upper is None:
+        return None
+    if upper.protocol == ICMPV6:
+        # Of a later fragment the type is not to be seen, so it might be one.
+        message = b"" if upper.fragment_offset else packet[upper.offset :]
+        if not message or message[0] < 128 or message[0] == ICMPV6_REDIRECT:
+            return Refusal.ABOUT_AN_ERROR
+    return None
+
+
+def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
+    """The upper layer; None where the extension headers are cut off (a tiny first fragment)."""
+    try:
+        return ipv6_upper_layer(packet)
+    except WireError:
+        return None
+
+
+# --- rate ----------------------------------------------------------------------------------------
+
+
+class TokenBucket:
+    """`rate` tokens a second, at most `burst` saved; starts full."""
+
+    __slots__ = ("_burst", "_rate", "_tokens", "_when")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._tokens, self._when = burst, now
+
+    def _refill(self, now: float) -> None:
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._when) * self._rate)
+        self._when = now
+
+    def has_token(self, now: float) -> bool:
+        """Whether `take` would succeed."""
+        self._refill(now)
+        return self._tokens >= 1.0
+
+    def take(self, now: float) -> bool:
+        """Takes one token if there is one."""
+        if not self.has_token(now):
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+class RateLimiter:
+    """Bounds the errors sent (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+
+    One bucket for all, and one for each host that is answered (an IPv6 /64 counts as one host), so
+    that one loud host does not use up the errors of the rest. At most `max_hosts` are remembered;
+    the longest known goes first.
+    """
+
+    def __init__(
+        self, rate: float, burst: float, host_rate: float, host_burst: float, max_hosts: int = 4096
+    ) -> None:
+        self._rate, self._burst = rate, burst
+        self._host_rate, self._host_burst, self._max_hosts = host_rate, host_burst, max_hosts
+        self._all: TokenBucket | None = None
+        self._hosts: dict[bytes, TokenBucket] = {}
+
+    def refuse(self, destination: Address, now: float) -> Refusal | None:
+        """None if an error may go to `destination` now, which then counts as sent."""
+        if self._all is None:
+            self._all = TokenBucket(self._rate, self._burst, now)
+        if not self._all.has_token(now):
+            return Refusal.RATE_LIMITED
+        if not self._host(destination[:8], now).take(now):
+            return Refusal.RATE_LIMITED_SOURCE
+        self._all.take(now)
+        return None
+
+    def _host(self, host: bytes, now: float) -> TokenBucket:
+        bucket = self._hosts.get(host)
+        if bucket is None:
+            if len(self._hosts) >= self._max_hosts:
+                del self._hosts[next(iter(self._hosts))]
+            bucket = self._hosts[host] = TokenBucket(self._host_rate, self._host_burst, now)
+        return bucket

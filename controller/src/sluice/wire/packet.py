@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ethernet, IPv4, IPv6 and ICMP: checked views of packets, and their building blocks.
+
+Depends on nothing but `struct`. Views are made by `parse` functions that raise WireError where a
+packet is shorter than it says; what they return can be used without looking at lengths again.
+Offsets and lengths are in bytes; addresses are bytes in network order.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from sluice.wire.errors import WireError
+
+ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_ARP = 0x0806
+ETHERTYPE_VLAN = 0x8100
+ETHERTYPE_IPV6 = 0x86DD
+ETHERTYPE_LLDP = 0x88CC
+# Below this value the field is a length (IEEE 802.3), and IS-IS is the only such protocol here.
+ETHERTYPE_MINIMUM = 0x0600
+ISIS_LLC = b"\xfe\xfe\x03"
+
+ETHERNET_HEADER = 14
+VLAN_TAG = 4
+IPV4_HEADER = 20
+IPV6_HEADER = 40
+
+ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
+HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION = 0, 43, 44, 51
+DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6 = 60, 135, 139, 140
+_SKIPPED_HEADERS = frozenset({HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6})
+
+_U16 = Struct("!H")
+_IPV4 = Struct("!BBHHHBBH4s4s")
+_IPV6 = Struct("!IHBB16s16s")
+
+IPV4_DF, IPV4_MF, IPV4_OFFSET_MASK = 0x4000, 0x2000, 0x1FFF
+
+
+# --- Ethernet ------------------------------------------------------------------------------------
+
+
+class Ethernet(NamedTuple):
+    """A frame's header. `vlan` is the 802.1Q VLAN id (of the first tag), None without a tag."""
+
+    destination: bytes
+    source: bytes
+    vlan: int | None
+    ethertype: int
+    payload_offset: int
+
+
+def parse_ethernet(frame: bytes) -> Ethernet:
+    """The header of `frame`, one 802.1Q tag looked through."""
+    if len(frame) < ETHERNET_HEADER:
+        raise WireError("ethernet_truncated", 0, f"{len(frame)} bytes of {ETHERNET_HEADER}")
+    (ethertype,) = _U16.unpack_from(frame, 12)
+    if ethertype != ETHERTYPE_VLAN:
+        return Ethernet(frame[:6], frame[6:12], None, ethertype, ETHERNET_HEADER)
+    if len(frame) < ETHERNET_HEADER + VLAN_TAG:
+        raise WireError("vlan_truncated", ETHERNET_HEADER, f"{len(frame)} bytes of 18")
+    (tag,) = _U16.unpack_from(frame, 14)
+    (ethertype,) = _U16.unpack_from(frame, 16)
+    return Ethernet(frame[:6], frame[6:12], tag & 0xFFF, ethertype, ETHERNET_HEADER + VLAN_TAG)
+
+
+def without_vlan(frame: bytes) -> bytes:
+    """`frame` without its first 802.1Q tag, if it has one."""
+    if frame[12:14] == b"\x81\x00" and len(frame) >= ETHERNET_HEADER + VLAN_TAG:
+        return frame[:12] + frame[16:]
+    return frame
+
+
+def ip_payload(frame: bytes) -> bytes:
+    """The IP packet in `frame`, Ethernet's padding cut off. WireError if there is none."""
+    header = parse_ethernet(frame)
+    packet = frame[header.payload_offset :]
+    if header.ethertype == ETHERTYPE_IPV4:
+        return packet[: parse_ipv4(packet).total_length]
+    if header.ethertype == ETHERTYPE_IPV6:
+        return packet[: IPV6_HEADER + parse_ipv6(packet).payload_length]
+    raise WireError("not_ip", 12, f"EtherType {header.ethertype:#06x}")
+
+
+def local_frame(packet: bytes) -> bytes:
+    """An IP packet in a frame with empty MACs: what the pipeline routes as of local origin."""
+    ethertype = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+    return bytes(12) + _U16.pack(ethertype) + packet
+
+
+# --- IPv4 (RFC 791) ------------------------------------------------------------------------------
+
+
+class IPv4(NamedTuple):
+    """An IPv4 header whose lengths hold. `fragment_offset` is in bytes."""
+
+    header_length: int
+    tos: int
+    total_length: int
+    identification: int
+    dont_fragment: bool
+    more_fragments: bool
+    fragment_offset: int
+    ttl: int
+    protocol: int
+    source: bytes
+    destination: bytes
+    options: bytes
+
+
+def parse_ipv4(packet: bytes) -> IPv4:
+    """The header of `packet`, which may be longer than the total length (padding)."""
+    if len(packet) < IPV4_HEADER:
+        raise WireError("ipv4_truncated", 0, f"{len(packet)} bytes of {IPV4_HEADER}")
+    first, tos, total, ident, fragment, ttl, protocol, _, source, destination = _IPV4.unpack_from(
+        packet
+    )
+    if first >> 4 != 4:
+        raise WireError("ipv4_version", 0, f"version {first >> 4}")
+    header = (first & 0xF) * 4
+    if header < IPV4_HEADER or header > total:
+        raise WireError("ipv4_header_length", 0, f"header {header}, total {total} bytes")
+    if total > len(packet):
+        raise WireError("ipv4_total_length", 2, f"total length {total}, here are {len(packet)}")
+    return IPv4(
+        header,
+        tos,
+        total,
+        ident,
+        bool(fragment & IPV4_DF),
+        bool(fragment & IPV4_MF),
+        (fragment & IPV4_OFFSET_MASK) * 8,
+        ttl,
+        protocol,
+        source,
+        destination,
+        packet[IPV4_HEADER:header],
+    )
+
+
+def build_ipv4(header: IPv4, payload: bytes) -> bytes:
+    """The packet of `header` and `payload`; lengths and checksum are computed anew.
+
+    `header.options` has a length that is a multiple of 4 and `header.fragment_offset` of 8.
+    """
+    length = IPV4_HEADER + len(header.options)
+    fragment = header.fragment_offset // 8
+    fragment |= IPV4_DF if header.dont_fragment else 0
+    fragment |= IPV4_MF if header.more_fragments else 0
+    fixed = _IPV4.pack(
+        0x40 | length // 4,
+        header.tos,
+        length + len(payload),
+        header.identification,
+        fragment,
+        header.ttl,
+        header.protocol,
+        0,
+        header.source,
+        header.destination,
+    )
+    checksum = internet_checksum(fixed + header.options)
+    return fixed[:10] + _U16.pack(checksum) + fixed[12:] + header.options + payload
+
+
+# --- IPv6 (RFC 8200) -----------------------------------------------------------------------------
+
+
+class IPv6(NamedTuple):
+    """An IPv6 header whose payload length holds."""
+
+    traffic_class: int
+    flow_label: int
+    payload_length: int
+    next_header: int
+    hop_limit: int
+    source: bytes
+    destination: bytes
+
+
+class UpperLayer(NamedTuple):
+    """What an IPv6 packet carries: protocol, where it starts, and the fragment's place.
+
+    `fragment_offset` is in bytes, 0 for a whole packet or a first fragment.
+    """
+
+    protocol: int
+    offset: int
+    fragment_offset: int
+
+
+def parse_ipv6(packet: bytes) -> IPv6:
+    """The fixed header of `packet`, which may be longer than the payload length (padding)."""
+    if len(packet) < IPV6_HEADER:
+        raise WireError("ipv6_truncated", 0, f"{len(packet)} bytes of {IPV6_HEADER}")
+    first, payload, next_header, hop_limit, source, destination = _IPV6.unpack_from(packet)
+    if first >> 28 != 6:
+        raise WireError("ipv6_version", 0, f"version {first >> 28}")
+    if IPV6_HEADER + payload > len(packet):
+        raise WireError(
+            "ipv6_payload_length", 4, f"payload length {payload}, here are {len(packet)}"
+        )
+    return IPv6(
+        first >> 20 & 0xFF, first & 0xFFFFF, payload, next_header, hop_limit, source, destination
+    )
+
+
+def build_ipv6(header: IPv6, payload: bytes) -> bytes:
+    """The packet of `header` and `payload`; the payload length is computed anew."""
+    first = 6 << 28 | header.traffic_class << 20 | header.flow_label
+    return (
+        _IPV6.pack(
+            first,
+            len(payload),
+            header.next_header,
+            header.hop_limit,
+            header.source,
+            header.destination,
+        )
+        + payload
+    )
+
+
+def ipv6_upper_layer(packet: bytes) -> UpperLayer:
+    """Walks the extension headers of an IPv6 packet.
+
+    Ends at the first header that is none, or, in a later fragment, behind the fragment header. A
+    chain that is cut off raises WireError.
+    """
+    header = parse_ipv6(packet)
+    end = IPV6_HEADER + header.payload_length
+    protocol, offset = header.next_header, IPV6_HEADER
+    while protocol in _SKIPPED_HEADERS or protocol in (FRAGMENT, AUTHENTICATION):
+        if offset + 8 > end:
+            raise WireError("ipv6_extension_truncated", offset, f"header {protocol} is cut off")
+        following, length = packet[offset], packet[offset + 1]
+        if protocol == FRAGMENT:
+            fragment = _U16.unpack_from(packet, offset + 2)[0] & 0xFFF8
+            offset += 8
+            if fragment:
+                return UpperLayer(following, offset, fragment)
+        elif protocol == AUTHENTICATION:
+            offset += (length + 2) * 4
+        else:
+            offset += (length + 1) * 8
+        protocol = following
+    if offset > end:
+        raise WireError("ipv6_extension_truncated", end, f"the chain ends {offset - end} behind it")
+    return UpperLayer(protocol, offset, 0)
+
+
+# --- checksums and addresses ---------------------------------------------------------------------
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071's checksum of `data`."""
+    if len(data) % 2:
+        data += b"\0"
+    # 2^16 is 1 modulo 65535, so that the one's complement sum is the whole number's remainder.
+    total = int.from_bytes(data, "big") % 0xFFFF
+    if total == 0 and any(data):
+        total = 0xFFFF
+    return 0xFFFF - total
+
+
+def pseudo_header(source: bytes, destination: bytes, length: int, protocol: int) -> bytes:
+    """The IPv6 pseudo-header of RFC 8200 section 8.1."""
+    return source + destination + length.to_bytes(4, "big") + bytes(3) + bytes([protocol])
+
+
+def is_multicast(address: bytes) -> bool:
+    """224.0.0.0/4 or ff00::/8."""
+    return address[0] >> 4 == 0xE if len(address) == 4 else address[0] == 0xFF
+
+
+def is_unspecified(address: bytes) -> bool:
+    """0.0.0.0 or ::."""
+    return not any(address)
+
+
+def is_loopback(address: bytes) -> bool:
+    """127.0.0.0/8 or ::1."""
+    return address[0] == 127 if len(address) == 4 else address == LOOPBACK_V6
+
+
+LOOPBACK_V6 = bytes(15) + b"\x01"
+
+
+def is_valid_source(address: bytes) -> bool:
+    """Whether `address` can be the source of a packet that somebody might answer.
+
+    RFC 1812 section 5.3.7 for IPv4 (not 0/8, 127/8, class D or E), RFC 4443 section 2.4 (e.6) for
+    IPv6 (not unspecified, multicast, loopback, IPv4-mapped).
+    """
+    if len(address) == 4:
+        return address[0] not in (0, 127) and address[0] < 224
+    return not (
+        is_unspecified(address)
+        or is_multicast(address)
+        or is_loopback(address)
+        or address[:12] == bytes(10) + b"\xff\xff"
+    )
