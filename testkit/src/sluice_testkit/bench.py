@@ -84,7 +84,10 @@ def write_results(
     written = [case.as_dict() for case in cases]
     worst = min if more_is_better else max
     peers = sorted({peer for case in written for peer in case["ratio"]})
-    ratios = {peer: worst(case["ratio"][peer] for case in written if peer in case["ratio"]) for peer in peers}
+    ratios = {
+        peer: worst(case["ratio"][peer] for case in written if peer in case["ratio"])
+        for peer in peers
+    }
     commit = subprocess.run(
         ["git", "-C", str(where.repository()), "describe", "--always", "--dirty", "--abbrev=12"],
         capture_output=True,

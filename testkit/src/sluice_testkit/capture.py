@@ -7,6 +7,7 @@ is running when the constructor returns, so nothing sent afterwards is missed;
 count when some were is an error rather than a wrong answer.
 """
 
+import errno
 import select
 import socket
 import struct
@@ -69,8 +70,9 @@ class Capture:
                     self._receive()
                 except BlockingIOError:
                     break
-                except OSError:  # the interface or its namespace went away
-                    return
+                except OSError as error:
+                    if error.errno != errno.ENETDOWN:  # down now, or was when we opened it
+                        raise
 
     def _receive(self) -> None:
         data, control, _, address = self._socket.recvmsg(65535, 256)
@@ -116,8 +118,8 @@ class Capture:
 
     def _check_for_loss(self) -> None:
         if self._socket.fileno() >= 0:
-            _, drops = struct.unpack("=II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
-            self.dropped += drops
+            statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
+            self.dropped += struct.unpack("=II", statistics)[1]  # reading them resets them
         if self.dropped:
             raise AssertionError(f"the capture on {self.interface} lost {self.dropped} frames")
 

@@ -69,7 +69,8 @@ class Frr:
         """Start all daemons, wait until they answer, then load the configuration."""
         for daemon in ("zebra", *self.daemons):
             if not (DAEMON_DIRECTORY / daemon).exists():
-                raise FileNotFoundError(f"{DAEMON_DIRECTORY}/{daemon}: install package frr (make setup)")
+                path = DAEMON_DIRECTORY / daemon
+                raise FileNotFoundError(f"{path} does not exist: install package frr (make setup)")
         self.directory.mkdir()
         shutil.chown(self.directory, "frr", "frr")
         (self.directory / "frr.conf").write_text(self.config, encoding="utf-8")
@@ -81,10 +82,11 @@ class Frr:
         """Start one daemon without configuration and wait until vtysh can reach it."""
         here = self.directory
         argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=informational"]
-        argv += [f"--vty_socket={here}", f"--pid_file={here}/{daemon}.pid", f"--socket={here}/zserv"]
+        argv += [f"--vty_socket={here}", f"--socket={here}/zserv"]
+        argv += [f"--pid_file={here}/{daemon}.pid"]
         argv += [f"--config_file={here}/{daemon}.conf"]  # does not exist: vtysh brings it
         if daemon == "zebra" and self._fpm:
-            argv.append(f"--module={FPM_MODULE}")
+            argv += ["-M", FPM_MODULE]
         if daemon == "bfdd":
             argv.append(f"--bfdctl={here}/bfdd.sock")
         process = self._supervisor.start(f"{self.name}-{daemon}", self.namespace.argv(argv))

@@ -118,7 +118,13 @@ class Namespace:
 
 
 def veth(
-    one: Namespace, one_name: str, two: Namespace, two_name: str, *, mtu: int = 1500, up: bool = True
+    one: Namespace,
+    one_name: str,
+    two: Namespace,
+    two_name: str,
+    *,
+    mtu: int = 1500,
+    up: bool = True,
 ) -> None:
     """A veth pair between two namespaces (or inside one), offloads off."""
     temporary = f"v{os.getpid():x}"

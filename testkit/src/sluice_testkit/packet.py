@@ -5,6 +5,7 @@ Pure: bytes in, `Frame` out. What cannot be read is left at its default rather
 than refused, since a witness has to accept whatever came by.
 """
 
+import contextlib
 import ipaddress
 import struct
 from dataclasses import dataclass
@@ -50,10 +51,8 @@ class Frame:
 def parse(data: bytes, time: float = 0.0, outgoing: bool = False) -> Frame:
     """Read a frame as far as it goes."""
     found: dict[str, object] = {}
-    try:
+    with contextlib.suppress(struct.error, IndexError, ValueError):
         _ethernet(data, found)
-    except (struct.error, IndexError, ValueError):
-        pass
     return Frame(time, outgoing, data, **found)  # type: ignore[arg-type]
 
 

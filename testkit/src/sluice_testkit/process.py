@@ -54,7 +54,7 @@ def run(
             errors="replace",
             timeout=timeout,
             env=None if env is None else os.environ | dict(env),
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),  # type: ignore[call-overload]
+            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
         )
     except subprocess.TimeoutExpired as expired:
         raise CommandFailed(f"{' '.join(argv)}: not done after {timeout:g} s") from expired
@@ -126,7 +126,8 @@ class Process:
         try:
             status = self._popen.wait(deadline)
         except subprocess.TimeoutExpired as expired:
-            raise CommandFailed(f"{self.name}: not done after {deadline:g} s\n{self.tail()}") from expired
+            what = f"{self.name}: not done after {deadline:g} s"
+            raise CommandFailed(f"{what}\n{self.tail()}") from expired
         self._forget()
         return status
 
@@ -151,7 +152,9 @@ class Process:
         self.stop(signal_number=signal.SIGKILL)
 
     def _forget(self) -> None:
-        janitor().remove("group", self._group)
+        """Nothing is left to end, unless children stay in the group."""
+        if not signal_group(self.pid, self._start, 0):
+            janitor().remove("group", self._group)
 
 
 class Supervisor:

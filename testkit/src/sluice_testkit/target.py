@@ -34,7 +34,8 @@ def target_name(name: str | None = None) -> str:
     """The target to use: `name`, else TARGET, else sluice-switch."""
     chosen = name or os.environ.get("TARGET") or NAMES[0]
     if chosen not in NAMES:
-        raise TargetUnavailable(f"no target is called {chosen!r}: TARGET is one of {', '.join(NAMES)}")
+        known = ", ".join(NAMES)
+        raise TargetUnavailable(f"no target is called {chosen!r}: TARGET is one of {known}")
     return chosen
 
 

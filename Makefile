@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The one way in: `make setup`, then whatever `make help` lists. setup is
+# idempotent and remembers what it did in build/stamps/; every other target
+# depends on the parts of it that it needs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+ROOT := $(CURDIR)
+PYTHON := /usr/bin/python3
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export SLUICE_ROOT := $(ROOT)
+export SLUICE_PROTO_DIR := $(ROOT)/build/proto
+export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
+
+# sluice-switch, or bmv2 where simple_switch_grpc is installed.
+TARGET ?= sluice-switch
+export TARGET
+# Passed on to the program that a target runs: make ptf ARGS="--tests admit".
+ARGS ?=
+
+STAMPS := build/stamps
+CONTROLLER := .venv/controller/bin
+PTF := .venv/ptf/bin
+SHELL_VENV := .venv/shell/bin
+PIP_INSTALL := pip install --quiet --no-build-isolation
+NATIVE := controller/src/sluice/_native.abi3.so
+SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
+OWN_PYTHON := testkit topo ptf-tests p4src bench
+
+##@ Start here
+
+.PHONY: help
+help: ## List what there is
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nVariables: TARGET=sluice-switch|bmv2, ARGS="..." (passed on), ADDR=HOST:PORT (make shell)\n'
+
+.PHONY: setup
+setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build; safe to repeat
+
+.PHONY: demo
+demo: setup-run ## Two sites over two transit routers, told step by step and checked
+	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
+
+.PHONY: shell
+shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or ADDR=HOST:PORT
+	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.shell $(if $(ADDR),--address $(ADDR)) $(ARGS)
+
+##@ Tests
+
+.PHONY: test
+test: check unit ptf e2e ## Everything that every change has to pass
+
+.PHONY: check
+check: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/proto ## Format, lint, types, import rules, stale artefacts
+	cd switch && cargo fmt --all --check
+	cd switch && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cd controller/native && cargo fmt --check
+	cd controller/native && cargo clippy --quiet --locked --all-targets -- -D warnings
+	$(CONTROLLER)/ruff check --quiet .
+	$(CONTROLLER)/ruff format --quiet --check .
+	cd controller && ../$(CONTROLLER)/mypy
+	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo
+	cd controller && ../$(CONTROLLER)/lint-imports
+	$(PYTHON) p4src/build.py --check
+
+.PHONY: unit
+unit: unit-rust unit-python ## Unit tests, Rust and Python
+
+.PHONY: unit-rust
+unit-rust: $(STAMPS)/proto ## Unit tests of the switch and of the controller's native module
+	cd switch && cargo test --quiet --locked --workspace
+	cd controller/native && cargo test --quiet --locked --no-default-features
+
+.PHONY: unit-python
+unit-python: $(STAMPS)/controller switch ## Unit tests of the controller and of the test kit
+	cd controller && ../$(CONTROLLER)/python -m pytest -q
+	cd testkit && ../$(CONTROLLER)/python -m pytest -q
+
+.PHONY: ptf
+ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
+	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf --target $(TARGET) $(ARGS)
+
+.PHONY: e2e
+e2e: setup-run ## FRR, controller and switch together, in namespaces, on TARGET
+	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e $(ARGS)
+
+.PHONY: differential
+differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2
+	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf.differential $(ARGS)
+
+.PHONY: bench
+bench: $(STAMPS)/ptf switch ## Benchmarks against peers on this machine, results in bench/results
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.forwarding $(ARGS)
+
+##@ Build
+
+.PHONY: switch
+switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
+	cd switch && cargo build --quiet --release --locked --workspace --bins
+
+.PHONY: native
+native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
+	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) cargo build --quiet --release --locked
+	install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE)
+
+.PHONY: p4
+p4: ## Compile p4src/ with the p4c on PATH, renew the committed outputs
+	$(PYTHON) p4src/build.py
+
+.PHONY: lock
+lock: ## Renew requirements/*.lock from requirements/*.in
+	requirements/lock
+
+.PHONY: clean
+clean: ## Remove what was built; environments and locks stay
+	rm -rf build/stamps build/proto switch/target $(NATIVE)
+
+# What running the whole router needs.
+.PHONY: setup-run
+setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
+
+# ---- setup's parts, one stamp each ----
+
+$(STAMPS):
+	@mkdir -p $@
+
+$(STAMPS)/apt: packages.apt | $(STAMPS)
+	@missing=(); \
+	for package in $$(sed 's/#.*//' packages.apt); do \
+	  dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$$package"); \
+	done; \
+	if (( $${#missing[@]} )); then \
+	  echo "setup: Debian packages missing: $${missing[*]}"; \
+	  if (( EUID )); then echo "setup: install them, or run \`make setup\` as root" >&2; exit 1; fi; \
+	  apt-get -qq update; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=900 install -y --no-install-recommends "$${missing[@]}" >/dev/null; \
+	fi
+	@touch $@
+
+$(STAMPS)/cargo: | $(STAMPS)
+	@command -v cargo >/dev/null || { \
+	  echo "setup: no cargo on PATH or in ~/.cargo/bin; install Rust 1.95 or later: https://rustup.rs" >&2; exit 1; }
+	@touch $@
+
+# $(call venv,DIR,LOCKS...): an environment that holds what the locks name.
+define venv
+	@echo "setup: $(1)"
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	@$(1)/bin/pip install --quiet --require-hashes -r requirements/build.lock
+	@$(1)/bin/$(PIP_INSTALL) --require-hashes $(foreach lock,$(2),-r requirements/$(lock).lock)
+endef
+
+$(STAMPS)/venv-controller: requirements/build.lock requirements/controller.lock requirements/dev.lock $(STAMPS)/apt | $(STAMPS)
+	$(call venv,.venv/controller,controller dev)
+	@$(CONTROLLER)/$(PIP_INSTALL) --no-deps -e controller -e testkit
+	@touch $@
+
+$(STAMPS)/controller: $(STAMPS)/venv-controller native
+	@touch $@
+
+$(STAMPS)/ptf: requirements/build.lock requirements/ptf.lock $(STAMPS)/apt | $(STAMPS)
+	$(call venv,.venv/ptf,ptf)
+	@$(PTF)/$(PIP_INSTALL) --no-deps -e testkit
+	@touch $@
+
+$(STAMPS)/shell: requirements/build.lock requirements/shell.lock $(STAMPS)/apt | $(STAMPS)
+	$(call venv,.venv/shell,shell)
+	@touch $@
+
+# The P4Runtime protobufs come with finsy, which the controller's lock pins.
+$(STAMPS)/proto: $(STAMPS)/venv-controller
+	@from="$$($(CONTROLLER)/python -c 'import importlib.util as u; print(u.find_spec("finsy").submodule_search_locations[0])')/proto"; \
+	cd "$$from" && for file in p4/v1/*.proto p4/config/v1/*.proto google/rpc/status.proto; do \
+	  install -D --preserve-timestamps -m 644 "$$file" "$(SLUICE_PROTO_DIR)/$$file"; \
+	done
+	@touch $@

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a topology consists of: hosts, routers, links. Nothing runs here.
+
+A router's files are in a folder of its name: `frr.conf`, and for a P4 router
+also `sluice.yaml`; they are what an operator would write, and are read as
+they stand.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FILES = Path(__file__).resolve().parent.parent
+
+
+class Kind(Enum):
+    """What forwards in a router."""
+
+    P4 = "P4 switch"
+    LINUX = "Linux kernel"
+
+
+@dataclass(frozen=True)
+class Host:
+    """An end system with one interface, `eth0`, and a default route per family."""
+
+    name: str
+    addresses: tuple[str, ...]
+    gateways: tuple[str, ...]
+
+    def address(self, version: int) -> str:
+        """Its IPv4 or IPv6 address, without the length."""
+        return next(a for a in self.addresses if (":" in a) == (version == 6)).partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Router:
+    """A router and its files."""
+
+    name: str
+    kind: Kind
+    files: Path
+
+    def frr_config(self) -> str:
+        """FRR's integrated configuration."""
+        return (self.files / "frr.conf").read_text(encoding="utf-8")
+
+    def sluice_config(self) -> dict[str, Any]:
+        """The controller's configuration, as a mapping."""
+        loaded = yaml.safe_load((self.files / "sluice.yaml").read_text(encoding="utf-8"))
+        assert isinstance(loaded, dict)
+        return loaded
+
+
+@dataclass(frozen=True)
+class End:
+    """A link's end: a node's interface. On a P4 router it is a switch port, `portN`."""
+
+    node: str
+    interface: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Hosts, routers and the links between them."""
+
+    hosts: tuple[Host, ...]
+    routers: tuple[Router, ...]
+    links: tuple[tuple[End, End], ...]
+
+    def router(self, name: str) -> Router:
+        """The router of that name."""
+        return next(router for router in self.routers if router.name == name)
+
+
+def two_sites() -> Topology:
+    """Two sites and two transit networks of equal cost, dual stack.
+
+                       port2 +----+
+                  .----------| t1 |----------.
+    +----+  port1 |          +----+          | port1  +----+
+    | h1 |------[ r1 ]                     [ r2 ]-----| h2 |
+    +----+        |          +----+          |        +----+
+                  '----------| t2 |----------'
+                       port3 +----+
+
+    r1 (AS 65001) and r2 (AS 65002) are P4 routers, t1 (AS 65101) and t2
+    (AS 65102) plain Linux; all four run FRR.
+    """
+    files = FILES / "two_sites"
+    return Topology(
+        hosts=(
+            Host("h1", ("10.1.0.2/24", "2001:db8:1::2/64"), ("10.1.0.1", "2001:db8:1::1")),
+            Host("h2", ("10.2.0.2/24", "2001:db8:2::2/64"), ("10.2.0.1", "2001:db8:2::1")),
+        ),
+        routers=(
+            Router("r1", Kind.P4, files / "r1"),
+            Router("r2", Kind.P4, files / "r2"),
+            Router("t1", Kind.LINUX, files / "t1"),
+            Router("t2", Kind.LINUX, files / "t2"),
+        ),
+        links=(
+            (End("h1", "eth0"), End("r1", "port1")),
+            (End("r1", "port2"), End("t1", "eth1")),
+            (End("r1", "port3"), End("t2", "eth1")),
+            (End("r2", "port2"), End("t1", "eth2")),
+            (End("r2", "port3"), End("t2", "eth2")),
+            (End("h2", "eth0"), End("r2", "port1")),
+        ),
+    )

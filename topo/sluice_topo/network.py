@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology that runs: its nodes by name, started in an order that needs no luck.
+
+`build` puts nodes into namespaces that exist and are linked already;
+`build_in_lab` makes those too. Mininet makes them in `mininet_net`.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.wait import wait_until
+from sluice_topo.description import End, Kind, Router, Topology
+from sluice_topo.routers import LINUX, HostNode, LinuxRouter, P4Router, RouterNode, plain_linux
+
+Edit = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass
+class Network:
+    """The nodes of a running topology."""
+
+    topology: Topology
+    hosts: dict[str, HostNode]
+    routers: dict[str, RouterNode]
+
+    def start(self) -> None:
+        """Start everything; the routers side by side, since most of it is waiting."""
+        for host in self.hosts.values():
+            host.start()
+        with ThreadPoolExecutor(max_workers=len(self.routers)) as pool:
+            for done in [pool.submit(router.start) for router in self.routers.values()]:
+                done.result()
+
+    def p4_router(self, name: str) -> P4Router:
+        """A router that has to be a P4 router."""
+        router = self.routers[name]
+        assert isinstance(router, P4Router), f"{name} is not a P4 router here"
+        return router
+
+    def wait_for_bgp(self, deadline: float = 60.0) -> None:
+        """Wait until every router has every configured BGP session established."""
+        for router in self.routers.values():
+            wait_until(
+                lambda router=router: not unestablished(router),  # type: ignore[misc]
+                deadline,
+                f"all BGP sessions of {router.name}",
+                interval=0.1,
+            )
+
+
+def unestablished(router: RouterNode) -> list[str]:
+    """The peers of a router whose BGP session is not established; `none` if it has no peers yet."""
+    summary = router.frr.json("show bgp summary json")
+    peers = {
+        address: peer["state"]
+        for family in summary.values()
+        for address, peer in family.get("peers", {}).items()
+    }
+    return [a for a, state in peers.items() if state != "Established"] if peers else ["none"]
+
+
+def end_name(topology: Topology, end: End, target: str | None) -> str:
+    """An end's interface name, which is the TAP's name where Linux plays the P4 router."""
+    router = next((r for r in topology.routers if r.name == end.node), None)
+    if target == LINUX and router is not None and router.kind is Kind.P4:
+        for interface in router.sluice_config()["interfaces"]:
+            if interface["device"] == end.interface:
+                return str(interface["name"])
+    return end.interface
+
+
+def build(
+    topology: Topology,
+    namespaces: Mapping[str, Namespace],
+    lab: Lab,
+    target: str | None = None,
+    edit: Edit | None = None,
+    frr_configs: Mapping[str, str] | None = None,
+) -> Network:
+    """Put nodes into namespaces. `target` is a target's name or `linux`.
+
+    `edit(router, config)` may change a P4 router's configuration; `frr_configs`
+    replaces routers' FRR configurations.
+    """
+
+    def make(router: Router) -> RouterNode:
+        place = namespaces[router.name]
+        given = (frr_configs or {}).get(router.name)
+        if router.kind is Kind.LINUX:
+            return LinuxRouter(router, place, lab.directory, lab.supervisor, frr_config=given)
+        if target == LINUX:
+            return plain_linux(router, place, lab.directory, lab.supervisor)
+        config = router.sluice_config()
+        return P4Router(
+            router,
+            place,
+            lab.directory,
+            lab.supervisor,
+            target=target,
+            config=edit(router.name, config) if edit else config,
+            frr_config=given,
+        )
+
+    return Network(
+        topology,
+        {host.name: HostNode(host, namespaces[host.name]) for host in topology.hosts},
+        {router.name: make(router) for router in topology.routers},
+    )
+
+
+def build_in_lab(
+    topology: Topology,
+    lab: Lab,
+    target: str | None = None,
+    edit: Edit | None = None,
+    frr_configs: Mapping[str, str] | None = None,
+) -> Network:
+    """Make namespaces and links with the test kit and put the nodes in."""
+    names = [host.name for host in topology.hosts] + [r.name for r in topology.routers]
+    namespaces = {name: lab.namespace(name) for name in names}
+    for one, two in topology.links:
+        veth(
+            namespaces[one.node],
+            end_name(topology, one, target),
+            namespaces[two.node],
+            end_name(topology, two, target),
+        )
+    return build(topology, namespaces, lab, target, edit, frr_configs)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
+
+Everything here works on a `Namespace` whose links are already in place, so it
+is the same under mininet and under the test kit.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sluice_testkit.controller import Controller
+from sluice_testkit.frr import Frr
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.process import Supervisor
+from sluice_testkit.target import Target
+from sluice_topo.description import Host, Router
+
+LINUX = "linux"  # in the place of a target's name: the kernel forwards in every router
+
+
+class HostNode:
+    """A running host."""
+
+    def __init__(self, description: Host, namespace: Namespace):
+        self.description = description
+        self.name = description.name
+        self.namespace = namespace
+
+    def start(self) -> None:
+        """Give it its addresses and default routes."""
+        self.namespace.add_address("eth0", *self.description.addresses)
+        for gateway in self.description.gateways:
+            family = "-6" if ":" in gateway else "-4"
+            self.namespace.run("ip", family, "route", "add", "default", "via", gateway)
+
+    def address(self, version: int) -> str:
+        """Its IPv4 or IPv6 address."""
+        return self.description.address(version)
+
+
+class LinuxRouter:
+    """A router whose kernel forwards.
+
+    `addresses` are for interfaces whose addresses are not in FRR's configuration.
+    """
+
+    def __init__(
+        self,
+        description: Router,
+        namespace: Namespace,
+        directory: Path,
+        supervisor: Supervisor,
+        *,
+        addresses: Mapping[str, list[str]] | None = None,
+        frr_config: str | None = None,
+    ):
+        self.name = description.name
+        self.namespace = namespace
+        self._addresses = addresses or {}
+        frr_config = frr_config or description.frr_config()
+        self.frr = Frr(self.name, namespace, frr_config, directory, supervisor)
+
+    def start(self) -> None:
+        """Let the kernel forward, hash flows over equal paths by ports, and start FRR."""
+        self.namespace.sysctl(
+            ipv4__ip_forward=1,
+            ipv6__conf__all__forwarding=1,
+            ipv4__fib_multipath_hash_policy=1,
+            ipv6__fib_multipath_hash_policy=1,
+        )
+        for interface, addresses in self._addresses.items():
+            self.namespace.add_address(interface, *addresses)
+        self.frr.start()
+
+    def stop(self) -> None:
+        """Stop FRR."""
+        self.frr.stop()
+
+
+class P4Router:
+    """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards."""
+
+    def __init__(
+        self,
+        description: Router,
+        namespace: Namespace,
+        directory: Path,
+        supervisor: Supervisor,
+        *,
+        target: str | None = None,
+        config: dict[str, Any] | None = None,
+        frr_config: str | None = None,
+    ):
+        self.name = description.name
+        self.namespace = namespace
+        config = config or description.sluice_config()
+        ports = {i["port"]: i["device"] for i in config["interfaces"]}
+        self.target = Target(
+            namespace,
+            ports,
+            supervisor,
+            name=target,
+            label=f"{self.name}-switch",
+            device_id=config["switch"]["device_id"],
+        )
+        self.controller = Controller(
+            self.name, namespace, config, directory, supervisor, target=self.target.name
+        )
+        frr_config = frr_config or description.frr_config()
+        self.frr = Frr(self.name, namespace, frr_config, directory, supervisor, fpm=True)
+
+    def start(self) -> None:
+        """Start the switch, the controller, then FRR on the interfaces that the controller made."""
+        self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
+        self.target.start()
+        self.controller.start()
+        self.frr.start()
+
+    def stop(self) -> None:
+        """Stop FRR, the controller, the switch."""
+        self.frr.stop()
+        self.controller.stop()
+        self.target.stop()
+
+
+RouterNode = LinuxRouter | P4Router
+
+
+def plain_linux(
+    description: Router, namespace: Namespace, directory: Path, supervisor: Supervisor
+) -> LinuxRouter:
+    """A P4 router's files with the kernel in the switch's place: the control experiment.
+
+    The links have to end in the interfaces named in sluice.yaml instead of in ports.
+    """
+    interfaces = description.sluice_config()["interfaces"]
+    addresses = {interface["name"]: interface["addresses"] for interface in interfaces}
+    lines = description.frr_config().splitlines(keepends=True)
+    frr_config = "".join(line for line in lines if not line.startswith("fpm "))
+    return LinuxRouter(
+        *(description, namespace, directory, supervisor),
+        addresses=addresses,
+        frr_config=frr_config,
+    )
