@@ -1,2 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! BMv2 JSON to a typed, checked program.
+//! From p4c's BMv2 JSON to a typed, checked program.
+//!
+//! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype
+//! ([`TableId`], [`ActionId`], ...), knows the width of everything, and refuses by name and source
+//! location what the switch cannot run. Nothing that comes later looks at JSON or at a string.
+//!
+//! * [`layout`]: where each header and field lives in the packet's header vector (PHV);
+//! * [`expr`]: expressions of unbounded integers, with the number class each one needs;
+//! * [`action`], [`parser`], [`control`], [`externs`]: the program's parts;
+//! * `load`: one module per part, reading JSON through a cursor that remembers where it is.
+//!
+//! Depends on no other crate of the switch. Promises: a `Program` that exists can be run; every
+//! index in it is in range; control flow has no cycle except inside parsers and actions, whose
+//! steps the engine bounds.
+//!
+//! The format: p4lang/behavioral-model, docs/JSON_format.md, major version 2, minor up to 24.
+
+pub mod action;
+pub mod control;
+mod error;
+pub mod expr;
+pub mod externs;
+mod ids;
+pub mod layout;
+mod load;
+pub mod parser;
+mod program;
+
+pub use action::{Action, Op, Param, ParamSlot};
+pub use control::{
+    Conditional, Key, MatchKind, Next, Node, Pipeline, Profile, Selector, Table, TableDefault,
+    TableEntry, TableKeyValue,
+};
+pub use error::{LoadError, SourceInfo};
+pub use externs::{
+    Calculation, CalculationInput, Checksum, Counter, Digest, FieldList, HashAlgorithm, Meter,
+    MeterUnit, Register, ValueSet,
+};
+pub use ids::*;
+pub use layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
+pub use parser::{Deparser, Parser};
+pub use program::{Program, StandardMetadata};

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a program was refused: what, where in the JSON, where in the P4 source.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A place in the P4 source, as p4c recorded it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// File name as given to p4c.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1; 0 where p4c gave none.
+    pub column: u32,
+    /// The text at that place.
+    pub fragment: Arc<str>,
+}
+
+impl fmt::Display for SourceInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A program that cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    message: String,
+    path: String,
+    source: Option<SourceInfo>,
+}
+
+impl LoadError {
+    pub(crate) fn new(message: String, path: String, source: Option<SourceInfo>) -> Self {
+        Self { message, path, source }
+    }
+
+    /// What is wrong, naming the construct.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Where in the JSON, e.g. `pipelines[0].tables[3].key[1]`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where in the P4 source, when p4c said so.
+    pub fn source_info(&self) -> Option<&SourceInfo> {
+        self.source.as_ref()
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(source) = &self.source {
+            write!(f, "{source}: ")?;
+        }
+        write!(f, "{}", self.message)?;
+        if !self.path.is_empty() {
+            write!(f, " (at {} of the BMv2 JSON)", self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}

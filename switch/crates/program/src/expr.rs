@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Expressions over unbounded integers, booleans and header references.
+//!
+//! BMv2's arithmetic has infinite precision; p4c adds the masks and casts that P4's fixed widths
+//! need. Evaluating everything in big integers would be right and slow, so every arithmetic
+//! expression carries the narrowest [`NumberClass`] in which no intermediate value can overflow,
+//! found by bounding each node (see [`Data::bounds`]). The engine evaluates the same tree in that
+//! class: same result, no allocation for anything up to 255 bits.
+
+pub mod simplify;
+
+use num_bigint::{BigInt, Sign};
+use num_traits::ToPrimitive;
+
+use crate::action::ParamSlot;
+use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
+use crate::layout::Slot;
+
+/// Shift counts from this size on are treated as "everything shifted out": to 0, or to -1 for a
+/// right shift of a negative number. No field is this wide, so the result is exact modulo 2^width.
+pub const MAX_SHIFT: u32 = 1 << 16;
+
+/// The machine representation an expression can be evaluated in without overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NumberClass {
+    /// Every intermediate value fits `i64`.
+    I64,
+    /// Every intermediate value fits `i128`.
+    I128,
+    /// Every intermediate value fits 256 bits, signed.
+    I256,
+    /// Anything else.
+    Big,
+}
+
+/// An integer constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Constant {
+    /// Fits `i128`.
+    Small(i128),
+    /// Does not.
+    Big(Box<BigInt>),
+}
+
+impl From<BigInt> for Constant {
+    fn from(value: BigInt) -> Self {
+        match value.to_i128() {
+            Some(small) => Self::Small(small),
+            None => Self::Big(Box::new(value)),
+        }
+    }
+}
+
+impl Constant {
+    /// The value as a big integer.
+    pub fn to_big(&self) -> BigInt {
+        match self {
+            Self::Small(value) => BigInt::from(*value),
+            Self::Big(value) => (**value).clone(),
+        }
+    }
+
+    /// `Some(n)` if the value is 2^n - 1 with n > 0.
+    pub fn mask_bits(&self) -> Option<u32> {
+        let value = self.to_big();
+        if value.sign() != Sign::Plus {
+            return None;
+        }
+        let bits = value.bits();
+        (value + 1u8 == BigInt::from(1) << bits).then(|| u32::try_from(bits).ok()).flatten()
+    }
+
+    /// The value, if it is between 0 and `u32::MAX`.
+    pub fn to_u32(&self) -> Option<u32> {
+        match self {
+            Self::Small(value) => u32::try_from(*value).ok(),
+            Self::Big(_) => None,
+        }
+    }
+}
+
+/// Two-operand arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArithOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`, truncating; 0 when the divisor is 0 (P4 leaves that undefined).
+    Div,
+    /// `%`; 0 when the divisor is 0.
+    Mod,
+    /// `&`
+    And,
+    /// `|`
+    Or,
+    /// `^`
+    Xor,
+    /// `>>`, arithmetic.
+    Shr,
+    /// `<<` of unbounded precision; see [`MAX_SHIFT`].
+    Shl,
+}
+
+/// A cast to a given width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CastOp {
+    /// The value modulo 2^width, in two's complement.
+    TwosComplement,
+    /// Clamped to 0 .. 2^width - 1.
+    SaturateUnsigned,
+    /// Clamped to -2^(width-1) .. 2^(width-1) - 1.
+    SaturateSigned,
+}
+
+/// Comparison of two integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmpOp {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+/// An expression that gives an integer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// A constant.
+    Const(Constant),
+    /// A field at a fixed place of the PHV.
+    Field(Slot),
+    /// A field of a header found at run time; the slot is relative to the header.
+    HeaderField(HeaderRef, Slot),
+    /// An action's parameter.
+    Param(ParamSlot),
+    /// A cell of a register, with its width.
+    Register(RegisterId, Box<Arith>, u16),
+    /// Index of the last element a parser put into the stack, -1 if none.
+    LastIndex(StackId),
+    /// Number of elements in the stack.
+    StackSize(StackId),
+    /// Bitwise complement: -x - 1.
+    Complement(Box<Data>),
+    /// Two-operand arithmetic.
+    Arith(ArithOp, Box<(Data, Data)>),
+    /// `(left << right) mod 2^width`: p4c's masked left shift, which needs no wide intermediate.
+    ShlMod(Box<(Data, Arith)>, u32),
+    /// A cast to a width.
+    Cast(CastOp, Box<Data>, u32),
+    /// A boolean as 0 or 1.
+    FromBool(Box<Bool>),
+    /// `condition ? left : right`.
+    Choose(Box<(Bool, Data, Data)>),
+}
+
+/// An expression that gives a boolean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bool {
+    /// A constant.
+    Const(bool),
+    /// Whether a header is valid.
+    Valid(HeaderRef),
+    /// Whether any member of a union is valid.
+    ValidUnion(UnionRef),
+    /// A comparison, with the class that holds both sides.
+    Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
+    /// Headers equal: both valid, all fields equal; or both invalid.
+    HeaderEq(Box<(HeaderRef, HeaderRef)>),
+    /// Unions equal: the same member valid and equal, or none.
+    UnionEq(Box<(UnionRef, UnionRef)>),
+    /// Booleans equal.
+    BoolEq(Box<(Bool, Bool)>),
+    /// An integer is not 0.
+    NonZero(Box<Arith>),
+    /// Both; the right side is not evaluated when the left is false.
+    And(Box<(Bool, Bool)>),
+    /// Either.
+    Or(Box<(Bool, Bool)>),
+    /// Not.
+    Not(Box<Bool>),
+    /// `condition ? left : right`.
+    Choose(Box<(Bool, Bool, Bool)>),
+}
+
+/// Which header, possibly decided at run time. Reading through an index that is out of range gives
+/// an invalid header; writing there has no effect (P4_16 section 8.18).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderRef {
+    /// This one.
+    Fixed(HeaderId),
+    /// The element at an index.
+    Element(StackId, Box<Arith>),
+    /// The last element that a parser extracted.
+    Last(StackId),
+    /// A member of a union.
+    Member(UnionRef, usize),
+}
+
+/// Which union, possibly decided at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnionRef {
+    /// This one.
+    Fixed(UnionId),
+    /// The element at an index.
+    Element(UnionStackId, Box<Arith>),
+    /// The last element that a parser extracted.
+    Last(UnionStackId),
+}
+
+/// An integer expression with the class it is evaluated in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arith {
+    /// The narrowest class without overflow.
+    pub class: NumberClass,
+    /// The expression.
+    pub data: Data,
+}
+
+impl From<Data> for Arith {
+    fn from(data: Data) -> Self {
+        Self { class: data.class(), data }
+    }
+}
+
+/// Bounds of a value: -2^`below` <= value < 2^`above`; `below` is `None` for "never negative".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// See the type.
+    pub below: Option<u32>,
+    /// See the type.
+    pub above: u32,
+}
+
+impl Bounds {
+    const fn unsigned(bits: u32) -> Self {
+        Self { below: None, above: bits }
+    }
+
+    const fn signed(bits: u32) -> Self {
+        Self { below: Some(bits.saturating_sub(1)), above: bits.saturating_sub(1) }
+    }
+
+    const fn both(bits: u32) -> Self {
+        Self { below: Some(bits), above: bits }
+    }
+
+    /// Bits of the magnitude on either side of zero.
+    fn magnitude(self) -> u32 {
+        self.above.max(self.below.unwrap_or(0))
+    }
+
+    fn join(self, other: Self) -> Self {
+        let below = match (self.below, other.below) {
+            (None, b) => b,
+            (a, None) => a,
+            (Some(a), Some(b)) => Some(a.max(b)),
+        };
+        Self { below, above: self.above.max(other.above) }
+    }
+
+    fn class(self) -> NumberClass {
+        match self.magnitude() {
+            0..=63 => NumberClass::I64,
+            64..=127 => NumberClass::I128,
+            128..=255 => NumberClass::I256,
+            _ => NumberClass::Big,
+        }
+    }
+}
+
+impl Data {
+    /// A constant from a machine integer.
+    pub fn constant(value: i128) -> Self {
+        Self::Const(Constant::Small(value))
+    }
+
+    /// The narrowest class in which neither this node nor any below it overflows.
+    pub fn class(&self) -> NumberClass {
+        self.analyse().1
+    }
+
+    /// Bounds of this expression's value.
+    pub fn bounds(&self) -> Bounds {
+        self.analyse().0
+    }
+
+    fn analyse(&self) -> (Bounds, NumberClass) {
+        let (bounds, inner) = match self {
+            Self::Const(value) => (constant_bounds(value), NumberClass::I64),
+            Self::Field(slot) | Self::HeaderField(_, slot) => {
+                let bits = u32::from(slot.width);
+                let bounds =
+                    if slot.signed { Bounds::signed(bits) } else { Bounds::unsigned(bits) };
+                (bounds, NumberClass::I64)
+            }
+            Self::Param(param) => (Bounds::unsigned(u32::from(param.width)), NumberClass::I64),
+            Self::Register(_, _, width) => (Bounds::unsigned(u32::from(*width)), NumberClass::I64),
+            Self::LastIndex(_) => (Bounds::both(32), NumberClass::I64),
+            Self::StackSize(_) => (Bounds::unsigned(32), NumberClass::I64),
+            Self::FromBool(_) => (Bounds::unsigned(1), NumberClass::I64),
+            Self::Complement(inner) => {
+                let (bounds, class) = inner.analyse();
+                (Bounds::both(bounds.magnitude()), class)
+            }
+            Self::Arith(op, operands) => {
+                let (left, left_class) = operands.0.analyse();
+                let (right, right_class) = operands.1.analyse();
+                (arith_bounds(*op, left, right, &operands.1), left_class.max(right_class))
+            }
+            // What would be shifted out is masked off before the shift.
+            Self::ShlMod(operands, width) => {
+                let (_, class) = operands.0.analyse();
+                (Bounds::unsigned(*width), class)
+            }
+            Self::Cast(op, inner, width) => {
+                let (_, class) = inner.analyse();
+                let bounds = match op {
+                    CastOp::SaturateUnsigned => Bounds::unsigned(*width),
+                    CastOp::TwosComplement | CastOp::SaturateSigned => Bounds::signed(*width),
+                };
+                (bounds, class.max(Bounds::unsigned(width + 1).class()))
+            }
+            Self::Choose(parts) => {
+                let (left, left_class) = parts.1.analyse();
+                let (right, right_class) = parts.2.analyse();
+                (left.join(right), left_class.max(right_class))
+            }
+        };
+        (bounds, inner.max(bounds.class()))
+    }
+}
+
+fn constant_bounds(value: &Constant) -> Bounds {
+    let value = value.to_big();
+    let bits = u32::try_from(value.bits()).unwrap_or(u32::MAX);
+    if value.sign() == Sign::Minus { Bounds::both(bits) } else { Bounds::unsigned(bits) }
+}
+
+fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> Bounds {
+    let wider = left.magnitude().max(right.magnitude());
+    let never_negative = left.below.is_none() && right.below.is_none();
+    match op {
+        ArithOp::Add if never_negative => Bounds::unsigned(wider + 1),
+        ArithOp::Add | ArithOp::Sub => Bounds::both(wider + 1),
+        ArithOp::Mul => {
+            let bits = left.magnitude().saturating_add(right.magnitude());
+            if never_negative { Bounds::unsigned(bits) } else { Bounds::both(bits + 1) }
+        }
+        ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
+        ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
+        // A mask that is not negative bounds the result, whatever the other side is.
+        ArithOp::And if right.below.is_none() && left.below.is_none() => {
+            Bounds::unsigned(left.above.min(right.above))
+        }
+        ArithOp::And if right.below.is_none() => Bounds::unsigned(right.above),
+        ArithOp::And if left.below.is_none() => Bounds::unsigned(left.above),
+        ArithOp::Or | ArithOp::Xor if never_negative => Bounds::unsigned(wider),
+        ArithOp::And | ArithOp::Or | ArithOp::Xor => Bounds::both(wider),
+        ArithOp::Shr => left,
+        ArithOp::Shl => {
+            let count = match right_data {
+                Data::Const(count) => count.to_u32().unwrap_or(MAX_SHIFT),
+                _ => 1u32.checked_shl(right.above).unwrap_or(MAX_SHIFT),
+            };
+            let bits = left.magnitude().saturating_add(count.min(MAX_SHIFT));
+            if left.below.is_none() { Bounds::unsigned(bits) } else { Bounds::both(bits) }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads BMv2 JSON. Each module reads one part; [`Loader`] holds what later parts refer to.
+
+mod actions;
+mod cursor;
+mod expressions;
+mod externs;
+mod headers;
+mod parsers;
+mod pipelines;
+mod references;
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::LoadError;
+use crate::ids::*;
+use crate::program::{CoreErrors, Program};
+use cursor::{Cursor, Result};
+use headers::Headers;
+
+const MAJOR_VERSION: u32 = 2;
+const MAX_MINOR_VERSION: u32 = 24;
+
+/// Deepest nesting of JSON values that is read.
+const MAX_NESTING: usize = 800;
+
+/// What has been read so far, by the names and ids that JSON uses.
+struct Loader {
+    headers: Headers,
+    counters: HashMap<String, CounterId>,
+    meters: HashMap<String, MeterId>,
+    registers: HashMap<String, (RegisterId, u16)>,
+    calculations: HashMap<String, CalculationId>,
+    digests: HashMap<u32, DigestId>,
+    field_lists: HashMap<u32, FieldListId>,
+}
+
+/// Reads a whole program.
+pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
+    let value = parse(json).map_err(|what| LoadError::new(what, String::new(), None))?;
+    let root = Cursor::root(&value);
+    check_version(&root)?;
+
+    let headers = headers::load(&root)?;
+    let externs = externs::load(&root, &headers)?;
+    let loader = Loader {
+        counters: by_name(&externs.counters, |counter| &counter.name, CounterId::new),
+        meters: by_name(&externs.meters, |meter| &meter.name, MeterId::new),
+        registers: externs
+            .registers
+            .iter()
+            .enumerate()
+            .map(|(index, register)| (register.name.clone(), (RegisterId::new(index), register.width)))
+            .collect(),
+        calculations: by_name(&externs.calculations, |calc| &calc.name, CalculationId::new),
+        digests: externs.digest_ids,
+        field_lists: externs.field_list_ids,
+        headers,
+    };
+    let errors = load_errors(&root)?;
+    let actions = loader.actions(&root)?;
+    let parsers = loader.parsers(&root)?;
+    let deparser = loader.deparser(&root)?;
+    let pipelines = loader.pipelines(&root, &actions, externs.counters, externs.meters)?;
+    let checksums = loader.checksums(&root)?;
+    let standard_metadata = loader.headers.standard_metadata(&root)?;
+    refuse_externs(&root)?;
+
+    Ok(Program {
+        name: root.get("program").map_or(Ok(""), |name| name.str())?.to_owned(),
+        header_types: loader.headers.types,
+        headers: loader.headers.headers,
+        stacks: loader.headers.stacks,
+        unions: loader.headers.unions,
+        union_stacks: loader.headers.union_stacks,
+        phv_bytes: loader.headers.phv_bytes,
+        metadata_bytes: loader.headers.metadata_bytes,
+        core_errors: core_errors(&errors),
+        errors,
+        parser: parsers.parser,
+        states: parsers.states,
+        value_sets: parsers.value_sets,
+        deparser,
+        actions: actions.actions,
+        ingress: pipelines.ingress,
+        egress: pipelines.egress,
+        tables: pipelines.tables,
+        conditionals: pipelines.conditionals,
+        profiles: pipelines.profiles,
+        counters: pipelines.counters,
+        meters: pipelines.meters,
+        registers: externs.registers,
+        calculations: externs.calculations,
+        checksums,
+        digests: externs.digests,
+        field_lists: externs.field_lists,
+        standard_metadata,
+    })
+}
+
+/// serde_json's own limit of 128 levels is less than a long expression needs; ours still bounds the
+/// stack that reading takes.
+fn parse(json: &[u8]) -> std::result::Result<Value, String> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_NESTING {
+            return Err(format!("the JSON is nested more than {MAX_NESTING} levels deep"));
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    deserializer.disable_recursion_limit();
+    let value = Value::deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(|error| format!("not JSON: {error}"))
+}
+
+fn by_name<T, I>(
+    objects: &[T],
+    name: impl Fn(&T) -> &String,
+    id: impl Fn(usize) -> I,
+) -> HashMap<String, I> {
+    objects.iter().enumerate().map(|(index, object)| (name(object).clone(), id(index))).collect()
+}
+
+fn check_version(root: &Cursor<'_>) -> Result<()> {
+    let Some(version) = root.get("__meta__").and_then(|meta| meta.get("version")) else {
+        return Ok(());
+    };
+    let (major, minor) = (version.nth(0)?.u32()?, version.nth(1)?.u32()?);
+    if major == MAJOR_VERSION && minor <= MAX_MINOR_VERSION {
+        return Ok(());
+    }
+    Err(version.error(format!(
+        "BMv2 JSON version {major}.{minor}: this switch reads {MAJOR_VERSION}.0 to \
+         {MAJOR_VERSION}.{MAX_MINOR_VERSION}; compile with a p4c that emits one of these"
+    )))
+}
+
+fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
+    root.list("errors")?
+        .iter()
+        .map(|error| Ok((error.nth(0)?.str()?.to_owned(), error.nth(1)?.u32()?)))
+        .collect()
+}
+
+/// The core library's errors have the values the program gives them; one that it does not declare
+/// cannot be seen by it, and gets a value no declared error has.
+fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
+    let mut unused = errors.iter().map(|(_, value)| *value).max().map_or(0, |max| max + 1);
+    let mut value = |name: &str| {
+        errors.iter().find(|(known, _)| known == name).map_or_else(
+            || {
+                unused += 1;
+                unused - 1
+            },
+            |(_, value)| *value,
+        )
+    };
+    CoreErrors {
+        no_error: value("NoError"),
+        packet_too_short: value("PacketTooShort"),
+        no_match: value("NoMatch"),
+        stack_out_of_bounds: value("StackOutOfBounds"),
+        header_too_short: value("HeaderTooShort"),
+        parser_timeout: value("ParserTimeout"),
+        parser_invalid_argument: value("ParserInvalidArgument"),
+    }
+}
+
+/// v1model has no extern objects besides those with JSON arrays of their own.
+fn refuse_externs(root: &Cursor<'_>) -> Result<()> {
+    match root.list("extern_instances")?.first() {
+        Some(instance) => {
+            let ty = instance.get("type").map_or(Ok("?"), |ty| ty.str())?;
+            Err(instance.unsupported(format!("an extern of type {ty}")))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loaded program.
+
+use crate::action::Action;
+use crate::control::{Conditional, Pipeline, Profile, Table};
+use crate::error::LoadError;
+use crate::externs::{
+    Calculation, Checksum, Counter, Digest, FieldList, Meter, Register, ValueSet,
+};
+use crate::ids::*;
+use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
+use crate::load;
+use crate::parser::{Deparser, Parser, State};
+
+/// The fields of `standard_metadata` that the architecture reads or writes. Optional where a
+/// program need not have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandardMetadata {
+    /// Port the packet came in by.
+    pub ingress_port: Slot,
+    /// Where ingress wants it to go.
+    pub egress_spec: Slot,
+    /// Where it goes; set before egress.
+    pub egress_port: Slot,
+    /// Bytes on the wire.
+    pub packet_length: Slot,
+    /// Why this packet is being processed: normal, clone, recirculated, ...
+    pub instance_type: Slot,
+    /// Multicast group.
+    pub mcast_grp: Option<Slot>,
+    /// Instance of the replica.
+    pub egress_rid: Option<Slot>,
+    /// Error that ended parsing.
+    pub parser_error: Option<Slot>,
+    /// Whether a checksum was wrong.
+    pub checksum_error: Option<Slot>,
+    /// Microseconds since the switch started.
+    pub ingress_global_timestamp: Option<Slot>,
+    /// Likewise, at egress.
+    pub egress_global_timestamp: Option<Slot>,
+    /// When it was queued, in microseconds.
+    pub enq_timestamp: Option<Slot>,
+    /// Queue length then.
+    pub enq_qdepth: Option<Slot>,
+    /// Time in the queue, in microseconds.
+    pub deq_timedelta: Option<Slot>,
+    /// Queue length at the end.
+    pub deq_qdepth: Option<Slot>,
+    /// Priority for the queue.
+    pub priority: Option<Slot>,
+}
+
+/// Values of the core library's parser errors in this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreErrors {
+    /// `error.NoError`
+    pub no_error: u32,
+    /// `error.PacketTooShort`
+    pub packet_too_short: u32,
+    /// `error.NoMatch`
+    pub no_match: u32,
+    /// `error.StackOutOfBounds`
+    pub stack_out_of_bounds: u32,
+    /// `error.HeaderTooShort`
+    pub header_too_short: u32,
+    /// `error.ParserTimeout`
+    pub parser_timeout: u32,
+    /// `error.ParserInvalidArgument`
+    pub parser_invalid_argument: u32,
+}
+
+/// A program that can be run. Every id in it is an index into the vector of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// File that p4c compiled, for messages.
+    pub name: String,
+    /// Header types.
+    pub header_types: Vec<HeaderType>,
+    /// Header and metadata instances.
+    pub headers: Vec<Header>,
+    /// Header stacks.
+    pub stacks: Vec<Stack>,
+    /// Header unions.
+    pub unions: Vec<Union>,
+    /// Header union stacks.
+    pub union_stacks: Vec<UnionStack>,
+    /// Bytes of the PHV, [`crate::layout::SLACK`] included.
+    pub phv_bytes: usize,
+    /// Bytes at the start of the PHV that hold metadata.
+    pub metadata_bytes: usize,
+    /// Every declared error with its value.
+    pub errors: Vec<(String, u32)>,
+    /// Values of the core errors.
+    pub core_errors: CoreErrors,
+    /// The first parser, which is the one that runs.
+    pub parser: Parser,
+    /// Parser states.
+    pub states: Vec<State>,
+    /// Parser value sets.
+    pub value_sets: Vec<ValueSet>,
+    /// The deparser.
+    pub deparser: Deparser,
+    /// Actions.
+    pub actions: Vec<Action>,
+    /// The ingress pipeline.
+    pub ingress: Pipeline,
+    /// The egress pipeline.
+    pub egress: Pipeline,
+    /// Tables of both pipelines.
+    pub tables: Vec<Table>,
+    /// Conditions of both pipelines.
+    pub conditionals: Vec<Conditional>,
+    /// Action profiles and selectors.
+    pub profiles: Vec<Profile>,
+    /// Counter arrays, direct ones included.
+    pub counters: Vec<Counter>,
+    /// Meter arrays, direct ones included.
+    pub meters: Vec<Meter>,
+    /// Register arrays.
+    pub registers: Vec<Register>,
+    /// Named calculations.
+    pub calculations: Vec<Calculation>,
+    /// Checksums, in the order they are verified and updated.
+    pub checksums: Vec<Checksum>,
+    /// Digests.
+    pub digests: Vec<Digest>,
+    /// Field lists.
+    pub field_lists: Vec<FieldList>,
+    /// The fields that the architecture knows.
+    pub standard_metadata: StandardMetadata,
+}
+
+macro_rules! accessors {
+    ($($get:ident, $by_name:ident, $vec:ident, $id:ident, $ty:ty;)*) => {$(
+        /// The object with this id.
+        #[inline]
+        pub fn $get(&self, id: $id) -> &$ty {
+            &self.$vec[id.index()]
+        }
+
+        /// The id of the object with this name.
+        pub fn $by_name(&self, name: &str) -> Option<$id> {
+            self.$vec.iter().position(|object| object.name == name).map($id::new)
+        }
+    )*};
+}
+
+impl Program {
+    /// Reads p4c's BMv2 JSON.
+    ///
+    /// # Errors
+    /// Names the construct that is malformed or not supported, where it is in the JSON and, if p4c
+    /// recorded it, where it is in the P4 source.
+    pub fn from_json(json: &[u8]) -> Result<Self, LoadError> {
+        load::program(json)
+    }
+
+    accessors! {
+        header_type, header_type_by_name, header_types, HeaderTypeId, HeaderType;
+        header, header_by_name, headers, HeaderId, Header;
+        stack, stack_by_name, stacks, StackId, Stack;
+        union, union_by_name, unions, UnionId, Union;
+        union_stack, union_stack_by_name, union_stacks, UnionStackId, UnionStack;
+        state, state_by_name, states, StateId, State;
+        value_set, value_set_by_name, value_sets, ValueSetId, ValueSet;
+        action, action_by_name, actions, ActionId, Action;
+        table, table_by_name, tables, TableId, Table;
+        conditional, conditional_by_name, conditionals, ConditionalId, Conditional;
+        profile, profile_by_name, profiles, ProfileId, Profile;
+        counter, counter_by_name, counters, CounterId, Counter;
+        meter, meter_by_name, meters, MeterId, Meter;
+        register, register_by_name, registers, RegisterId, Register;
+        calculation, calculation_by_name, calculations, CalculationId, Calculation;
+        digest, digest_by_name, digests, DigestId, Digest;
+        field_list, field_list_by_name, field_lists, FieldListId, FieldList;
+    }
+
+    /// The absolute slot of a field of an instance.
+    pub fn slot(&self, header: HeaderId, field: usize) -> Slot {
+        let header = self.header(header);
+        let relative = match header.metadata_slots.get(field) {
+            Some(slot) => *slot,
+            None => self.header_type(header.ty).fields[field].slot,
+        };
+        relative.moved(header.offset)
+    }
+
+    /// The absolute slot of a field by the names of instance and field.
+    pub fn slot_by_name(&self, header: &str, field: &str) -> Option<Slot> {
+        let id = self.header_by_name(header)?;
+        let ty = self.header_type(self.header(id).ty);
+        let index = ty.fields.iter().position(|candidate| candidate.name == field)?;
+        Some(self.slot(id, index))
+    }
+}
