@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the PTF suite and the goldens against one target: `make ptf [TARGET=bmv2]`.
+
+    python -m sluice_ptf [--target sluice-switch|bmv2] [TEST...]
+
+TEST is a PTF test spec: a module (`routing`) or a test (`routing.blackhole`);
+with one given, the goldens are left out. The switch gets a network namespace
+and four ports; PTF runs in the same namespace at the other ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sluice_testkit import where
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.target import Target
+
+HERE = Path(__file__).resolve().parent.parent
+PORTS = (1, 2, 3, 4)
+VETH_MTU = 9000
+
+
+def test_end(port: int) -> str:
+    """The interface by which the test reaches a port of the switch."""
+    return f"test{port}"
+
+
+def plug(namespace: Namespace) -> dict[int, str]:
+    """Give a namespace the ports' veth pairs, silent at both ends; port to the switch's end."""
+    switch_ends = {port: f"switch{port}" for port in PORTS}
+    for port, switch_end in switch_ends.items():
+        veth(namespace, switch_end, namespace, test_end(port), mtu=VETH_MTU)
+        namespace.silence(test_end(port))
+    return switch_ends
+
+
+def ptf_command(target: Target, build: Path, logs: Path, specs: list[str]) -> list[str]:
+    """The command line of PTF's own runner."""
+    parameters = f"address='{target.grpc}';device_id={target.device_id};build='{build}'"
+    interfaces = [word for port in PORTS for word in ("-i", f"{port}@{test_end(port)}")]
+    runner = str(Path(sys.executable).parent / "ptf")
+    options = ["--test-dir", str(HERE / "tests"), "--pypath", str(HERE), "--log-dir", str(logs)]
+    options += ["--debug", "info", "--fail-skipped", "--socket-recv-size", "10240"]
+    return [runner, *options, "-t", parameters, *interfaces, *specs]
+
+
+def run_suites(target: Target, build: Path, logs: Path, specs: list[str]) -> bool:
+    """PTF, then the goldens; True if all of it passed."""
+    environment = os.environ | {"PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
+    commands = [ptf_command(target, build, logs, specs)]
+    if not specs:
+        golden = [sys.executable, "-m", "sluice_ptf.differential.golden"]
+        commands.append([*golden, "--address", target.grpc, "--build", str(build)])
+    for command in commands:
+        done = subprocess.run(target.namespace.argv(command), env=environment, check=False)
+        if done.returncode != 0:
+            return False
+    return True
+
+
+def main() -> int:
+    """Start the target, run, and say how it went."""
+    parser = argparse.ArgumentParser(prog="sluice_ptf", description="PTF suite and goldens")
+    parser.add_argument("--target", help="sluice-switch (default) or bmv2; else TARGET")
+    parser.add_argument("tests", nargs="*", help="PTF test specs; default: all tests")
+    arguments = parser.parse_args()
+    with Lab() as lab:
+        namespace = lab.namespace("ptf")
+        target = Target(namespace, plug(namespace), lab.supervisor, name=arguments.target)
+        target.start()
+        passed = run_suites(target, where.pipeline(), lab.directory / "ptf", arguments.tests)
+        if not passed:
+            print(lab.supervisor.report(), file=sys.stderr)
+        print(f"PTF on {target.name}: {'passed' if passed else 'FAILED'}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function as a PTF test.
+
+    @ptf_test
+    def longest_prefix_wins(router: Router) -> None:
+        "What the test promises, in a sentence."
+
+PTF takes its tests as classes; `ptf_test` makes one of each function. The class
+starts from the standard router (`@bare_ptf_test`: from an empty one) and undoes
+what the test wrote. One P4Runtime session and one pipeline load serve all tests
+of a process. Test parameters: address, device_id, build (the directory of
+router.json); the ports are PTF's own (`-i PORT@INTERFACE`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import ptf
+from ptf import testutils
+from ptf.base_tests import BaseTest
+
+from sluice_ptf import standard
+from sluice_ptf.probe import Probe
+from sluice_ptf.router import Router
+from sluice_ptf.runtime import RuntimeClient
+from sluice_ptf.schema import Schema
+
+Test = Callable[[Router], None]
+_DEVICE = 0  # PTF's number of the switch under test
+_QUEUE = 100_000  # frames per port; PTF forgets the oldest silently when it is full
+
+
+class PtfPorts:
+    """PTF's data plane as a probe's ports."""
+
+    def __init__(self) -> None:
+        self._dataplane = ptf.dataplane_instance
+        self._dataplane.set_qlen(_QUEUE)
+        self.numbers = tuple(sorted(port for _device, port in self._dataplane.ports))
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put one frame on the wire into `port` of the switch."""
+        self._dataplane.send(_DEVICE, port, frame)
+
+    def receive(self, timeout: float) -> list[tuple[int, bytes]]:
+        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+        first = self._dataplane.poll(_DEVICE, timeout=timeout)
+        if isinstance(first, self._dataplane.PollFailure):
+            return []
+        with self._dataplane.cvar:
+            rest = [(port, frame) for port, frame, _time in self._dataplane.packets(_DEVICE)]
+        return [(first.port, first.packet), *rest]
+
+
+@functools.cache
+def connection() -> RuntimeClient:
+    """The P4Runtime session that all tests share; the pipeline is loaded when it is made."""
+    build = Path(testutils.test_param_get("build"))
+    client = RuntimeClient(
+        testutils.test_param_get("address", "127.0.0.1:9559"),
+        Schema.load(build),
+        int(testutils.test_param_get("device_id", 1)),
+    )
+    atexit.register(client.close)
+    client.set_pipeline(build / "router.json")
+    return client
+
+
+@functools.cache
+def probe() -> Probe:
+    """The probe that all tests share."""
+    return Probe(connection(), PtfPorts())
+
+
+def ptf_test(function: Test) -> type[BaseTest]:
+    """A test on the standard router."""
+
+    def on_standard_router(router: Router) -> None:
+        standard.set_up(router)
+        function(router)
+
+    return _case(function, on_standard_router)
+
+
+def bare_ptf_test(function: Test) -> type[BaseTest]:
+    """A test on a router without interfaces, addresses and routes."""
+    return _case(function, function)
+
+
+def _case(named: Test, body: Test) -> type[BaseTest]:
+    def run_test(_self: BaseTest) -> None:
+        router = Router(connection(), probe())
+        try:
+            body(router)
+        finally:
+            router.undo()
+
+    members = {"runTest": run_test, "__doc__": named.__doc__, "__module__": named.__module__}
+    return type(named.__name__, (BaseTest,), members)

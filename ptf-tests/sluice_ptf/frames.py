@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames as bytes: what routing makes of one, and addresses the suite uses.
+
+`routed` is written from RFC 1812 and not from the pipeline: it is what the
+pipeline is compared with.
+"""
+
+from __future__ import annotations
+
+import struct
+
+ETHERTYPE_VLAN = b"\x81\x00"
+ETHERTYPE_IPV4 = b"\x08\x00"
+ETHERTYPE_IPV6 = b"\x86\xdd"
+
+
+def mac_bytes(mac: str) -> bytes:
+    """A MAC address as 6 bytes."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071, over an even number of bytes."""
+    total: int = sum(word for (word,) in struct.iter_unpack("!H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def untagged(frame: bytes) -> bytes:
+    """The frame without its VLAN tag, if it has one."""
+    return frame[:12] + frame[16:] if frame[12:14] == ETHERTYPE_VLAN else frame
+
+
+def tagged(frame: bytes, vlan: int, priority: int = 0) -> bytes:
+    """The frame with a VLAN tag; VLAN 0 stands for none."""
+    if not vlan:
+        return frame
+    return frame[:12] + ETHERTYPE_VLAN + struct.pack("!H", priority << 13 | vlan) + frame[12:]
+
+
+def readdressed(frame: bytes, src: str, dst: str) -> bytes:
+    """The frame with other MAC addresses."""
+    return mac_bytes(dst) + mac_bytes(src) + frame[12:]
+
+
+def hop_decremented(frame: bytes) -> bytes:
+    """An untagged frame one hop on: TTL or hop limit less one, checksum anew."""
+    header = bytearray(frame)
+    if frame[12:14] == ETHERTYPE_IPV6:
+        header[14 + 7] -= 1
+    elif frame[12:14] == ETHERTYPE_IPV4:
+        end = 14 + (frame[14] & 0xF) * 4
+        header[14 + 8] -= 1
+        header[14 + 10 : 14 + 12] = b"\0\0"
+        checksum = internet_checksum(bytes(header[14:end]))
+        header[14 + 10 : 14 + 12] = struct.pack("!H", checksum)
+    return bytes(header)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IP packets as tests want them: scapy's, with addresses of the standard router.
+
+Every field can be given as scapy names it; what is not given has a value that
+no test depends on. Sources are always set, so that scapy never asks the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.packet import Packet, Raw
+
+from sluice_ptf.standard import HOST4, HOST6
+
+SPORT = 49152
+DPORT = 7000
+
+
+def ip4(dst: str, payload: Packet, **header: Any) -> Packet:
+    """An IPv4 packet from the host on A."""
+    return IP(**{"src": HOST4, "dst": dst, "ttl": 64, "id": 0x1234} | header) / payload
+
+
+def ip6(dst: str, payload: Packet, **header: Any) -> Packet:
+    """An IPv6 packet from the host on A."""
+    return IPv6(**{"src": HOST6, "dst": dst, "hlim": 64} | header) / payload
+
+
+def udp(dport: int = DPORT, sport: int = SPORT, size: int = 18) -> Packet:
+    """A UDP datagram with `size` bytes of payload."""
+    return UDP(sport=sport, dport=dport) / Raw(bytes(index & 0xFF for index in range(size)))
+
+
+def tcp(dport: int = DPORT, sport: int = SPORT) -> Packet:
+    """A TCP segment without payload."""
+    return TCP(sport=sport, dport=dport, flags="A", seq=1, ack=1)
+
+
+def echo() -> Packet:
+    """An ICMP echo request."""
+    return ICMP(type=8, id=1, seq=1) / Raw(b"echo payload")
+
+
+def udp_to(dst: str, **header: Any) -> Packet:
+    """A UDP packet of the family of `dst` from the host on A."""
+    return ip6(dst, udp(), **header) if ":" in dst else ip4(dst, udp(), **header)
+
+
+def hops(dst: str, left: int) -> dict[str, int]:
+    """The TTL or hop limit, as the family of `dst` names it."""
+    return {"hlim" if ":" in dst else "ttl": left}

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline's tables as verbs, and what a router does to a packet as assertions.
+
+A `Router` undoes all that it wrote, the last first, so that every test starts
+from an empty router and deletion is exercised as often as insertion. Its
+assertions are about everything that happened: all ports, all punts, all drop
+and punt counters.
+
+Depends on probe and runtime; standard.py has the router most tests start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet
+
+from sluice_ptf.frames import hop_decremented, readdressed, tagged, untagged
+from sluice_ptf.probe import CPU, FromCpu, FromPort, Outcome, Probe, Send
+from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
+from sluice_ptf.schema import Match, Value, bytestring
+
+HOST_MAC = "02:aa:00:00:00:01"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A layer-3 interface: ours at one end, a VLAN (0: untagged) of a port at the other."""
+
+    id: int
+    port: int
+    mac: str
+    vlan: int = 0
+    vrf: int = 0
+    mtu: int = 1500
+
+
+@dataclass(frozen=True)
+class Nexthop:
+    """A neighbour behind an interface."""
+
+    id: int
+    interface: Interface
+    mac: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """A next hop in a group. The member's id is the next hop's."""
+
+    nexthop: Nexthop
+    weight: int = 1
+    watch_port: int | None = None
+
+
+Frame = Packet | bytes
+
+
+class Router:
+    """One test's view of the switch."""
+
+    def __init__(self, client: RuntimeClient, probe: Probe):
+        self.client = client
+        self.probe = probe
+        self._undo: list[p4runtime_pb2.Update] = []
+
+    # --- state ----------------------------------------------------------------
+
+    def entry(
+        self, table: str, match: Mapping[str, Match], action: str, **params: Value
+    ) -> p4runtime_pb2.TableEntry:
+        """A table entry that calls an action; nothing is written."""
+        made = self.client.schema.entry(table, match)
+        made.action.action.CopyFrom(self.client.schema.action_call(action, params))
+        return made
+
+    def insert(self, *entities: Any) -> None:
+        """Write entities in one request, to be deleted when the test ends."""
+        self.client.write(update("INSERT", entity) for entity in entities)
+        self._undo += [update("DELETE", entity) for entity in entities]
+
+    def modify(self, *entities: Any) -> None:
+        """Change what was inserted."""
+        self.client.write(update("MODIFY", entity) for entity in entities)
+
+    def delete(self, *entities: Any) -> None:
+        """Delete what was inserted; the last inserted goes first."""
+        gone = [update("DELETE", entity) for entity in reversed(entities)]
+        self.client.write(gone)
+        identities = [_identity(one) for one in gone]
+        self._undo = [one for one in self._undo if _identity(one) not in identities]
+
+    def undo(self) -> None:
+        """Delete all that is left of what was inserted."""
+        undo, self._undo = self._undo, []
+        self.client.write(reversed(undo))
+
+    def interface(self, interface: Interface, role: str = "ROUTER") -> None:
+        """An interface that routes: it takes packets to its MAC in, and lets packets out."""
+        self.insert(
+            self.entry(
+                "l3_interface",
+                {"ingress_port": interface.port, "vlan_id": interface.vlan},
+                "set_l3_interface",
+                l3_if=interface.id,
+                vrf=interface.vrf,
+                role=role,
+            ),
+            self.entry(
+                "router_mac", {"l3_if": interface.id, "dst_mac": interface.mac}, "admit_unicast"
+            ),
+            self.egress(interface),
+        )
+
+    def egress(self, interface: Interface) -> p4runtime_pb2.TableEntry:
+        """The entry by which packets leave through an interface."""
+        return self.entry(
+            "egress_interface",
+            {"l3_if": interface.id},
+            "set_egress",
+            port=interface.port,
+            vlan_id=interface.vlan,
+            src_mac=interface.mac,
+            mtu=interface.mtu,
+        )
+
+    def neighbor(self, nexthop: Nexthop) -> p4runtime_pb2.TableEntry:
+        """The entry of a next hop whose neighbour is known."""
+        return self.entry(
+            "nexthop",
+            {"nexthop_id": nexthop.id},
+            "set_neighbor",
+            l3_if=nexthop.interface.id,
+            dst_mac=nexthop.mac,
+        )
+
+    def nexthop(self, *nexthops: Nexthop) -> None:
+        """Next hops whose neighbours are known."""
+        self.insert(*(self.neighbor(nexthop) for nexthop in nexthops))
+
+    def route_entry(
+        self, prefix: str, action: str = "set_nexthop", vrf: int = 0, **params: Value
+    ) -> p4runtime_pb2.TableEntry:
+        """The entry of a route of either family."""
+        match: dict[str, Match] = {"vrf": vrf, "dst_addr": prefix}
+        return self.entry("ipv6_fib" if ":" in prefix else "ipv4_fib", match, action, **params)
+
+    def route(
+        self, prefix: str, action: str = "set_nexthop", vrf: int = 0, **params: Value
+    ) -> p4runtime_pb2.TableEntry:
+        """Write a route; returns its entry."""
+        made = self.route_entry(prefix, action, vrf, **params)
+        self.insert(made)
+        return made
+
+    def local_entry(self, prefix: str, vrf: int = 0) -> p4runtime_pb2.TableEntry:
+        """The entry of an address, or of a range, that is this router's own."""
+        match: dict[str, Match] = {"vrf": vrf, "dst_addr": prefix}
+        return self.entry("local_ipv6" if ":" in prefix else "local_ipv4", match, "deliver_local")
+
+    def local(self, *prefixes: str, vrf: int = 0) -> None:
+        """Addresses that are this router's own."""
+        self.insert(*(self.local_entry(prefix, vrf) for prefix in prefixes))
+
+    def group(self, group_id: int, members: Sequence[Member]) -> None:
+        """A next-hop group: its members, the group, and the entry that selects from it."""
+        self.insert(*(self.member(member) for member in members))
+        self.insert(self.group_of(group_id, members))
+        entry = self.client.schema.entry("nexthop_group", {"group_id": group_id})
+        entry.action.action_profile_group_id = group_id
+        self.insert(entry)
+
+    def member(self, member: Member) -> p4runtime_pb2.ActionProfileMember:
+        """An action profile member that carries a next hop."""
+        schema = self.client.schema
+        return p4runtime_pb2.ActionProfileMember(
+            action_profile_id=schema.profiles["nexthop_selector"].preamble.id,
+            member_id=member.nexthop.id,
+            action=schema.action_call("set_group_nexthop", {"nexthop_id": member.nexthop.id}),
+        )
+
+    def group_of(
+        self, group_id: int, members: Sequence[Member]
+    ) -> p4runtime_pb2.ActionProfileGroup:
+        """An action profile group."""
+        schema = self.client.schema
+        group = p4runtime_pb2.ActionProfileGroup(
+            action_profile_id=schema.profiles["nexthop_selector"].preamble.id,
+            group_id=group_id,
+            max_size=64,
+        )
+        for member in members:
+            one = group.members.add(member_id=member.nexthop.id, weight=member.weight)
+            if member.watch_port is not None:
+                one.watch_port = bytestring(member.watch_port, 32)
+        return group
+
+    def count(self, entry: p4runtime_pb2.TableEntry) -> Count:
+        """What an entry's direct counter says."""
+        return self.client.direct_count(entry)
+
+    # --- packets --------------------------------------------------------------
+
+    def exchange(self, *sends: Send) -> Outcome:
+        """Send packets; everything that comes of them."""
+        return self.probe.exchange(sends)
+
+    def forwards(
+        self, source: Interface, packet: Frame, via: Nexthop, sent: bytes | None = None
+    ) -> None:
+        """The packet is routed to the next hop, and nothing else happens."""
+        frame = arriving(source, packet)
+        expected = routed(frame, via) if sent is None else sent
+        outcome = self.exchange(FromPort(source.port, frame))
+        _same(outcome, Outcome(out=[(via.interface.port, expected)]), frame)
+
+    def drops(self, source: Interface, packet: Frame, reason: str) -> None:
+        """The packet is dropped for this reason, and nothing else happens."""
+        frame = arriving(source, packet)
+        outcome = self.exchange(FromPort(source.port, frame))
+        _same(outcome, Outcome(drops={reason: 1}), frame)
+
+    def punts(
+        self, source: Interface, packet: Frame, reason: str, stage: str, **metadata: Value
+    ) -> None:
+        """The packet goes to the CPU as it was received, and nothing else happens."""
+        frame = arriving(source, packet)
+        came: dict[str, Value] = {
+            "ingress_port": source.port,
+            "ingress_l3_if": source.id,
+            "vrf": source.vrf,
+            "reason": reason,
+            "stage": stage,
+        }
+        expected = self.packet_in(frame, **(came | metadata))
+        outcome = self.exchange(FromPort(source.port, frame))
+        _same(outcome, Outcome(punts=[expected], punted={reason: 1}), frame)
+
+    def packet_in(self, frame: bytes, **metadata: Value) -> PacketIn:
+        """A packet-in; metadata not named is 0."""
+        schema = self.client.schema
+        values = {field.name: 0 for field in schema.packet_fields("packet_in")}
+        unknown = metadata.keys() - values.keys()
+        assert not unknown, f"packet_in has no {unknown}"
+        for name, value in metadata.items():
+            values[name] = schema.number(name, value)
+        return PacketIn(frame, values)
+
+    def packet_out(self, packet: Frame, expected: Outcome, **metadata: Value) -> None:
+        """A packet-out comes to exactly this."""
+        outcome = self.exchange(FromCpu(bytes(packet), metadata))
+        _same(outcome, expected, bytes(packet))
+
+
+def arriving(source: Interface, packet: Frame) -> bytes:
+    """The frame that carries a packet to the router; whole frames stay as they are."""
+    if isinstance(packet, bytes):
+        return packet
+    if isinstance(packet, Ether):
+        return bytes(packet)
+    ether = Ether(src=HOST_MAC, dst=source.mac)
+    return bytes((ether / Dot1Q(vlan=source.vlan) if source.vlan else ether) / packet)
+
+
+def routed(frame: bytes, via: Nexthop) -> bytes:
+    """What routing to a next hop makes of a frame."""
+    return leaving(hop_decremented(untagged(frame)), via)
+
+
+def leaving(frame: bytes, via: Nexthop) -> bytes:
+    """An untagged frame addressed to a next hop, the hop count as it is."""
+    interface = via.interface
+    return tagged(readdressed(frame, interface.mac, via.mac), interface.vlan)
+
+
+def _identity(change: p4runtime_pb2.Update) -> bytes:
+    """What tells one entity from another: the entity without what it can be modified to."""
+    entity = p4runtime_pb2.Entity()
+    entity.CopyFrom(change.entity)
+    kind = entity.WhichOneof("entity")
+    for field in {
+        "table_entry": ["action"],
+        "action_profile_member": ["action"],
+        "action_profile_group": ["members", "max_size"],
+    }.get(kind, []):
+        getattr(entity, kind).ClearField(field)
+    return bytes(entity.SerializeToString(deterministic=True))
+
+
+def _same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
+    if outcome == expected:
+        return
+    lines = [f"sent      {frame.hex()}"]
+    for label, one in (("expected", expected), ("outcome ", outcome)):
+        lines += [f"{label}  port {port}: {out.hex()}" for port, out in one.out]
+        lines += [f"{label}  punt {dict(punt.metadata)}: {punt.frame.hex()}" for punt in one.punts]
+        lines.append(f"{label}  drops {one.drops}, punted {one.punted}, metered away {one.metered}")
+    raise AssertionError("\n".join(lines))
+
+
+__all__ = [
+    "CPU",
+    "FromCpu",
+    "FromPort",
+    "Interface",
+    "Member",
+    "Nexthop",
+    "Outcome",
+    "Router",
+    "arriving",
+    "leaving",
+    "routed",
+]

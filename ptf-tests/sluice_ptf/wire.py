@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
+
+Promises: a frame is received as it was on the wire, its VLAN tag put back where
+the kernel had taken it out; what this side sends is not received; frames of one
+port keep their order. Linux takes no frame shorter than an Ethernet header.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol
+
+ETH_P_ALL = 0x0003
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+PACKET_IGNORE_OUTGOING = 23
+TP_STATUS_VLAN_VALID = 1 << 4
+_AUXDATA = struct.Struct("=IIIHHHH")  # struct tpacket_auxdata, linux/if_packet.h
+_RECEIVE_BUFFER = 16 * 1024 * 1024
+_FRAME_BYTES = 65536
+
+
+class Ports(Protocol):
+    """What a probe needs of the ports, however they are attached."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The switch's port numbers, ascending."""
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put one frame on the wire into `port` of the switch."""
+
+    def receive(self, timeout: float) -> list[tuple[int, bytes]]:
+        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+
+
+class PacketPorts:
+    """Ports as interfaces of the network namespace that this process is in."""
+
+    def __init__(self, interfaces: Mapping[int, str]):
+        self._sockets = {port: _open(name) for port, name in sorted(interfaces.items())}
+        self._port_of = {end.fileno(): port for port, end in self._sockets.items()}
+        self._poll = select.epoll()
+        for descriptor in self._port_of:
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def __enter__(self) -> PacketPorts:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._poll.close()
+        for end in self._sockets.values():
+            end.close()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The switch's port numbers, ascending."""
+        return tuple(self._sockets)
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Put one frame on the wire into `port` of the switch."""
+        self._sockets[port].send(frame)
+
+    def receive(self, timeout: float) -> list[tuple[int, bytes]]:
+        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+        received = []
+        for descriptor, _events in self._poll.poll(timeout):
+            port = self._port_of[descriptor]
+            while (frame := _receive(self._sockets[port])) is not None:
+                received.append((port, frame))
+        return received
+
+
+def _open(interface: str) -> socket.socket:
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    end.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    end.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+    end.setblocking(False)
+    end.bind((interface, ETH_P_ALL))
+    return end
+
+
+def _receive(end: socket.socket) -> bytes | None:
+    try:
+        frame, ancillary, _flags, _address = end.recvmsg(_FRAME_BYTES, 64)
+    except BlockingIOError:
+        return None
+    for level, kind, data in ancillary:
+        if level == SOL_PACKET and kind == PACKET_AUXDATA:
+            status, *_rest, tci, tpid = _AUXDATA.unpack(data[: _AUXDATA.size])
+            if status & TP_STATUS_VLAN_VALID:
+                return frame[:12] + struct.pack("!HH", tpid or 0x8100, tci) + frame[12:]
+    return frame

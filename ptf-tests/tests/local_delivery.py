@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""local_delivery: what is for this router goes to the CPU under the right reason."""
+
+from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6ND_RA,
+    ICMPv6ND_Redirect,
+    ICMPv6ND_RS,
+    IPv6ExtHdrHopByHop,
+)
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from sluice_ptf.case import ptf_test
+from sluice_ptf.packets import echo, hops, ip4, ip6, tcp, udp, udp_to
+from sluice_ptf.router import HOST_MAC, Interface, Router
+from sluice_ptf.standard import TO_B, A, D, E
+
+OURS4 = "10.1.0.1"
+OURS6 = "2001:db8:1::1"
+LINK_LOCAL6 = "fe80::99"
+SOLICITED_NODE = "ff02::1:ff00:1"
+
+NEIGHBOR_DISCOVERY = (
+    ICMPv6ND_RS(),
+    ICMPv6ND_RA(),
+    ICMPv6ND_NS(tgt=OURS6),
+    ICMPv6ND_NA(tgt=OURS6),
+    ICMPv6ND_Redirect(tgt=OURS6, dst=OURS6),
+)
+
+
+def delivered(router: Router, source: Interface, packet: Packet | bytes, reason: str) -> None:
+    """The packet is punted by local delivery."""
+    router.punts(source, packet, reason, stage="LOCAL_DELIVERY")
+
+
+def group_frame(packet: Packet) -> Packet:
+    """The frame that carries a multicast packet (RFC 1112, 2464)."""
+    address = packet.dst
+    if ":" in address:
+        low = packet[0].fields["dst"]
+        octets = low.split(":")[-1].zfill(4)
+        mac = f"33:33:00:00:{octets[:2]}:{octets[2:]}"
+    elif address == "255.255.255.255":
+        mac = "ff:ff:ff:ff:ff:ff"
+    else:
+        second, third, fourth = (int(part) for part in address.split(".")[1:])
+        mac = f"01:00:5e:{second & 0x7F:02x}:{third:02x}:{fourth:02x}"
+    return Ether(src=HOST_MAC, dst=mac) / packet
+
+
+@ptf_test
+def our_addresses(router: Router) -> None:
+    """Anything for an address of ours, whichever interface it came in by."""
+    for packet in (udp_to(OURS4), ip4(OURS4, echo()), ip4(OURS4, tcp(dport=22)), udp_to(OURS6)):
+        delivered(router, A, packet, "LOCAL")
+        delivered(router, D, packet, "LOCAL")
+    delivered(router, A, udp_to("10.4.0.1"), "LOCAL")
+    delivered(router, A, ip6("2001:db8:4::1", ICMPv6EchoRequest()), "LOCAL")
+
+
+@ptf_test
+def a_protocol_nobody_knows(router: Router) -> None:
+    """GRE, ESP and unassigned protocols are the host's business."""
+    for protocol in (47, 50, 253):
+        delivered(router, A, ip4(OURS4, Raw(bytes(32)), proto=protocol), "LOCAL")
+        delivered(router, A, ip6(OURS6, Raw(bytes(32)), nh=protocol), "LOCAL")
+
+
+@ptf_test
+def our_addresses_belong_to_a_vrf(router: Router) -> None:
+    """An address of VRF 0 is nobody's in another VRF."""
+    router.punts(E, udp_to(OURS4), "NO_ROUTE", stage="ROUTING")
+    router.punts(E, udp_to(OURS6), "NO_ROUTE", stage="ROUTING")
+    delivered(router, E, udp_to("10.2.0.1"), "LOCAL")
+
+
+@ptf_test
+def the_last_hop_needs_no_ttl(router: Router) -> None:
+    """RFC 1812, 5.3.1: TTL and hop limit do not matter at the destination."""
+    for dst in (OURS4, OURS6):
+        for left in (0, 1, 255):
+            delivered(router, A, udp_to(dst, **hops(dst, left)), "LOCAL")
+
+
+@ptf_test
+def an_address_can_be_taken_away(router: Router) -> None:
+    """Deleted, it is routed like any other."""
+    router.local("10.2.0.77/32", "2001:db8:2::77/128")
+    delivered(router, A, udp_to("10.2.0.77"), "LOCAL")
+    delivered(router, A, udp_to("2001:db8:2::77"), "LOCAL")
+    for address in ("10.2.0.77/32", "2001:db8:2::77/128"):
+        router.delete(router.local_entry(address))
+    router.forwards(A, udp_to("10.2.0.77"), TO_B)
+    router.forwards(A, udp_to("2001:db8:2::77"), TO_B)
+
+
+@ptf_test
+def arp(router: Router) -> None:
+    """Requests and replies, to everybody or to us, in a VLAN too."""
+    for mac in ("ff:ff:ff:ff:ff:ff", A.mac):
+        for operation in (1, 2):
+            frame = Ether(src=HOST_MAC, dst=mac) / ARP(op=operation, pdst=OURS4) / Raw(bytes(18))
+            delivered(router, A, bytes(frame), "ARP")
+    tagged = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / ARP(pdst="10.4.0.1")
+    delivered(router, D, bytes(tagged), "ARP")
+
+
+@ptf_test
+def arp_for_others(router: Router) -> None:
+    """A reply that goes to another station is not ours to see."""
+    frame = Ether(src=HOST_MAC, dst="02:de:ad:00:00:01") / ARP(op=2, pdst=OURS4)
+    router.drops(A, bytes(frame), "NOT_FOR_ROUTER")
+
+
+@ptf_test
+def link_protocols(router: Router) -> None:
+    """LLDP, and IS-IS to the three groups it uses."""
+    lldp = Ether(src=HOST_MAC, dst="01:80:c2:00:00:0e", type=0x88CC) / Raw(bytes(46))
+    delivered(router, A, bytes(lldp), "LINK_PROTOCOL")
+    for mac in ("01:80:c2:00:00:14", "01:80:c2:00:00:15", "09:00:2b:00:00:05"):
+        for length in (46, 1492):
+            isis = Ether(src=HOST_MAC, dst=mac, type=length) / Raw(
+                b"\xfe\xfe\x03\x83" * (length // 4)
+            )
+            delivered(router, A, bytes(isis), "LINK_PROTOCOL")
+    spanning_tree = Ether(src=HOST_MAC, dst="01:80:c2:00:00:00", type=38) / Raw(bytes(46))
+    router.drops(A, bytes(spanning_tree), "UNLISTED_PROTOCOL")
+
+
+@ptf_test
+def neighbor_discovery(router: Router) -> None:
+    """All five messages, to us, to our link-local address and to the groups."""
+    for message in NEIGHBOR_DISCOVERY:
+        for dst in (OURS6, "fe80::1"):
+            delivered(router, A, ip6(dst, message, src=LINK_LOCAL6, hlim=255), "NEIGHBOR_DISCOVERY")
+        for group in ("ff02::1", SOLICITED_NODE):
+            packet = group_frame(ip6(group, message, src=LINK_LOCAL6, hlim=255))
+            delivered(router, A, packet, "NEIGHBOR_DISCOVERY")
+
+
+@ptf_test
+def duplicate_address_detection(router: Router) -> None:
+    """RFC 4862: a solicitation from the unspecified address is the one that may be."""
+    packet = ip6(SOLICITED_NODE, ICMPv6ND_NS(tgt=OURS6), src="::", hlim=255)
+    delivered(router, A, group_frame(packet), "NEIGHBOR_DISCOVERY")
+
+
+@ptf_test
+def neighbor_discovery_from_afar(router: Router) -> None:
+    """RFC 4861, 7.1.1: a hop limit below 255 shows that it was forwarded."""
+    for message in NEIGHBOR_DISCOVERY:
+        for left in (254, 64, 1):
+            router.drops(A, ip6(OURS6, message, hlim=left), "ND_INVALID")
+        packet = group_frame(ip6("ff02::1", message, src=LINK_LOCAL6, hlim=254))
+        router.drops(A, packet, "ND_INVALID")
+
+
+@ptf_test
+def neighbor_discovery_is_never_routed(router: Router) -> None:
+    """Not even with the right hop limit."""
+    for message in NEIGHBOR_DISCOVERY:
+        for left in (255, 64):
+            router.drops(A, ip6("2001:db8:2::9", message, hlim=left), "ND_INVALID")
+
+
+@ptf_test
+def neighbor_discovery_behind_extension_headers(router: Router) -> None:
+    """It is found behind them."""
+    packet = ip6(OURS6, IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)
+    delivered(router, A, packet, "NEIGHBOR_DISCOVERY")
+    packet = ip6("2001:db8:2::9", IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)
+    router.drops(A, packet, "ND_INVALID")
+
+
+@ptf_test
+def other_icmpv6_is_routed(router: Router) -> None:
+    """Types next to neighbour discovery are not meant."""
+    for kind in (132, 138, 128, 1):
+        message = Raw(bytes([kind, 0, 0, 0, 0, 0, 0, 0]))
+        router.forwards(A, ip6("2001:db8:2::9", message, nh=58), TO_B)
+        delivered(router, A, ip6(OURS6, message, nh=58), "LOCAL")
+
+
+@ptf_test
+def icmp_types_mean_nothing_in_ipv4(router: Router) -> None:
+    """ICMP of type 135 is no neighbour solicitation."""
+    router.forwards(A, ip4("10.2.0.9", ICMP(type=135)), TO_B)
+    delivered(router, A, ip4(OURS4, ICMP(type=135)), "LOCAL")
+
+
+@ptf_test
+def routing_protocols(router: Router) -> None:
+    """BGP and LDP both ways, BFD, RIP and RIPng to their port."""
+    for packet in (
+        ip4(OURS4, tcp(dport=179)),
+        ip4(OURS4, tcp(sport=179)),
+        ip6(OURS6, tcp(dport=179)),
+        ip6(OURS6, tcp(sport=179)),
+        ip4(OURS4, tcp(dport=646)),
+        ip4(OURS4, tcp(sport=646)),
+        ip4(OURS4, udp(dport=646)),
+        ip4(OURS4, udp(dport=3784), ttl=255),
+        ip6(OURS6, udp(dport=3784), hlim=255),
+        ip4(OURS4, udp(dport=4784)),
+        ip4(OURS4, udp(dport=520)),
+        ip6(OURS6, udp(dport=521)),
+        ip4(OURS4, Raw(bytes(24)), proto=89),
+        ip6(OURS6, Raw(bytes(24)), nh=89),
+    ):
+        delivered(router, A, packet, "ROUTING_PROTOCOL")
+
+
+@ptf_test
+def routing_protocols_in_groups(router: Router) -> None:
+    """OSPF and RIP hellos come by multicast, OSPFv3 and RIPng from link-local addresses."""
+    for packet in (
+        ip4("224.0.0.5", Raw(bytes(24)), proto=89, ttl=1),
+        ip4("224.0.0.6", Raw(bytes(24)), proto=89, ttl=1),
+        ip4("224.0.0.9", udp(dport=520, sport=520), ttl=1),
+        ip6("ff02::5", Raw(bytes(24)), nh=89, hlim=1, src=LINK_LOCAL6),
+        ip6("ff02::9", udp(dport=521, sport=521), hlim=255, src=LINK_LOCAL6),
+    ):
+        delivered(router, A, group_frame(packet), "ROUTING_PROTOCOL")
+
+
+@ptf_test
+def a_port_number_is_of_a_protocol(router: Router) -> None:
+    """BGP's port in UDP, BFD's in TCP and IKE's in TCP are just ports."""
+    for packet in (
+        ip4(OURS4, udp(dport=179)),
+        ip4(OURS4, tcp(dport=3784)),
+        ip4(OURS4, tcp(dport=500)),
+        ip4(OURS4, tcp(dport=520)),
+    ):
+        delivered(router, A, packet, "LOCAL")
+
+
+@ptf_test
+def ike(router: Router) -> None:
+    """UDP port 500, and 4500 with IKE's marker, an ESP packet or a keep-alive."""
+    for port, payload in (
+        (500, bytes(28)),
+        (4500, bytes(4) + bytes(28)),
+        (4500, b"\x00\x00\x10\x01" + bytes(28)),
+        (4500, b"\xff"),
+    ):
+        datagram = UDP(sport=port, dport=port) / Raw(payload)
+        delivered(router, A, ip4(OURS4, datagram), "IKE")
+        delivered(router, A, ip6(OURS6, datagram), "IKE")
+
+
+@ptf_test
+def later_fragments_have_no_ports(router: Router) -> None:
+    """What stands where ports would be is payload; the first fragment has them."""
+    segment = bytes(tcp(dport=179))
+    first = ip4(OURS4, Raw(segment + bytes(4)), proto=6, flags="MF")
+    later = ip4(OURS4, Raw(segment + bytes(4)), proto=6, frag=3)
+    delivered(router, A, first, "ROUTING_PROTOCOL")
+    delivered(router, A, later, "LOCAL")
+
+
+@ptf_test
+def other_groups_are_dropped(router: Router) -> None:
+    """Multicast is not routed, whatever routes say."""
+    router.route("0.0.0.0/0", nexthop_id=TO_B.id)
+    router.route("::/0", nexthop_id=TO_B.id)
+    for dst in ("224.0.1.1", "239.1.2.3", "ff05::1:3", "ff0e::101"):
+        router.drops(A, group_frame(udp_to(dst)), "MULTICAST")
+        router.drops(A, udp_to(dst), "MULTICAST")
+
+
+@ptf_test
+def limited_broadcast_is_for_us(router: Router) -> None:
+    """255.255.255.255, and never routed."""
+    delivered(router, A, group_frame(udp_to("255.255.255.255")), "LOCAL")
+
+
+@ptf_test
+def link_local_packets_stay_on_their_link(router: Router) -> None:
+    """RFC 3927 (2.7) and RFC 4291 (2.5.6): neither from nor to such addresses."""
+    router.route("0.0.0.0/0", nexthop_id=TO_B.id)
+    for packet in (
+        udp_to("169.254.1.1"),
+        udp_to("10.2.0.9", src="169.254.1.1"),
+        udp_to("2001:db8:2::9", src=LINK_LOCAL6),
+    ):
+        router.drops(A, packet, "LINK_LOCAL")
+
+
+@ptf_test
+def link_local_destinations_are_ours(router: Router) -> None:
+    """fe80::/10 on a link goes to the host, which knows which address is its own."""
+    delivered(router, A, udp_to("fe80::1", src=LINK_LOCAL6), "LOCAL")
+    delivered(router, A, udp_to(OURS6, src=LINK_LOCAL6), "LOCAL")
+
+
+@ptf_test
+def a_vlan_tag_stays_on_a_punted_frame(router: Router) -> None:
+    """The CPU gets the frame as it was received, and trailing padding too."""
+    frame = bytes(Ether(src=HOST_MAC, dst=D.mac) / Dot1Q(vlan=100, prio=6) / udp_to("10.4.0.1"))
+    delivered(router, D, frame + b"\x00trailer", "LOCAL")
+    assert IP(frame[18:]).dst == "10.4.0.1"
