@@ -51,6 +51,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             hdr.packet_out.kind:         ternary;
             hdr.packet_out.stage:        ternary;
             hdr.packet_out.egress_l3_if: ternary;
+            hdr.packet_out.egress_port:  ternary;
             meta.is_ip:                  ternary;
             meta.non_ip_reason:          ternary;
         }
@@ -63,15 +64,19 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = refuse(drop_reason_t.PACKET_OUT_INVALID);
         const entries = {
-            (packet_out_kind_t.TO_PORT, _, _, _, punt_reason_t.NONE): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.TO_PORT, _, _, 0, _): to_port();
-            (packet_out_kind_t.TO_PORT, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.LOCAL_ORIGIN, _, 0, 1, _): local_origin_to_routing();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, 1, _): local_origin_to_interface();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.REINJECT, stage_t.ROUTING, _, 1, _): reinject();
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, _, 1, _): reinject();
-            (packet_out_kind_t.REINJECT, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, punt_reason_t.NONE): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, 1, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            // A bare port must be one: neither the CPU's, nor the drop port, nor none at all.
+            (packet_out_kind_t.TO_PORT, _, 0, 510 &&& 0xfffe, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, 0, 0 &&& 0xfe00, _, _): to_port();
+            (packet_out_kind_t.TO_PORT, _, 0, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _): to_port();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, 0, _, 1, _): local_origin_to_routing();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 1, _): local_origin_to_interface();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.REINJECT, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.REINJECT, stage_t.ROUTING, _, _, _, _): reinject();
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, _, _, _, _): reinject();
         }
     }
 

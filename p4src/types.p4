@@ -157,6 +157,7 @@ struct metadata_t {
     bit<8>          protocol;           // behind the extension headers that were walked
     bit<16>         extensions_length;  // bytes of IPv6 extension headers that were walked
     bit<8>          options_left;       // bytes of IPv4 options not yet walked
+    bit<8>          headers_walked;     // options or extension headers taken so far
     bit<1>          is_ip;
     bit<1>          malformed;
     bit<1>          checksum_error;

@@ -9,10 +9,10 @@
     }
 
     state parse_ipv4_option {
-        transition select(meta.options_left, hdr.ipv4_option.lastIndex) {
-            (0, _):                parse_ipv4_fragmentation;
-            (_, IPV4_OPTIONS - 1): too_many_ipv4_options;
-            default:               parse_ipv4_option_kind;
+        transition select(meta.options_left, meta.headers_walked) {
+            (0, _):            parse_ipv4_fragmentation;
+            (_, IPV4_OPTIONS): too_many_ipv4_options;
+            default:           parse_ipv4_option_kind;
         }
     }
 
@@ -38,6 +38,7 @@
 
     state parse_ipv4_no_operation {
         packet.extract(hdr.ipv4_option.next, 0);
+        meta.headers_walked = meta.headers_walked + 1;
         meta.options_left = meta.options_left - 1;
         transition parse_ipv4_option;
     }
@@ -59,14 +60,15 @@
     state extract_ipv4_sized_option {
         bit<8> length = packet.lookahead<bit<16>>()[7:0];
         packet.extract(hdr.ipv4_option.next, (bit<32>)(length - 1) << 3);
+        meta.headers_walked = meta.headers_walked + 1;
         meta.options_left = meta.options_left - length;
         transition parse_ipv4_option;
     }
 
     state parse_ipv6_extension {
-        transition select(hdr.ipv6_extension.lastIndex) {
-            IPV6_EXTENSIONS - 1: chain_too_deep;
-            default:             extract_ipv6_extension;
+        transition select(meta.headers_walked) {
+            IPV6_EXTENSIONS: chain_too_deep;
+            default:         extract_ipv6_extension;
         }
     }
 
@@ -83,6 +85,7 @@
         bit<8> routing_type = fixed[15:8];
         bit<8> segments_left = fixed[7:0];
         packet.extract(hdr.ipv6_extension.next, 48 + ((bit<32>)length << 6));
+        meta.headers_walked = meta.headers_walked + 1;
         meta.extensions_length = meta.extensions_length + 8 + ((bit<16>)length << 3);
         transition select(meta.protocol, routing_type, segments_left) {
             (PROTOCOL_ROUTING, 0, 0): parse_ipv6_after_extension;
@@ -108,15 +111,16 @@
     }
 
     state parse_ipv6_fragment {
-        transition select(hdr.ipv6_extension.lastIndex) {
-            IPV6_EXTENSIONS - 1: chain_too_deep;
-            default:             extract_ipv6_fragment;
+        transition select(meta.headers_walked) {
+            IPV6_EXTENSIONS: chain_too_deep;
+            default:         extract_ipv6_fragment;
         }
     }
 
     state extract_ipv6_fragment {
         ipv6_fragment_t fragment = packet.lookahead<ipv6_fragment_t>();
         packet.extract(hdr.ipv6_extension.next, 48);
+        meta.headers_walked = meta.headers_walked + 1;
         meta.extensions_length = meta.extensions_length + 8;
         meta.protocol = fragment.next_header;
         transition select(fragment.fragment_offset, fragment.more_fragments) {
