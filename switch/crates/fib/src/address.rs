@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Addresses and prefixes.
+
+use std::fmt::Debug;
+
+/// An address of a fixed number of bits, most significant bit first.
+pub trait Address: Copy + Eq + Ord + Debug + 'static {
+    /// Number of bits.
+    const BITS: u32;
+
+    /// `count` bits (at most 8) that start `start` bits from the most significant one, zero-padded
+    /// on the right beyond the address.
+    fn bits(self, start: u32, count: u32) -> u32;
+
+    /// The first `length` bits, the rest cleared.
+    #[must_use]
+    fn truncate(self, length: u32) -> Self;
+}
+
+macro_rules! address {
+    ($ty:ty) => {
+        impl Address for $ty {
+            const BITS: u32 = <$ty>::BITS;
+
+            #[inline]
+            fn bits(self, start: u32, count: u32) -> u32 {
+                let rest = self.checked_shl(start).unwrap_or(0);
+                (rest >> (Self::BITS - count)) as u32
+            }
+
+            #[inline]
+            fn truncate(self, length: u32) -> Self {
+                match length {
+                    0 => 0,
+                    length if length >= Self::BITS => self,
+                    length => self & (<$ty>::MAX << (Self::BITS - length)),
+                }
+            }
+        }
+    };
+}
+
+address!(u32);
+address!(u128);
+
+/// A prefix: the first `length` bits of an address, the others 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix<A> {
+    address: A,
+    length: u8,
+}
+
+impl<A: Address> Prefix<A> {
+    /// The first `length` bits of `address`; a length beyond the address is its full length.
+    pub fn new(address: A, length: u32) -> Self {
+        let length = length.min(A::BITS);
+        Self { address: address.truncate(length), length: length as u8 }
+    }
+
+    /// The address, with bits beyond the length cleared.
+    pub fn address(self) -> A {
+        self.address
+    }
+
+    /// Number of significant bits.
+    pub fn length(self) -> u32 {
+        u32::from(self.length)
+    }
+
+    /// Whether an address lies in this prefix.
+    pub fn contains(self, address: A) -> bool {
+        address.truncate(self.length()) == self.address
+    }
+}
