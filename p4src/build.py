@@ -103,7 +103,13 @@ def compile_program(program: Program) -> None:
     command = ["p4c-bm2-ss", "--arch", "v1model", "--Wdisable=uninitialized-use"]
     for folder in program.include:
         command += ["-I", folder.relative_to(program.root).as_posix() or "."]
-    command += ["--p4runtime-files", str(program.p4info), "-o", str(program.json), relative.as_posix()]
+    command += [
+        "--p4runtime-files",
+        str(program.p4info),
+        "-o",
+        str(program.json),
+        relative.as_posix(),
+    ]
     result = subprocess.run(command, cwd=program.root, capture_output=True, text=True)
     if result.returncode != 0:
         raise BuildError(f"p4c-bm2-ss failed on {relative}:\n{result.stderr}")
@@ -131,21 +137,30 @@ def stale(out: Path, programs: Sequence[Program]) -> list[str]:
     if not path.is_file():
         return [f"{path} is missing"]
     recorded = json.loads(path.read_text())["programs"]
-    problems = [f"{name}: in {path} but no longer a program" for name in recorded.keys() - {p.name for p in programs}]
+    problems = [
+        f"{name}: in {path} but no longer a program"
+        for name in recorded.keys() - {p.name for p in programs}
+    ]
     for program in programs:
         entry = recorded.get(program.name, {"sources": {}, "outputs": {}})
         for kind, paths in (("sources", program.sources), ("outputs", program.outputs)):
             now = digests((p for p in paths if p.is_file()), program.root)
             for name in sorted(now.keys() | entry[kind].keys()):
                 if now.get(name) != entry[kind].get(name):
-                    problems.append(f"{program.name}: {name} is not what {path.name} was written for")
+                    problems.append(
+                        f"{program.name}: {name} is not what {path.name} was written for"
+                    )
     return problems
 
 
 def main(out: Path, programs: Sequence[Program]) -> int:
     """Entry point: build everything in `programs`, or check it."""
-    parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--check", action="store_true", help="compile nothing; fail if anything committed is stale")
+    parser = argparse.ArgumentParser(
+        description=(sys.modules["__main__"].__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compile nothing; fail if anything committed is stale"
+    )
     arguments = parser.parse_args()
     if arguments.check:
         problems = stale(out, programs)
