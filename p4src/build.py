@@ -48,14 +48,17 @@ class Program:
 
     @property
     def json(self) -> Path:
+        """What the switch loads."""
         return self.out / f"{self.name}.json"
 
     @property
     def p4info(self) -> Path:
+        """What a P4Runtime client reads, in text format."""
         return self.out / f"{self.name}.p4info.txtpb"
 
     @property
     def outputs(self) -> tuple[Path, ...]:
+        """Every file that p4c makes of the program."""
         return (self.json, self.p4info)
 
 
@@ -74,6 +77,7 @@ def router() -> Program:
 
 
 def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -86,7 +90,7 @@ def compiler_version(compiler: str) -> str:
     """The version line of a compiler on PATH; BuildError if it is not there."""
     if shutil.which(compiler) is None:
         raise BuildError(
-            f"{compiler} is not on PATH: install p4c to rebuild; what is committed needs no compiler"
+            f"{compiler} is not on PATH: install p4c to rebuild (what is committed runs without it)"
         )
     result = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
     text = result.stdout + result.stderr
@@ -118,6 +122,7 @@ def compile_program(program: Program) -> None:
 
 
 def write_manifest(out: Path, programs: Sequence[Program]) -> None:
+    """Record in `out` what was compiled, by what, from what."""
     manifest = {
         "compiler": f"p4c-bm2-ss {compiler_version('p4c-bm2-ss')}",
         "programs": {
