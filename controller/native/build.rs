@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Generates the few p4.v1 and google.rpc messages this crate looks into, from the .proto files
+//! that `make setup` unpacks (directory: `SLUICE_PROTO_DIR`, default `build/proto` of the
+//! repository). protox compiles them, so no protoc is needed.
+
+use std::path::PathBuf;
+use std::{env, process};
+
+const PROTOS: [&str; 2] = ["p4/v1/p4runtime.proto", "google/rpc/status.proto"];
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=SLUICE_PROTO_DIR");
+    if let Err(message) = generate() {
+        eprintln!("sluice-native: {message}");
+        process::exit(1);
+    }
+}
+
+fn generate() -> Result<(), String> {
+    let directory = proto_directory()?;
+    println!("cargo:rerun-if-changed={}", directory.display());
+    let files = protox::compile(PROTOS, [&directory]).map_err(|error| {
+        format!(
+            "cannot compile the .proto files in {}: {error}",
+            directory.display()
+        )
+    })?;
+    prost_build::Config::new()
+        .bytes(["."])
+        .compile_fds(files)
+        .map_err(|error| format!("cannot generate code from the .proto files: {error}"))
+}
+
+fn proto_directory() -> Result<PathBuf, String> {
+    let directory = match env::var_os("SLUICE_PROTO_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../build/proto"),
+    };
+    match PROTOS.iter().find(|file| !directory.join(file).is_file()) {
+        None => Ok(directory),
+        Some(file) => Err(format!(
+            "no {file} in {}: run `make setup`, or set SLUICE_PROTO_DIR to a directory that has it",
+            directory.display()
+        )),
+    }
+}

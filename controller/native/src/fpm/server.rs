@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The FPM server: accepts zebra's connections and queues whole frames for Python.
+//!
+//! Nothing is dropped: queued frames hold permits of a byte budget, and a connection that gets none
+//! is not read until Python has polled, so TCP slows zebra down. A connection holds one of
+//! [`MAX_CONNECTIONS`] slots until Python has polled its `Closed`; beyond that, peers are refused
+//! and counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use super::framing::Framer;
+use crate::mailbox::{Contents, Mailbox, lock};
+use crate::runtime;
+
+/// Connections at a time; a router has one zebra, which reconnects.
+pub const MAX_CONNECTIONS: usize = 16;
+/// Bytes asked of one read of a socket.
+const READ_SIZE: usize = 256 * 1024;
+/// Pause after an accept that failed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// What a queued frame costs beside its payload.
+const FRAME_OVERHEAD: usize = 64;
+
+/// What happened, in order for each connection.
+#[derive(Debug)]
+pub struct Event {
+    /// Number of the connection, never used twice.
+    pub connection: u64,
+    /// What happened on it.
+    pub kind: EventKind,
+    /// Budget or slot, given back when Python has taken the event.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The kinds of [`Event`].
+#[derive(Debug)]
+pub enum EventKind {
+    /// A peer connected.
+    Open(SocketAddr),
+    /// Payloads of whole frames.
+    Frames(Vec<Bytes>),
+    /// Framing broke; `Closed` follows.
+    Error(String),
+    /// The connection is gone, and why.
+    Closed(String),
+}
+
+#[derive(Debug, Default)]
+struct Inbox(VecDeque<Event>);
+
+impl Contents for Inbox {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Counters of a server; they only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections refused because [`MAX_CONNECTIONS`] were open.
+    pub connections_refused: AtomicU64,
+    /// Whole frames.
+    pub frames: AtomicU64,
+    /// Bytes received.
+    pub bytes: AtomicU64,
+    /// Connections ended for bad framing.
+    pub framing_errors: AtomicU64,
+    /// Times a connection had to wait for Python.
+    pub reads_paused: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mailbox: Mailbox<Inbox>,
+    counters: Counters,
+    budget: Arc<Semaphore>,
+    budget_size: u32,
+    slots: Arc<Semaphore>,
+    disconnects: Mutex<HashMap<u64, oneshot::Sender<String>>>,
+}
+
+/// A listening FPM server. Dropping it closes everything.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// Set to true once, to stop.
+    stop: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Listens on `address` ("127.0.0.1:2620"), holding at most `queue_bytes` for Python.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the address is none; the kernel's when it cannot be listened on.
+    pub fn listen(address: &str, queue_bytes: u32) -> io::Result<Self> {
+        let address: SocketAddr = address.parse().map_err(|_| {
+            let message = format!("{address:?} is no listen address: write IP:PORT, like \"127.0.0.1:2620\" or \"[::1]:2620\"");
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            mailbox: Mailbox::new(Inbox::default())?,
+            counters: Counters::default(),
+            budget: Arc::new(Semaphore::new(queue_bytes as usize)),
+            budget_size: queue_bytes,
+            slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            disconnects: Mutex::default(),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let handle = runtime::handle()?;
+        let listener = {
+            let _context = handle.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        handle.spawn(accept(listener, Arc::clone(&shared), stopped));
+        Ok(Self {
+            shared,
+            address,
+            stop,
+        })
+    }
+
+    /// The port listened on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Readable while [`Self::poll`] has something to give.
+    pub fn descriptor(&self) -> RawFd {
+        self.shared.mailbox.descriptor()
+    }
+
+    /// Takes at most `max_events` events.
+    pub fn poll(&self, max_events: usize) -> Vec<Event> {
+        self.shared.mailbox.update(|inbox| {
+            let count = max_events.min(inbox.0.len());
+            inbox.0.drain(..count).collect()
+        })
+    }
+
+    /// Closes one connection, if it is still there.
+    pub fn disconnect(&self, connection: u64, reason: String) {
+        if let Some(sender) = lock(&self.shared.disconnects).remove(&connection) {
+            // The connection may have ended by itself meanwhile: then there is nothing to close.
+            drop(sender.send(reason));
+        }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Stops listening and closes every connection.
+    pub fn close(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    for connection in 1_u64.. {
+        let accepted = tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            accepted = listener.accept() => accepted,
+        };
+        // An accept fails for its connection (gone already) or for a lack of descriptors, which
+        // passes: the peer stays in the backlog, and asking at once again would only spin.
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        let Ok(slot) = Arc::clone(&shared.slots).try_acquire_owned() else {
+            shared.counters.connections_refused.fetch_add(1, Relaxed);
+            continue;
+        };
+        tokio::spawn(serve(
+            connection,
+            stream,
+            peer,
+            slot,
+            Arc::clone(&shared),
+            stopped.clone(),
+        ));
+    }
+}
+
+/// The life of one connection.
+async fn serve(
+    connection: u64,
+    stream: TcpStream,
+    peer: SocketAddr,
+    slot: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    shared.counters.connections.fetch_add(1, Relaxed);
+    let (sender, disconnected) = oneshot::channel();
+    lock(&shared.disconnects).insert(connection, sender);
+    shared.post(connection, EventKind::Open(peer), None);
+    let reason = tokio::select! {
+        _ = stopped.wait_for(|stopped| *stopped) => "the server was closed".to_owned(),
+        Ok(reason) = disconnected => reason,
+        reason = receive(connection, stream, &shared) => reason,
+    };
+    lock(&shared.disconnects).remove(&connection);
+    shared.post(connection, EventKind::Closed(reason), Some(slot));
+}
+
+/// Reads frames until the connection ends; returns why it did.
+async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> String {
+    let mut framer = Framer::default();
+    loop {
+        framer.buffer().reserve(READ_SIZE);
+        let received = match stream.read_buf(framer.buffer()).await {
+            Ok(received) => received,
+            Err(error) => return format!("reading failed: {error}"),
+        };
+        shared.counters.bytes.fetch_add(received as u64, Relaxed);
+        let mut frames = Vec::new();
+        let result = framer.frames(&mut frames);
+        if !frames.is_empty() {
+            shared.post_frames(connection, frames).await;
+        }
+        let result = if received == 0 {
+            result.and_then(|()| framer.finish())
+        } else {
+            result
+        };
+        if let Err(error) = result {
+            shared.counters.framing_errors.fetch_add(1, Relaxed);
+            shared.post(connection, EventKind::Error(error.to_string()), None);
+            return "bad framing".to_owned();
+        }
+        if received == 0 {
+            return "the peer closed the connection".to_owned();
+        }
+    }
+}
+
+impl Shared {
+    fn post(&self, connection: u64, kind: EventKind, permit: Option<OwnedSemaphorePermit>) {
+        let event = Event {
+            connection,
+            kind,
+            _permit: permit,
+        };
+        self.mailbox.update(|inbox| inbox.0.push_back(event));
+    }
+
+    /// Posts frames once the budget has room for them.
+    async fn post_frames(&self, connection: u64, frames: Vec<Bytes>) {
+        let size: usize = frames
+            .iter()
+            .map(|frame| frame.len() + FRAME_OVERHEAD)
+            .sum();
+        // A batch larger than the whole budget waits until the queue is empty.
+        let size = u32::try_from(size)
+            .unwrap_or(u32::MAX)
+            .min(self.budget_size);
+        let budget = Arc::clone(&self.budget);
+        let permit = match Arc::clone(&budget).try_acquire_many_owned(size) {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                self.counters.reads_paused.fetch_add(1, Relaxed);
+                budget.acquire_many_owned(size).await.ok()
+            }
+        };
+        self.counters.frames.fetch_add(frames.len() as u64, Relaxed);
+        self.post(connection, EventKind::Frames(frames), permit);
+    }
+}

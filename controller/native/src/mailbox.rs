@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A mailbox: contents behind a lock, and an eventfd that is readable exactly while there are any.
+//!
+//! Python's event loop watches the descriptor (level triggered) and drains in slices of its own
+//! size; a slice that leaves something behind leaves the descriptor readable. The lock is held for
+//! pushes and pops only and never while taking Python's GIL, so either side may wait for it.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a mailbox can hold.
+pub trait Contents {
+    /// Whether there is nothing for Python to fetch.
+    fn is_empty(&self) -> bool;
+}
+
+/// Contents shared between threads, with a descriptor that tells whether there are any.
+#[derive(Debug)]
+pub struct Mailbox<C> {
+    contents: Mutex<C>,
+    event: OwnedFd,
+}
+
+impl<C: Contents> Mailbox<C> {
+    /// A mailbox around `contents`, which must be empty.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no eventfd (too many open files).
+    pub fn new(contents: C) -> io::Result<Self> {
+        // SAFETY: eventfd takes no pointers; the result is checked before it is used.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+        let event = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Self {
+            contents: Mutex::new(contents),
+            event,
+        })
+    }
+
+    /// Reads or changes the contents, and keeps the descriptor true to them.
+    pub fn update<R>(&self, change: impl FnOnce(&mut C) -> R) -> R {
+        let mut contents = lock(&self.contents);
+        let was_empty = contents.is_empty();
+        let result = change(&mut contents);
+        match (was_empty, contents.is_empty()) {
+            (true, false) => self.raise(),
+            (false, true) => self.clear(),
+            _ => {}
+        }
+        result
+    }
+
+    /// The eventfd; it lives as long as the mailbox.
+    pub fn descriptor(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    fn raise(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: the pointer and length are of a live local array of 8 bytes. The count never
+        // comes near its maximum (0 or 1), so the write cannot fail for lack of room.
+        unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn clear(&self) {
+        let mut count = [0_u8; 8];
+        // SAFETY: the pointer and length are of a live local array of 8 bytes. Nothing to read
+        // (EAGAIN) leaves the descriptor as it should be: not readable.
+        unsafe {
+            libc::read(
+                self.event.as_raw_fd(),
+                count.as_mut_ptr().cast(),
+                count.len(),
+            )
+        };
+    }
+}
+
+/// Locks even when another holder panicked: every change here is a push or a pop, which leaves the
+/// contents whole.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Contents for Vec<u8> {
+        fn is_empty(&self) -> bool {
+            Vec::is_empty(self)
+        }
+    }
+
+    fn readable(mailbox: &Mailbox<Vec<u8>>) -> bool {
+        let mut poll = libc::pollfd {
+            fd: mailbox.descriptor(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd, no waiting.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn descriptor_is_readable_exactly_while_there_are_contents() -> io::Result<()> {
+        let mailbox = Mailbox::new(Vec::new())?;
+        assert!(!readable(&mailbox));
+        mailbox.update(|contents| contents.extend([1, 2]));
+        assert!(readable(&mailbox));
+        mailbox.update(Vec::pop);
+        assert!(readable(&mailbox), "one is left");
+        mailbox.update(Vec::pop);
+        assert!(!readable(&mailbox));
+        mailbox.update(|contents| contents.push(3));
+        assert!(readable(&mailbox), "raised again");
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The handle of a session: checks arguments, queues requests, and gives the inbox to Python.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
+use tokio::sync::watch;
+
+use super::inbox::{Counters, Event, Inbox, Refused};
+use super::packet::{Layout, LayoutError};
+use super::session::{self, Call, Method, Shared, Work};
+use super::stream::{Outgoing, arbitration};
+use crate::mailbox::{Mailbox, lock};
+use crate::runtime;
+use std::sync::Mutex;
+
+/// Control messages (arbitration, digest acknowledgements) queued for the switch.
+const CONTROL_LIMIT: usize = 256;
+
+/// What a session is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// "host:port" of the P4Runtime server.
+    pub address: String,
+    /// Device id, not 0.
+    pub device_id: u64,
+    /// Election id (high, low), not (0, 0).
+    pub election_id: (u64, u64),
+    /// Role name; none for the default role.
+    pub role: Option<String>,
+    /// How long the switch may take for an answer.
+    pub request_timeout: Duration,
+    /// Packet-ins held for Python.
+    pub packet_in_limit: usize,
+    /// Packet-outs held for the switch.
+    pub packet_out_limit: usize,
+    /// Requests under way.
+    pub request_limit: usize,
+}
+
+/// Why a call was refused; nothing of it was done.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// An argument that cannot be.
+    #[error("{0}")]
+    Argument(String),
+    /// Packet metadata that does not fit.
+    #[error(transparent)]
+    Metadata(#[from] LayoutError),
+    /// A packet-out before the metadata layout was given.
+    #[error("packet metadata is not known yet: call set_packet_metadata() first")]
+    NoLayout,
+    /// The session has ended.
+    #[error("the P4Runtime session with {0} has ended: make a new P4RuntimeClient")]
+    Closed(String),
+    /// Too much is under way.
+    #[error("{0} are under way: poll() first")]
+    Busy(&'static str),
+    /// No thread or descriptor for the session.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// A session with a switch. Dropping it ends the session.
+#[derive(Debug)]
+pub struct Client {
+    options: Options,
+    shared: Arc<Shared>,
+    ordered: UnboundedSender<Call>,
+    concurrent: UnboundedSender<Call>,
+    control: Sender<Bytes>,
+    packets: Sender<Bytes>,
+    packet_out: Mutex<Option<Layout>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Client {
+    /// Starts a session; it connects and arbitrates in the background.
+    ///
+    /// # Errors
+    /// An argument that cannot be, or the kernel's refusal of a thread or descriptor.
+    pub fn start(options: Options) -> Result<Self, ClientError> {
+        check(&options)?;
+        let inbox = Inbox::new(options.packet_in_limit, options.request_limit);
+        let mailbox = Mailbox::new(inbox)?;
+        let shared = Arc::new(Shared::new(
+            options.address.clone(),
+            options.request_timeout,
+            mailbox,
+        ));
+        // Requests are bounded by the inbox, which counts them.
+        let (ordered, ordered_calls) = mpsc::unbounded_channel();
+        let (concurrent, concurrent_calls) = mpsc::unbounded_channel();
+        let (control, control_messages) = mpsc::channel(CONTROL_LIMIT);
+        let (packets, packet_messages) = mpsc::channel(options.packet_out_limit);
+        let (stop, stopped) = watch::channel(false);
+        let work = Work {
+            ordered: ordered_calls,
+            concurrent: concurrent_calls,
+            outgoing: Outgoing {
+                control: control_messages,
+                packets: packet_messages,
+            },
+        };
+        let election_id = options.election_id;
+        let client = Self {
+            options,
+            shared: Arc::clone(&shared),
+            ordered,
+            concurrent,
+            control,
+            packets,
+            packet_out: Mutex::default(),
+            stop,
+        };
+        client.arbitrate(election_id)?;
+        runtime::handle()?.spawn(session::run(shared, work, stopped));
+        Ok(client)
+    }
+
+    /// Readable while [`Self::poll`] has something to give.
+    pub fn descriptor(&self) -> RawFd {
+        self.shared.mailbox.descriptor()
+    }
+
+    /// Takes at most `max_events` events, a packet-in counting as one.
+    pub fn poll(&self, max_events: usize) -> Vec<Event> {
+        self.shared.mailbox.update(|inbox| inbox.poll(max_events))
+    }
+
+    /// Sets the metadata fields of both directions.
+    pub fn set_packet_metadata(&self, packet_in: Layout, packet_out: Layout) {
+        self.shared
+            .mailbox
+            .update(|inbox| inbox.set_layout(packet_in));
+        *lock(&self.packet_out) = Some(packet_out);
+    }
+
+    /// The fields of packet-out, in order.
+    ///
+    /// # Errors
+    /// [`ClientError::NoLayout`] before [`Self::set_packet_metadata`].
+    pub fn packet_out_layout(&self) -> Result<Layout, ClientError> {
+        lock(&self.packet_out).clone().ok_or(ClientError::NoLayout)
+    }
+
+    /// Queues packet-outs made with [`Self::packet_out_layout`]; returns how many fitted.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`].
+    pub fn packet_out(&self, messages: Vec<Bytes>) -> Result<usize, ClientError> {
+        let given = messages.len();
+        let mut queued = 0;
+        for message in messages {
+            match self.packets.try_send(message) {
+                Ok(()) => queued += 1,
+                Err(TrySendError::Full(_)) => break,
+                Err(TrySendError::Closed(_)) => return Err(self.closed()),
+            }
+        }
+        self.counters().packet_out.fetch_add(queued as u64, Relaxed);
+        self.counters()
+            .packet_out_dropped
+            .fetch_add((given - queued) as u64, Relaxed);
+        Ok(queued)
+    }
+
+    /// A serialized WriteRequest; sent when the one before was answered.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn write(&self, token: u64, request: Bytes) -> Result<(), ClientError> {
+        self.call(token, Method::Write, request)
+    }
+
+    /// A serialized SetForwardingPipelineConfigRequest, in order with the writes.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn set_pipeline(&self, token: u64, request: Bytes) -> Result<(), ClientError> {
+        self.call(token, Method::SetPipeline, request)
+    }
+
+    /// A serialized GetForwardingPipelineConfigRequest.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn get_pipeline(&self, token: u64, request: Bytes) -> Result<(), ClientError> {
+        self.call(token, Method::GetPipeline, request)
+    }
+
+    /// Asks for the switch's capabilities.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn capabilities(&self, token: u64) -> Result<(), ClientError> {
+        self.call(token, Method::Capabilities, Bytes::new())
+    }
+
+    /// A serialized ReadRequest.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn read(&self, token: u64, request: Bytes) -> Result<(), ClientError> {
+        self.call(token, Method::Read, request)
+    }
+
+    /// Asks to become primary with another election id.
+    ///
+    /// # Errors
+    /// An election id of zero, [`ClientError::Closed`], [`ClientError::Busy`].
+    pub fn arbitrate(&self, election_id: (u64, u64)) -> Result<(), ClientError> {
+        check_election_id(election_id)?;
+        self.send(arbitration(
+            self.options.device_id,
+            election_id,
+            self.options.role.as_deref(),
+        ))
+    }
+
+    /// Sends a serialized StreamMessageRequest, ahead of queued packet-outs.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn send(&self, message: Bytes) -> Result<(), ClientError> {
+        self.control.try_send(message).map_err(|error| match error {
+            TrySendError::Full(_) => ClientError::Busy("too many stream messages"),
+            TrySendError::Closed(_) => self.closed(),
+        })
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Requests without a polled answer.
+    pub fn requests_pending(&self) -> usize {
+        self.shared.mailbox.update(|inbox| inbox.outstanding())
+    }
+
+    /// Ends the session; `Closed` follows.
+    pub fn close(&self) {
+        self.stop.send_replace(true);
+    }
+
+    fn call(&self, token: u64, method: Method, message: Bytes) -> Result<(), ClientError> {
+        let queue = if method.is_ordered() {
+            &self.ordered
+        } else {
+            &self.concurrent
+        };
+        // Queued under the lock, so that the order of numbers is the order of sending.
+        let refused = self.shared.mailbox.update(|inbox| {
+            let number = inbox.register(token, method.kind())?;
+            // Without a receiver the session is ending: its end answers what is registered.
+            drop(queue.send(Call {
+                number,
+                method,
+                message,
+            }));
+            Ok(())
+        });
+        refused.map_err(|refused| match refused {
+            Refused::Closed => self.closed(),
+            Refused::Busy => ClientError::Busy("too many requests"),
+        })
+    }
+
+    fn closed(&self) -> ClientError {
+        ClientError::Closed(self.options.address.clone())
+    }
+}
+
+fn check(options: &Options) -> Result<(), ClientError> {
+    let refuse = |message: String| Err(ClientError::Argument(message));
+    let authority: Result<Authority, _> = options.address.parse();
+    if !authority
+        .is_ok_and(|authority| authority.port_u16().is_some() && !authority.as_str().contains('@'))
+    {
+        return refuse(format!(
+            "{:?} is no P4Runtime address: write host:port, like \"127.0.0.1:9559\" or \"[::1]:9559\"",
+            options.address
+        ));
+    }
+    if options.device_id == 0 {
+        return refuse("device id 0 means none in P4Runtime: use 1 or more".to_owned());
+    }
+    if options.packet_in_limit == 0 || options.packet_out_limit == 0 || options.request_limit == 0 {
+        return refuse("a queue limit of 0 holds nothing: use 1 or more".to_owned());
+    }
+    if options.request_timeout.is_zero() {
+        return refuse("a request timeout of 0 refuses every answer: use more".to_owned());
+    }
+    check_election_id(options.election_id)
+}
+
+fn check_election_id(election_id: (u64, u64)) -> Result<(), ClientError> {
+    if election_id == (0, 0) {
+        let message = "election id (0, 0) can never be primary: use a larger one";
+        return Err(ClientError::Argument(message.to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One P4Runtime session as a controller's client sees it (specification 1.5).
+//!
+//! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
+//! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
+//! ([`stream`]) and the per-update errors of a Write ([`status`]). [`inbox`] is what waits for
+//! Python, [`session`] the connection, [`client`] the handle that Python holds.
+
+pub mod client;
+mod codec;
+pub mod inbox;
+pub mod packet;
+mod session;
+pub mod status;
+mod stream;
+
+/// Generated from the .proto files by build.rs.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    pub mod p4 {
+        pub mod config {
+            pub mod v1 {
+                include!(concat!(env!("OUT_DIR"), "/p4.config.v1.rs"));
+            }
+        }
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/p4.v1.rs"));
+        }
+    }
+    pub mod google {
+        pub mod rpc {
+            include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));
+        }
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life of a session on the runtime's thread: connect, arbitrate, then at the same time
+//!
+//! * receive the stream,
+//! * send writes and pipeline configurations one after another (the controller's order of next
+//!   hop, group, route must be the switch's),
+//! * run reads side by side.
+//!
+//! It ends with the stream, whoever ends it; it never reconnects. Reads are held back when Python
+//! does not keep up: parts hold permits, and HTTP/2 flow control does the rest, with a window for
+//! the connection that all held-back reads together cannot fill, so that packet-ins still pass.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use super::codec::RawCodec;
+use super::inbox::{Answer, Code, Counters, Inbox, Kind};
+use super::status::update_errors;
+use super::stream::{self, Outgoing};
+use crate::mailbox::Mailbox;
+
+const STREAM_CHANNEL: &str = "/p4.v1.P4Runtime/StreamChannel";
+const WRITE: &str = "/p4.v1.P4Runtime/Write";
+const READ: &str = "/p4.v1.P4Runtime/Read";
+const SET_PIPELINE: &str = "/p4.v1.P4Runtime/SetForwardingPipelineConfig";
+const GET_PIPELINE: &str = "/p4.v1.P4Runtime/GetForwardingPipelineConfig";
+const CAPABILITIES: &str = "/p4.v1.P4Runtime/Capabilities";
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Finds a peer that vanished; HTTP/2 pings would do it too, but gRPC servers punish them.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+/// Largest message taken or sent: a pipeline with its P4Info, a read of a large table.
+const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
+/// The status of a failed Write comes as metadata: 8192 + 100 bytes for each of its updates
+/// (P4Runtime 1.5, section 9.3); this is enough for 100,000 updates with base64 around them.
+const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
+/// Reads at a time, and answers of reads held for Python.
+const READS: usize = 8;
+const READ_PARTS: usize = 64;
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
+
+/// A request of Python's, registered in the inbox under `number`.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) number: u64,
+    pub(super) method: Method,
+    pub(super) message: Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Method {
+    Write,
+    SetPipeline,
+    GetPipeline,
+    Capabilities,
+    Read,
+}
+
+impl Method {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Write => Kind::Write,
+            Self::SetPipeline | Self::GetPipeline => Kind::Pipeline,
+            Self::Capabilities => Kind::Capabilities,
+            Self::Read => Kind::Read,
+        }
+    }
+
+    /// Whether calls must reach the switch one after another.
+    pub(super) fn is_ordered(self) -> bool {
+        matches!(self, Self::Write | Self::SetPipeline)
+    }
+
+    fn path(self) -> PathAndQuery {
+        PathAndQuery::from_static(match self {
+            Self::Write => WRITE,
+            Self::SetPipeline => SET_PIPELINE,
+            Self::GetPipeline => GET_PIPELINE,
+            Self::Capabilities => CAPABILITIES,
+            Self::Read => READ,
+        })
+    }
+}
+
+/// What the session and the client's handle share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) address: String,
+    pub(super) request_timeout: Duration,
+    pub(super) mailbox: Mailbox<Inbox>,
+    pub(super) counters: Counters,
+    pub(super) read_parts: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(super) fn new(address: String, request_timeout: Duration, mailbox: Mailbox<Inbox>) -> Self {
+        Self {
+            address,
+            request_timeout,
+            mailbox,
+            counters: Counters::default(),
+            read_parts: Arc::new(Semaphore::new(READ_PARTS)),
+        }
+    }
+}
+
+/// Where the session takes its work from.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) ordered: UnboundedReceiver<Call>,
+    pub(super) concurrent: UnboundedReceiver<Call>,
+    pub(super) outgoing: Outgoing,
+}
+
+/// Runs the session until it ends or `stop` becomes true (or its sender goes away).
+pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
+    let status = tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
+        status = serve(&shared, work) => status,
+    };
+    shared.mailbox.update(|inbox| inbox.close(status));
+}
+
+async fn serve(shared: &Arc<Shared>, work: Work) -> Code {
+    let channel = match connect(&shared.address).await {
+        Ok(channel) => channel,
+        Err(status) => return code_of(&status),
+    };
+    shared.mailbox.update(Inbox::connected);
+    tokio::select! {
+        status = receive_stream(shared, channel.clone(), work.outgoing) => code_of(&status),
+        () = call_in_order(shared, channel.clone(), work.ordered) => handle_dropped(),
+        () = call_concurrently(shared, channel, work.concurrent) => handle_dropped(),
+    }
+}
+
+fn handle_dropped() -> Code {
+    (
+        tonic::Code::Cancelled as i32,
+        "the client was dropped".to_owned(),
+    )
+}
+
+async fn connect(address: &str) -> Result<Channel, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| Status::invalid_argument(format!("{address} is no address: {error}")))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Some(TCP_KEEPALIVE))
+        .http2_max_header_list_size(METADATA_LIMIT)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    endpoint.connect().await.map_err(|error| {
+        let cause = innermost(&error);
+        Status::unavailable(format!("cannot connect to the P4Runtime server at {address}: {cause}: is the switch running there?"))
+    })
+}
+
+/// The error at the bottom, which is the one that says something ("Connection refused").
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
+    let mut grpc = Grpc::new(channel)
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT);
+    grpc.ready()
+        .await
+        .map_err(|error| Status::unavailable(innermost(&error)))?;
+    Ok(grpc)
+}
+
+/// Receives until the stream ends; returns how.
+async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -> Status {
+    let path = PathAndQuery::from_static(STREAM_CHANNEL);
+    let result = async {
+        let response = ready(channel)
+            .await?
+            .streaming(Request::new(outgoing), path, RawCodec)
+            .await?;
+        let mut messages = response.into_inner();
+        while let Some(message) = messages.message().await? {
+            shared
+                .mailbox
+                .update(|inbox| stream::receive(&message, inbox, &shared.counters));
+        }
+        Ok::<(), Status>(())
+    };
+    match result.await {
+        Ok(()) => Status::ok("the switch ended the stream"),
+        Err(status) => status,
+    }
+}
+
+/// Sends calls one after another, each when the one before was answered.
+async fn call_in_order(shared: &Shared, channel: Channel, mut calls: UnboundedReceiver<Call>) {
+    while let Some(call) = calls.recv().await {
+        answer_unary(shared, channel.clone(), call).await;
+    }
+}
+
+/// Runs calls side by side, at most [`READS`] at a time.
+async fn call_concurrently(
+    shared: &Arc<Shared>,
+    channel: Channel,
+    mut calls: UnboundedReceiver<Call>,
+) {
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = running.join_next() => {}
+            call = calls.recv(), if running.len() < READS => {
+                let Some(call) = call else { return };
+                let (shared, channel) = (Arc::clone(shared), channel.clone());
+                running.spawn(async move {
+                    match call.method {
+                        Method::Read => answer_read(&shared, channel, call).await,
+                        _ => answer_unary(&shared, channel, call).await,
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn answer_unary(shared: &Shared, channel: Channel, call: Call) {
+    let kind = call.method.kind();
+    let exchange = async {
+        let mut grpc = ready(channel).await?;
+        grpc.unary(Request::new(call.message), call.method.path(), RawCodec)
+            .await
+    };
+    let answer = match timeout(shared.request_timeout, exchange).await {
+        Err(_) => Answer::failed(kind, out_of_time(shared)),
+        Ok(Err(status)) => Answer {
+            errors: if kind == Kind::Write {
+                update_errors(status.details())
+            } else {
+                Vec::new()
+            },
+            ..Answer::failed(kind, code_of(&status))
+        },
+        Ok(Ok(response)) => Answer {
+            response: response.into_inner(),
+            ..Answer::failed(kind, (0, String::new()))
+        },
+    };
+    shared
+        .mailbox
+        .update(|inbox| inbox.answer(call.number, answer));
+}
+
+async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
+    let status = match read(shared, channel, call.number, call.message).await {
+        Ok(()) => (0, String::new()),
+        Err(status) => status,
+    };
+    let answer = Answer::failed(Kind::Read, status);
+    shared
+        .mailbox
+        .update(|inbox| inbox.answer(call.number, answer));
+}
+
+/// Passes the parts on; time spent waiting for Python does not count as the switch's.
+async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
+    let path = Method::Read.path();
+    let start = async {
+        let request = Request::new(message);
+        ready(channel)
+            .await?
+            .server_streaming(request, path, RawCodec)
+            .await
+    };
+    let mut parts = within(shared, start).await?.into_inner();
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&shared.read_parts).acquire_owned().await else {
+            return Ok(());
+        };
+        match within(shared, parts.message()).await? {
+            Some(part) => shared
+                .mailbox
+                .update(|inbox| inbox.read_part(number, part, permit)),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn within<T>(
+    shared: &Shared,
+    exchange: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Code> {
+    match timeout(shared.request_timeout, exchange).await {
+        Err(_) => Err(out_of_time(shared)),
+        Ok(result) => result.map_err(|status| code_of(&status)),
+    }
+}
+
+fn out_of_time(shared: &Shared) -> Code {
+    let seconds = shared.request_timeout.as_secs_f64();
+    let message = format!(
+        "{} gave no answer within {seconds} s; whether it took effect is unknown",
+        shared.address
+    );
+    (tonic::Code::DeadlineExceeded as i32, message)
+}
+
+fn code_of(status: &Status) -> Code {
+    (status.code() as i32, status.message().to_owned())
+}

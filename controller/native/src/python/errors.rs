@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Errors of the crate as Python exceptions: ValueError for arguments, OSError with errno from the
+//! kernel, ConnectionError once closed, BlockingIOError when a bounded queue is full.
+
+use std::io;
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyBlockingIOError, PyConnectionError, PyOSError, PyValueError};
+
+use crate::p4runtime::client::ClientError;
+use crate::tap::device::DeviceError;
+
+pub(super) fn client_error(error: ClientError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        ClientError::Argument(_) | ClientError::Metadata(_) | ClientError::NoLayout => {
+            PyValueError::new_err(message)
+        }
+        ClientError::Closed(_) => PyConnectionError::new_err(message),
+        ClientError::Busy(_) => PyBlockingIOError::new_err((libc::EAGAIN, message)),
+        ClientError::System(error) => io_error(&error, "starting a P4Runtime session"),
+    }
+}
+
+/// An OSError whose errno is the kernel's, or ValueError/ConnectionError where the kernel was not
+/// even asked. `context` says what was being done, for errors that do not know it themselves.
+pub(super) fn io_error(error: &io::Error, context: &str) -> PyErr {
+    let device = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<DeviceError>());
+    match (error.kind(), error.raw_os_error(), device) {
+        // Python picks the subclass (PermissionError, FileExistsError, ...) by errno.
+        (_, _, Some(device)) => PyOSError::new_err((device.number, device.to_string())),
+        (_, Some(number), _) => PyOSError::new_err((number, format!("{context}: {error}"))),
+        (io::ErrorKind::NotConnected, ..) => PyConnectionError::new_err(error.to_string()),
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `P4RuntimeClient`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
+
+use super::errors::client_error;
+use crate::p4runtime::client::{Client, ClientError, Options};
+use crate::p4runtime::inbox::{Answer, Event, Kind, Notification};
+use crate::p4runtime::packet::{Field, Layout, PacketIn};
+
+#[pyclass(module = "sluice._native", frozen)]
+pub(super) struct P4RuntimeClient(Client);
+
+#[pymethods]
+impl P4RuntimeClient {
+    #[new]
+    #[pyo3(signature = (address, device_id, election_id, role=None, *, request_timeout=60.0,
+        packet_in_limit=4096, packet_out_limit=4096, request_limit=1024))]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the names of Python's keyword arguments"
+    )]
+    fn new(
+        py: Python<'_>,
+        address: String,
+        device_id: u64,
+        election_id: (u64, u64),
+        role: Option<String>,
+        request_timeout: f64,
+        packet_in_limit: usize,
+        packet_out_limit: usize,
+        request_limit: usize,
+    ) -> PyResult<Self> {
+        let request_timeout = Duration::try_from_secs_f64(request_timeout)
+            .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
+        let options = Options {
+            address,
+            device_id,
+            election_id,
+            role,
+            request_timeout,
+            packet_in_limit,
+            packet_out_limit,
+            request_limit,
+        };
+        py.detach(|| Client::start(options))
+            .map(Self)
+            .map_err(client_error)
+    }
+
+    fn fileno(&self) -> i32 {
+        self.0.descriptor()
+    }
+
+    fn poll<'py>(&self, py: Python<'py>, max_events: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.0
+            .poll(max_events)
+            .into_iter()
+            .map(|event| event_tuple(py, event))
+            .collect()
+    }
+
+    fn set_packet_metadata(
+        &self,
+        packet_in: Vec<(u32, u32)>,
+        packet_out: Vec<(u32, u32)>,
+    ) -> PyResult<()> {
+        self.0
+            .set_packet_metadata(layout(packet_in)?, layout(packet_out)?);
+        Ok(())
+    }
+
+    fn packet_out(&self, batch: &Bound<'_, PyList>) -> PyResult<usize> {
+        let layout = self.0.packet_out_layout().map_err(client_error)?;
+        let mut messages = Vec::with_capacity(batch.len());
+        let mut values = Vec::with_capacity(layout.fields().len());
+        for item in batch {
+            let (payload, metadata): (Bound<'_, PyBytes>, Bound<'_, PyTuple>) = item.extract()?;
+            values.clear();
+            for value in &metadata {
+                values.push(metadata_value(&value)?);
+            }
+            let message = layout.encode_packet_out(payload.as_bytes(), &values);
+            messages.push(message.map_err(|error| client_error(ClientError::Metadata(error)))?);
+        }
+        self.0.packet_out(messages).map_err(client_error)
+    }
+
+    fn write(&self, token: u64, request: &[u8]) -> PyResult<()> {
+        self.0
+            .write(token, Bytes::copy_from_slice(request))
+            .map_err(client_error)
+    }
+
+    fn set_pipeline(&self, token: u64, request: &[u8]) -> PyResult<()> {
+        self.0
+            .set_pipeline(token, Bytes::copy_from_slice(request))
+            .map_err(client_error)
+    }
+
+    fn get_pipeline(&self, token: u64, request: &[u8]) -> PyResult<()> {
+        self.0
+            .get_pipeline(token, Bytes::copy_from_slice(request))
+            .map_err(client_error)
+    }
+
+    fn read(&self, token: u64, request: &[u8]) -> PyResult<()> {
+        self.0
+            .read(token, Bytes::copy_from_slice(request))
+            .map_err(client_error)
+    }
+
+    fn capabilities(&self, token: u64) -> PyResult<()> {
+        self.0.capabilities(token).map_err(client_error)
+    }
+
+    fn arbitrate(&self, election_id: (u64, u64)) -> PyResult<()> {
+        self.0.arbitrate(election_id).map_err(client_error)
+    }
+
+    fn send(&self, message: &[u8]) -> PyResult<()> {
+        self.0
+            .send(Bytes::copy_from_slice(message))
+            .map_err(client_error)
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = self.0.counters();
+        let dict = PyDict::new(py);
+        let set = |name: &str, counter: &AtomicU64| dict.set_item(name, counter.load(Relaxed));
+        set("packet_in", &counters.packet_in)?;
+        set("packet_in_dropped", &counters.packet_in_dropped)?;
+        set("packet_in_malformed", &counters.packet_in_malformed)?;
+        set("packet_in_unexpected", &counters.packet_in_unexpected)?;
+        set("packet_out", &counters.packet_out)?;
+        set("packet_out_dropped", &counters.packet_out_dropped)?;
+        set("digests_dropped", &counters.digests_dropped)?;
+        set("idle_timeouts_dropped", &counters.idle_timeouts_dropped)?;
+        set("stream_errors_dropped", &counters.stream_errors_dropped)?;
+        set("unknown_stream_messages", &counters.unknown_stream_messages)?;
+        dict.set_item("requests_pending", self.0.requests_pending())?;
+        Ok(dict)
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+fn layout(fields: Vec<(u32, u32)>) -> PyResult<Layout> {
+    let fields = fields
+        .into_iter()
+        .map(|(id, width)| Field { id, width })
+        .collect();
+    Layout::new(fields).map_err(|error| client_error(ClientError::Metadata(error)))
+}
+
+/// A metadata value; the quick way for those that fit 64 bits.
+fn metadata_value(value: &Bound<'_, PyAny>) -> PyResult<u128> {
+    let value = value.cast::<PyInt>()?;
+    match value.extract::<u64>() {
+        Ok(value) => Ok(value.into()),
+        Err(_) => value.extract::<u128>().map_err(|_| {
+            PyValueError::new_err(format!(
+                "metadata value {value} is negative or wider than 128 bits"
+            ))
+        }),
+    }
+}
+
+fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
+    match event {
+        Event::Connected => ("connected",).into_pyobject(py),
+        Event::Arbitration {
+            status: (code, message),
+            election_id,
+        } => ("arbitration", code == 0, code, message, election_id).into_pyobject(py),
+        Event::Packets(packets) => ("packet_in", packet_list(py, packets)?).into_pyobject(py),
+        Event::Notification(kind, message) => {
+            let name = match kind {
+                Notification::Digest => "digest",
+                Notification::IdleTimeout => "idle_timeout",
+                Notification::StreamError => "stream_error",
+            };
+            (name, PyBytes::new(py, &message)).into_pyobject(py)
+        }
+        Event::ReadPart(token, part, _permit) => {
+            ("read_part", token, PyBytes::new(py, &part)).into_pyobject(py)
+        }
+        Event::Answer(token, answer) => answer_tuple(py, token, answer),
+        Event::Closed((code, message)) => ("closed", code, message).into_pyobject(py),
+    }
+}
+
+fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
+    let (code, message) = answer.status;
+    let response = || PyBytes::new(py, &answer.response);
+    match answer.kind {
+        Kind::Write => ("write_done", token, code, message, answer.errors).into_pyobject(py),
+        Kind::Read => ("read_done", token, code, message).into_pyobject(py),
+        Kind::Pipeline => ("pipeline_done", token, code, message, response()).into_pyobject(py),
+        Kind::Capabilities => ("capabilities", token, code, message, response()).into_pyobject(py),
+    }
+}
+
+fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
+    let mut objects = Vec::with_capacity(packets.len());
+    for packet in packets {
+        // Nearly all fields are 64 bits or less, which Python makes much faster than wider ones.
+        let values = packet
+            .metadata
+            .iter()
+            .map(|value| match u64::try_from(*value) {
+                Ok(value) => Ok(value.into_pyobject(py)?.into_any()),
+                Err(_) => Ok(value.into_pyobject(py)?.into_any()),
+            });
+        let metadata = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
+        objects.push((PyBytes::new(py, &packet.payload), metadata).into_pyobject(py)?);
+    }
+    PyList::new(py, objects)
+}

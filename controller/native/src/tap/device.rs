@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One TAP interface: creation, addresses of the link layer, state, and non-blocking frame I/O
+//! (Documentation/networking/tuntap.rst, `man 7 netdevice`).
+
+use std::ffi::c_ulong;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+const CLONE_DEVICE: &str = "/dev/net/tun";
+/// `_IOW('T', 226, int)`; libc does not have it.
+const TUNSETCARRIER: c_ulong = 0x4004_54e2;
+
+/// A 48-bit Ethernet address.
+pub type Mac = [u8; 6];
+
+/// An open TAP interface. Dropping it removes the interface, unless it is persistent.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    name: String,
+    index: u32,
+}
+
+impl Tap {
+    /// Creates the TAP `name` in this network namespace, or takes over a persistent one, and sets
+    /// MTU and MAC. It is administratively down if it is new.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an impossible name; otherwise the kernel's, with what was being done:
+    /// no `/dev/net/tun`, no CAP_NET_ADMIN, name taken, MTU or MAC refused.
+    pub fn create(name: &str, mtu: u32, mac: Mac, persist: bool) -> io::Result<Self> {
+        let mut request = request(name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(CLONE_DEVICE)
+            .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI;
+        // The kernel's field is 16 bits wide and both flags fit into it.
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
+            .map_err(doing(|| format!("creating the TAP {name}")))?;
+        ioctl_int(
+            file.as_raw_fd(),
+            libc::TUNSETPERSIST as c_ulong,
+            i32::from(persist),
+        )
+        .map_err(doing(|| format!("making the TAP {name} persistent or not")))?;
+        let index = interface_index(name)?;
+        let tap = Self {
+            file,
+            name: name.to_owned(),
+            index,
+        };
+        tap.set_mtu(mtu)?;
+        tap.set_mac(mac)?;
+        Ok(tap)
+    }
+
+    /// The kernel's interface index.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sets IFF_UP.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_up(&self, up: bool) -> io::Result<()> {
+        let context = || format!("setting {} {}", self.name, if up { "up" } else { "down" });
+        let mut request = request(&self.name)?;
+        control(libc::SIOCGIFFLAGS as c_ulong, &mut request).map_err(doing(context))?;
+        // SAFETY: SIOCGIFFLAGS has filled this member of the union.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let bit = libc::IFF_UP as libc::c_short;
+        request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
+        control(libc::SIOCSIFFLAGS as c_ulong, &mut request).map_err(doing(context))
+    }
+
+    /// Sets the carrier, independent of the administrative state.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_carrier(&self, up: bool) -> io::Result<()> {
+        let value = i32::from(up);
+        // SAFETY: TUNSETCARRIER reads an int through the pointer, which is live.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER, &raw const value) };
+        check(result).map_err(doing(|| format!("setting the carrier of {}", self.name)))
+    }
+
+    /// Reads one frame into `buffer`; `WouldBlock` when there is none.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the kernel's; EBADFD when somebody deleted the interface.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&self.file).read(buffer)
+    }
+
+    /// Gives one frame to the host.
+    ///
+    /// # Errors
+    /// The kernel's: EIO while the interface is down, EAGAIN when its queue is full, EINVAL for a
+    /// frame shorter than an Ethernet header.
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        (&self.file).write(frame).map(drop)
+    }
+
+    fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let mut request = request(&self.name)?;
+        request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
+        control(libc::SIOCSIFMTU as c_ulong, &mut request)
+            .map_err(doing(|| format!("setting MTU {mtu} of {}", self.name)))
+    }
+
+    fn set_mac(&self, mac: Mac) -> io::Result<()> {
+        let mut request = request(&self.name)?;
+        let mut address = libc::sockaddr {
+            sa_family: libc::ARPHRD_ETHER,
+            sa_data: [0; 14],
+        };
+        for (to, from) in address.sa_data.iter_mut().zip(mac) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_hwaddr = address;
+        control(libc::SIOCSIFHWADDR as c_ulong, &mut request)
+            .map_err(doing(|| format!("setting the MAC of {}", self.name)))
+    }
+}
+
+impl AsRawFd for Tap {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Parses "02:00:00:00:01:01"; a multicast or all-zero address is no interface's.
+///
+/// # Errors
+/// A sentence that names what is wrong.
+pub fn parse_mac(text: &str) -> Result<Mac, String> {
+    let octets: Vec<u8> = text
+        .split(':')
+        .filter(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .filter_map(|part| u8::from_str_radix(part, 16).ok())
+        .collect();
+    let well_formed = text.split(':').count() == 6;
+    let mac: Mac = match octets.try_into() {
+        Ok(mac) if well_formed => mac,
+        _ => {
+            return Err(format!(
+                "{text:?} is no MAC address: write six octets, like \"02:00:00:00:01:01\""
+            ));
+        }
+    };
+    if mac == [0; 6] || mac[0] & 1 != 0 {
+        return Err(format!(
+            "{text} cannot be an interface's MAC: it is zero or multicast"
+        ));
+    }
+    Ok(mac)
+}
+
+/// An ifreq for interface `name`, all else zero.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    let impossible = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    if name.is_empty()
+        || name.len() >= libc::IFNAMSIZ
+        || name.starts_with('.')
+        || name.contains(impossible)
+        || name.contains('%')
+    {
+        let message =
+            format!("{name:?} is no interface name: 1 to 15 bytes without spaces, '/', ':' or '%'");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    // SAFETY: ifreq is plain data for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn interface_index(name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    control(libc::SIOCGIFINDEX as c_ulong, &mut request)
+        .map_err(doing(|| format!("asking for the index of {name}")))?;
+    // SAFETY: SIOCGIFINDEX has filled this member of the union.
+    let index = unsafe { request.ifr_ifru.ifru_ifindex };
+    u32::try_from(index).map_err(io::Error::other)
+}
+
+/// An interface ioctl on a socket of its own, in the network namespace of the calling thread.
+fn control(command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: socket takes no pointers; the result is checked before it is used.
+    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    check(raw)?;
+    // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    ioctl_ifreq(socket.as_raw_fd(), command, request)
+}
+
+fn ioctl_ifreq(fd: RawFd, command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the commands used here read or write one ifreq through the pointer, which is live.
+    check(unsafe { libc::ioctl(fd, command, std::ptr::from_mut(request)) })
+}
+
+fn ioctl_int(fd: RawFd, command: c_ulong, value: i32) -> io::Result<()> {
+    // SAFETY: the commands used here take their argument by value.
+    check(unsafe { libc::ioctl(fd, command, value) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// The error with what was being done; it keeps its errno for [`errno`].
+fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        let number = error.raw_os_error().unwrap_or(libc::EIO);
+        io::Error::new(
+            error.kind(),
+            DeviceError {
+                context: context(),
+                number,
+            },
+        )
+    }
+}
+
+/// A refused operation on an interface: what was being done, and the kernel's answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}: {}", io::Error::from_raw_os_error(*.number))]
+pub struct DeviceError {
+    context: String,
+    /// The kernel's errno.
+    pub number: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macs_are_parsed_whole_or_refused() {
+        assert_eq!(parse_mac("02:00:00:00:01:fF"), Ok([2, 0, 0, 0, 1, 255]));
+        for wrong in [
+            "",
+            "02",
+            "02:00:00:00:01",
+            "02:00:00:00:01:01:01",
+            "02:00:00:00:01:g1",
+            "2:0:0:0:1:1",
+            "+2:00:00:00:01:01",
+        ] {
+            assert!(
+                parse_mac(wrong).is_err_and(|error| error.contains("no MAC address")),
+                "{wrong}"
+            );
+        }
+        for wrong in ["00:00:00:00:00:00", "01:00:5e:00:00:01"] {
+            assert!(
+                parse_mac(wrong).is_err_and(|error| error.contains("zero or multicast")),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn impossible_names_are_refused_before_the_kernel_is_asked() {
+        for wrong in ["", "sixteen-bytes-ab", "a/b", "a b", "a:1", "tap%d", "."] {
+            let error = Tap::create(wrong, 1500, [2; 6], false)
+                .err()
+                .map(|error| error.kind());
+            assert_eq!(error, Some(io::ErrorKind::InvalidInput), "{wrong:?}");
+        }
+    }
+}

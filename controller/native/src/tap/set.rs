@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The TAPs of a router, read by one thread and queued for Python.
+//!
+//! The thread waits with epoll and reads each ready interface in slices, so that a busy one cannot
+//! starve the others. Every interface has its own share of the queue; what exceeds it is dropped
+//! and counted for that interface. Writing is done by the caller, without waiting.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::{self, JoinHandle};
+
+use super::device::{Mac, Tap};
+use crate::mailbox::{Contents, Mailbox, lock};
+
+/// Frames read from one interface before the next gets its turn.
+const SLICE: usize = 64;
+/// Largest frame a TAP can give: 64 KiB of packet, an Ethernet header and a VLAN tag.
+const FRAME_MAX: usize = 65536 + 18;
+/// epoll data that stands for the stop event; an ifindex is never 0.
+const STOP: u64 = 0;
+
+/// A frame with the ifindex of the interface it came from.
+pub type Frame = (u32, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Inbox {
+    frames: VecDeque<Frame>,
+    /// Frames of each interface among `frames`.
+    shares: HashMap<u32, usize>,
+}
+
+impl Contents for Inbox {
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+/// Counters of one interface; they only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Frames the host sent, dropped ones included.
+    pub rx_frames: AtomicU64,
+    /// Their bytes.
+    pub rx_bytes: AtomicU64,
+    /// Dropped because Python did not keep up.
+    pub rx_dropped: AtomicU64,
+    /// Failed reads; the interface is not read any more after one (somebody deleted it).
+    pub rx_errors: AtomicU64,
+    /// Frames given to the host.
+    pub tx_frames: AtomicU64,
+    /// Their bytes.
+    pub tx_bytes: AtomicU64,
+    /// Not given because the interface is down.
+    pub tx_dropped_down: AtomicU64,
+    /// Not given because the interface's queue is full.
+    pub tx_dropped_full: AtomicU64,
+    /// Refused by the kernel for another reason (size).
+    pub tx_errors: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Member {
+    tap: Tap,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mailbox: Mailbox<Inbox>,
+    members: RwLock<BTreeMap<u32, Member>>,
+    queue_limit: usize,
+    epoll: OwnedFd,
+    tx_unknown_interface: AtomicU64,
+}
+
+/// A set of TAPs with its reading thread. Dropping it removes them.
+#[derive(Debug)]
+pub struct TapSet {
+    shared: Arc<Shared>,
+    stop: Mailbox<Stop>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Present once the thread is to end.
+#[derive(Debug)]
+struct Stop(bool);
+
+impl Contents for Stop {
+    fn is_empty(&self) -> bool {
+        !self.0
+    }
+}
+
+impl TapSet {
+    /// An empty set; Python is queued at most `queue_limit` frames of each interface.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no descriptor or thread.
+    pub fn new(queue_limit: usize) -> io::Result<Self> {
+        // SAFETY: epoll_create1 takes no pointers; the result is checked before it is used.
+        let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+        let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
+        let shared = Arc::new(Shared {
+            mailbox: Mailbox::new(Inbox::default())?,
+            members: RwLock::default(),
+            queue_limit,
+            epoll,
+            tx_unknown_interface: AtomicU64::new(0),
+        });
+        let stop = Mailbox::new(Stop(false))?;
+        shared.watch(stop.descriptor(), STOP)?;
+        let reader = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("sluice-tap".to_owned())
+            .spawn(move || reader.run())?;
+        Ok(Self {
+            shared,
+            stop,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex.
+    ///
+    /// # Errors
+    /// Those of [`Tap::create`]; `NotConnected` once closed.
+    pub fn add(&self, name: &str, mtu: u32, mac: Mac, persist: bool) -> io::Result<u32> {
+        if lock(&self.thread).is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the TapSet is closed",
+            ));
+        }
+        let tap = Tap::create(name, mtu, mac, persist)?;
+        let (index, descriptor) = (tap.index(), tap.as_raw_fd());
+        let member = Member {
+            tap,
+            counters: Counters::default(),
+        };
+        // A member left under this index was deleted behind our back: its descriptor is dead.
+        drop(self.shared.write_members().insert(index, member));
+        self.shared.watch(descriptor, u64::from(index))?;
+        Ok(index)
+    }
+
+    /// Lets a TAP go; false when it is not in the set. Frames already queued stay.
+    pub fn remove(&self, index: u32) -> bool {
+        self.shared.write_members().remove(&index).is_some()
+    }
+
+    /// Does something with one TAP; `NotFound` when it is not in the set.
+    ///
+    /// # Errors
+    /// What `action` gives.
+    pub fn with(&self, index: u32, action: impl FnOnce(&Tap) -> io::Result<()>) -> io::Result<()> {
+        match self.shared.members().get(&index) {
+            Some(member) => action(&member.tap),
+            None => {
+                let message = format!("interface {index} is none of this TapSet");
+                Err(io::Error::new(io::ErrorKind::NotFound, message))
+            }
+        }
+    }
+
+    /// Readable while [`Self::read`] has something to give.
+    pub fn descriptor(&self) -> RawFd {
+        self.shared.mailbox.descriptor()
+    }
+
+    /// Takes at most `max_frames` frames in order of arrival.
+    pub fn read(&self, max_frames: usize) -> Vec<Frame> {
+        self.shared.mailbox.update(|inbox| {
+            let count = max_frames.min(inbox.frames.len());
+            let taken: Vec<Frame> = inbox.frames.drain(..count).collect();
+            for (index, _) in &taken {
+                if let Some(share) = inbox.shares.get_mut(index) {
+                    *share -= 1;
+                }
+            }
+            taken
+        })
+    }
+
+    /// Gives frames to the host; returns how many it took.
+    pub fn write<'f>(&self, frames: impl IntoIterator<Item = (u32, &'f [u8])>) -> usize {
+        let members = self.shared.members();
+        let written = frames
+            .into_iter()
+            .filter(|(index, frame)| match members.get(index) {
+                Some(member) => member.write(frame),
+                None => {
+                    self.shared.tx_unknown_interface.fetch_add(1, Relaxed);
+                    false
+                }
+            });
+        written.count()
+    }
+
+    /// Visits the counters of every interface in the set.
+    pub fn counters(&self, mut visit: impl FnMut(u32, &Counters)) {
+        for (index, member) in self.shared.members().iter() {
+            visit(*index, &member.counters);
+        }
+    }
+
+    /// Frames written to interfaces that are not in the set.
+    pub fn tx_unknown_interface(&self) -> u64 {
+        self.shared.tx_unknown_interface.load(Relaxed)
+    }
+
+    /// Removes all interfaces and ends the thread.
+    pub fn close(&self) {
+        self.stop.update(|stop| stop.0 = true);
+        if let Some(thread) = lock(&self.thread).take() {
+            // The thread has nothing to report; had it panicked, its interfaces go all the same.
+            drop(thread.join());
+        }
+        self.shared.write_members().clear();
+    }
+}
+
+impl Drop for TapSet {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Member {
+    /// Whether the host took the frame.
+    fn write(&self, frame: &[u8]) -> bool {
+        let counters = &self.counters;
+        match self.tap.write(frame) {
+            Ok(()) => {
+                counters.tx_frames.fetch_add(1, Relaxed);
+                counters.tx_bytes.fetch_add(frame.len() as u64, Relaxed);
+                return true;
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EIO) => &counters.tx_dropped_down,
+                Some(libc::EAGAIN) => &counters.tx_dropped_full,
+                _ => &counters.tx_errors,
+            },
+        }
+        .fetch_add(1, Relaxed);
+        false
+    }
+}
+
+impl Shared {
+    fn members(&self) -> RwLockReadGuard<'_, BTreeMap<u32, Member>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_members(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<u32, Member>> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, descriptor: RawFd, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: data,
+        };
+        // SAFETY: the event is a live local; the kernel copies it.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                descriptor,
+                &raw mut event,
+            )
+        };
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn unwatch(&self, descriptor: RawFd) {
+        // SAFETY: EPOLL_CTL_DEL ignores the event. The descriptor is watched, so it cannot fail.
+        unsafe {
+            libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                descriptor,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+
+    /// The reading thread, until the stop event.
+    fn run(&self) {
+        let mut buffer = vec![0; FRAME_MAX];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        loop {
+            // SAFETY: the pointer and length are of a live local array.
+            let ready = unsafe {
+                libc::epoll_wait(
+                    self.epoll.as_raw_fd(),
+                    events.as_mut_ptr(),
+                    events.len() as i32,
+                    -1,
+                )
+            };
+            // Negative is EINTR: nothing is ready.
+            let ready = usize::try_from(ready).unwrap_or(0);
+            for event in &events[..ready] {
+                let data = event.u64;
+                match u32::try_from(data) {
+                    Ok(index) if data != STOP => self.read_slice(index, &mut buffer),
+                    _ => return,
+                }
+            }
+        }
+    }
+
+    /// Reads up to [`SLICE`] frames of one interface. The read lock is held meanwhile, so that an
+    /// interface is gone from the kernel when `remove` returns.
+    fn read_slice(&self, index: u32, buffer: &mut [u8]) {
+        let members = self.members();
+        let Some(member) = members.get(&index) else {
+            return;
+        };
+        let counters = &member.counters;
+        let mut frames: Vec<Box<[u8]>> = Vec::with_capacity(SLICE);
+        while frames.len() < SLICE {
+            match member.tap.read(buffer) {
+                Ok(length) => {
+                    counters.rx_bytes.fetch_add(length as u64, Relaxed);
+                    frames.push(buffer[..length].into());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    counters.rx_errors.fetch_add(1, Relaxed);
+                    self.unwatch(member.tap.as_raw_fd());
+                    break;
+                }
+            }
+        }
+        counters.rx_frames.fetch_add(frames.len() as u64, Relaxed);
+        let dropped = self.queue(index, frames);
+        counters.rx_dropped.fetch_add(dropped, Relaxed);
+    }
+
+    /// Queues frames up to the interface's share; returns how many had no room.
+    fn queue(&self, index: u32, frames: Vec<Box<[u8]>>) -> u64 {
+        self.mailbox.update(|inbox| {
+            let share = inbox.shares.entry(index).or_default();
+            let room = self.queue_limit.saturating_sub(*share);
+            let dropped = frames.len().saturating_sub(room);
+            *share += frames.len() - dropped;
+            inbox
+                .frames
+                .extend(frames.into_iter().take(room).map(|frame| (index, frame)));
+            dropped as u64
+        })
+    }
+}

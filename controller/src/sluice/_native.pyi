@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of the native extension `sluice._native` (source: controller/native/, Rust).
+
+What it is for: the byte-moving half of the controller (P4Runtime, host TAPs, FPM framing), handed
+to Python in batches. It decides nothing and knows neither policy nor P4 names.
+
+Common to the three classes:
+- `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has something to give
+  (level triggered): give it to `loop.add_reader`.
+- `poll()`/`read()` never block; what they return is removed from the queue.
+- Queues are bounded. What can be asked again or slowed down waits (reads, FPM); what cannot is
+  dropped and counted by name in `stats()` (packets, host frames, digests, idle timeouts).
+- Methods may be called from any thread. System calls and joins release the GIL.
+- Errors: `ValueError` for a bad argument (nothing of the call was done), `OSError` with errno from
+  the kernel, `ConnectionError` once closed, `BlockingIOError` when a bounded queue of requests is full.
+- The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
+"""
+
+from typing import Literal, TypeAlias, final
+
+__version__: str
+
+_Status: TypeAlias = tuple[int, str]
+"""(canonical gRPC code, message); 0 is OK."""
+
+P4RuntimeEvent: TypeAlias = (
+    tuple[Literal["connected"]]
+    | tuple[Literal["arbitration"], bool, int, str, tuple[int, int] | None]
+    | tuple[Literal["packet_in"], list[tuple[bytes, tuple[int, ...]]]]
+    | tuple[Literal["digest"], bytes]
+    | tuple[Literal["idle_timeout"], bytes]
+    | tuple[Literal["stream_error"], bytes]
+    | tuple[Literal["write_done"], int, int, str, list[_Status]]
+    | tuple[Literal["read_part"], int, bytes]
+    | tuple[Literal["read_done"], int, int, str]
+    | tuple[Literal["pipeline_done"], int, int, str, bytes]
+    | tuple[Literal["capabilities"], int, int, str, bytes]
+    | tuple[Literal["closed"], int, str]
+)
+"""
+("connected",)                                        HTTP/2 connection up, arbitration sent
+("arbitration", is_primary, code, message, election)  code 0 primary, 6 another is, 5 nobody is;
+                                                      election: highest id the switch knows, (high, low)
+("packet_in", [(payload, metadata)])                  metadata in the order of set_packet_metadata
+("digest", DigestList) ("idle_timeout", IdleTimeoutNotification) ("stream_error", StreamError)
+                                                      serialized messages of p4.v1
+("write_done", token, code, message, errors)          code 0: all applied, errors is []; otherwise
+                                                      errors has one (code, message) per update, in
+                                                      order, when the switch gave them, else []
+("read_part", token, ReadResponse)                    serialized, any number, then
+("read_done", token, code, message)
+("pipeline_done", token, code, message, response)     of set_pipeline and get_pipeline
+("capabilities", token, code, message, response)
+("closed", code, message)                             last event; every request was answered before
+"""
+
+@final
+class P4RuntimeClient:
+    """One P4Runtime session over one connection. Connects in the background and never reconnects:
+    after ("closed", ...) make a new one.
+
+    address: "host:port" ("[::1]:9559" for IPv6). device_id: not 0. election_id: (high, low), not (0, 0).
+    role: name, None for the default role. request_timeout: seconds without an answer before a
+    request is given up as DEADLINE_EXCEEDED (4). ValueError for arguments outside these."""
+
+    def __new__(
+        cls,
+        address: str,
+        device_id: int,
+        election_id: tuple[int, int],
+        role: str | None = None,
+        *,
+        request_timeout: float = 60.0,
+        packet_in_limit: int = 4096,
+        packet_out_limit: int = 4096,
+        request_limit: int = 1024,
+    ) -> P4RuntimeClient: ...
+    def fileno(self) -> int: ...
+    def poll(self, max_events: int) -> list[P4RuntimeEvent]:
+        """At most `max_events`, each packet-in counting as one; answers first, then one packet-in batch."""
+
+    def set_packet_metadata(
+        self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
+    ) -> None:
+        """(metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out, in the
+        order the values travel. Until then packet-ins are dropped (`packet_in_unexpected`)."""
+
+    def packet_out(self, batch: list[tuple[bytes, tuple[int, ...]]]) -> int:
+        """Queues (payload, metadata values) in order; returns how many fitted, the rest was not
+        queued. ValueError names a value that does not fit, and then none of the batch is queued."""
+
+    def write(self, token: int, request: bytes) -> None:
+        """A serialized WriteRequest. Writes and set_pipeline are sent one after another in call order."""
+
+    def set_pipeline(self, token: int, request: bytes) -> None:
+        """A serialized SetForwardingPipelineConfigRequest; in order with write()."""
+
+    def read(self, token: int, request: bytes) -> None:
+        """A serialized ReadRequest; concurrent with everything else."""
+
+    def get_pipeline(self, token: int, request: bytes) -> None:
+        """A serialized GetForwardingPipelineConfigRequest."""
+
+    def capabilities(self, token: int) -> None: ...
+    def arbitrate(self, election_id: tuple[int, int]) -> None:
+        """Asks again with another election id, on the same stream."""
+
+    def send(self, message: bytes) -> None:
+        """A serialized StreamMessageRequest (a digest acknowledgement, for instance)."""
+
+    def stats(self) -> dict[str, int]:
+        """packet_in, packet_in_dropped (queue full), packet_in_malformed, packet_in_unexpected,
+        packet_out, packet_out_dropped (queue full), digests_dropped, idle_timeouts_dropped,
+        stream_errors_dropped, unknown_stream_messages, requests_pending."""
+
+    def close(self) -> None:
+        """Ends the stream and the connection; ("closed", 1, ...) follows. Idempotent."""
+
+@final
+class TapSet:
+    """TAP interfaces, read by one thread of its own. An interface is named by its kernel ifindex."""
+
+    def __new__(cls, *, queue_limit: int = 1024) -> TapSet:
+        """queue_limit: frames held for Python per interface; beyond it they are dropped and counted."""
+
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
+        """Creates the TAP, or takes over a persistent one, sets MTU (68..65535) and MAC
+        ("02:00:00:00:01:01") and returns its ifindex. Down until set_up; carrier on until set_carrier."""
+
+    def remove(self, index: int) -> None:
+        """Lets the interface go; it disappears unless persistent."""
+
+    def set_up(self, index: int, up: bool) -> None:
+        """Administrative state (IFF_UP)."""
+
+    def set_carrier(self, index: int, up: bool) -> None:
+        """Carrier (TUNSETCARRIER)."""
+
+    def fileno(self) -> int: ...
+    def read(self, max_frames: int) -> list[tuple[int, bytes]]:
+        """(ifindex, Ethernet frame) in order of arrival."""
+
+    def write(self, frames: list[tuple[int, bytes]]) -> int:
+        """Gives frames to the host; returns how many it took. The others are counted:
+        an interface that is down or not in the set, a full queue, a frame of an impossible size."""
+
+    def stats(self) -> dict[int, dict[str, int]]:
+        """By ifindex: rx_frames, rx_bytes, rx_dropped (queue full), rx_errors, tx_frames, tx_bytes,
+        tx_dropped_down, tx_dropped_full, tx_errors. Index 0: tx_unknown_interface."""
+
+    def close(self) -> None:
+        """Removes all interfaces and ends the thread. Idempotent."""
+
+FpmEvent: TypeAlias = (
+    tuple[Literal["open"], int, str]
+    | tuple[Literal["frames"], int, list[bytes]]
+    | tuple[Literal["error"], int, str]
+    | tuple[Literal["closed"], int, str]
+)
+"""
+("open", connection, peer)       peer "address:port"; connection numbers are never reused
+("frames", connection, [bytes])  payloads (netlink messages) of whole FPM frames, in order
+("error", connection, message)   bad framing: what and at which byte offset; closed follows
+("closed", connection, reason)
+"""
+
+@final
+class FpmServer:
+    """Listens for zebra's FPM client. It only frames: version 1, type 1 (netlink), length including
+    the 4-byte header. It stops reading a connection while its queue is full, so nothing is dropped.
+
+    listen: "127.0.0.1:2620" or "[::1]:2620"; port 0 picks one. OSError when it cannot listen."""
+
+    def __new__(cls, listen: str, *, queue_bytes: int = 8388608) -> FpmServer: ...
+    def port(self) -> int: ...
+    def fileno(self) -> int: ...
+    def poll(self, max_events: int) -> list[FpmEvent]:
+        """At most `max_events` events; a "frames" event is what one read of the socket held (<= 256 KiB)."""
+
+    def disconnect(self, connection: int, reason: str) -> None:
+        """Closes one connection; ("closed", connection, reason) follows. No-op if it is gone."""
+
+    def stats(self) -> dict[str, int]:
+        """connections, connections_refused, frames, bytes, framing_errors, reads_paused."""
+
+    def close(self) -> None:
+        """Stops listening and closes every connection. Idempotent."""
