@@ -8,6 +8,7 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sluice_testkit.namespaces import Lab, Namespace, veth
@@ -44,11 +45,16 @@ class Network:
         """Wait until every router has every configured BGP session established."""
         for router in self.routers.values():
             wait_until(
-                lambda router=router: not unestablished(router),  # type: ignore[misc]
+                partial(all_established, router),
                 deadline,
                 f"all BGP sessions of {router.name}",
                 interval=0.1,
             )
+
+
+def all_established(router: RouterNode) -> bool:
+    """True if every configured BGP session of a router is established."""
+    return not unestablished(router)
 
 
 def unestablished(router: RouterNode) -> list[str]:

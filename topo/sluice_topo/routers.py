@@ -68,6 +68,7 @@ class LinuxRouter:
             ipv6__conf__all__forwarding=1,
             ipv4__fib_multipath_hash_policy=1,
             ipv6__fib_multipath_hash_policy=1,
+            ipv6__conf__all__keep_addr_on_down=1,
         )
         for interface, addresses in self._addresses.items():
             self.namespace.add_address(interface, *addresses)
@@ -137,7 +138,7 @@ def plain_linux(
     interfaces = description.sluice_config()["interfaces"]
     addresses = {interface["name"]: interface["addresses"] for interface in interfaces}
     lines = description.frr_config().splitlines(keepends=True)
-    frr_config = "".join(line for line in lines if not line.startswith("fpm "))
+    frr_config = "".join(line for line in lines if not line.startswith(("fpm ", "no fpm ")))
     return LinuxRouter(
         *(description, namespace, directory, supervisor),
         addresses=addresses,

@@ -7,7 +7,7 @@ Layers, dependencies downward only:
     target  frr  controller  bench           things under test, and results
     capture  record                          witnesses
     namespaces  process                      where they run
-    wait  owner  janitor  where              no dependencies
+    wait  packet  owner  janitor  where      (almost) no dependencies
 
 Promises: names are unique to the running process, so that runs side by side
 do not meet; whatever a run made goes away with it, also when it is killed

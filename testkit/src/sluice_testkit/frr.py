@@ -74,6 +74,7 @@ class Frr:
         self.directory.mkdir()
         shutil.chown(self.directory, "frr", "frr")
         (self.directory / "frr.conf").write_text(self.config, encoding="utf-8")
+        (self.directory / "vtysh.conf").touch()
         for daemon in self.daemons:
             self.start_daemon(daemon)
         self.load(self.directory / "frr.conf")
@@ -81,10 +82,11 @@ class Frr:
     def start_daemon(self, daemon: str) -> None:
         """Start one daemon without configuration and wait until vtysh can reach it."""
         here = self.directory
-        argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=informational"]
+        argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=notifications"]
         argv += [f"--vty_socket={here}", f"--socket={here}/zserv"]
         argv += [f"--pid_file={here}/{daemon}.pid"]
-        argv += [f"--config_file={here}/{daemon}.conf"]  # does not exist: vtysh brings it
+        (here / f"{daemon}.conf").touch()  # empty: vtysh brings the configuration
+        argv += [f"--config_file={here}/{daemon}.conf"]
         if daemon == "zebra" and self._fpm:
             argv += ["-M", FPM_MODULE]
         if daemon == "bfdd":

@@ -20,7 +20,7 @@ from subprocess import CompletedProcess
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sluice_testkit import owner
+from sluice_testkit import owner, where
 from sluice_testkit.janitor import janitor
 from sluice_testkit.process import Supervisor, run
 
@@ -162,6 +162,13 @@ class Lab:
         namespace = Namespace.named(label, name)
         namespace.link_up("lo")
         return namespace
+
+    def keep_logs(self, name: str) -> Path:
+        """Copy all logs to build/logs/NAME of the checkout, replacing older ones; return where."""
+        kept = where.repository() / "build" / "logs" / name
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.supervisor.directory, kept)
+        return kept
 
     def close(self) -> None:
         """End all processes, delete all namespaces and the run directory."""

@@ -22,7 +22,7 @@ from sluice_testkit import owner
 from sluice_testkit.janitor import janitor, signal_group
 from sluice_testkit.wait import wait_until
 
-TAIL_LINES = 40
+TAIL_LINES = 12
 
 
 class CommandFailed(AssertionError):

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make demo`: the two-site network on mininet, and its story.
+
+Exit status 0 if every step came true, 1 if one did not, 2 for wrong usage.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+from sluice_testkit import where
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
+from sluice_testkit.wait import Stopwatch
+from sluice_topo.description import two_sites
+from sluice_topo.network import Network
+from sluice_topo.routers import LINUX, P4Router
+from sluice_topo.story import Teller, now, tell
+
+RUNNING = "switches.json"  # in the run directory: what `make shell` looks for
+
+PICTURE = """
+              .------- t1 -------.
+  h1 ----- [ r1 ]              [ r2 ] ----- h2
+              '------- t2 -------'
+  r1, r2: P4 routers (FRR, sluice, {target}); t1, t2: Linux routers (FRR, kernel)"""
+
+
+def main() -> int:
+    """Parse the command line, tell the story, clean up."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument(
+        "--target",
+        default=target_name(None) if os.environ.get("TARGET") != LINUX else LINUX,
+        help=f"{', '.join(NAMES)}, or {LINUX}: the kernel in the switches' place, to compare",
+    )
+    parser.add_argument(
+        "--cli", action="store_true", help="stay in mininet's command line after the story"
+    )
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("make demo: needs root (network namespaces)", file=sys.stderr)
+        return 2
+    try:
+        if arguments.target != LINUX:
+            binary(target_name(arguments.target))
+            where.sluice()
+    except (TargetUnavailable, FileNotFoundError) as missing:
+        print(f"make demo: {missing}", file=sys.stderr)
+        return 2
+    return perform(arguments.target, arguments.cli)
+
+
+def perform(target: str, stay: bool) -> int:
+    """Build, tell, tear down."""
+    from mininet.cli import CLI  # not needed to print usage
+
+    from sluice_topo.mininet_net import build_in_mininet
+
+    print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
+    watch = Stopwatch()
+    teller = Teller(lambda text: print(text, flush=True))
+    with Lab() as lab:
+        network, mininet = build_in_mininet(two_sites(), lab, target)
+        try:
+            network.start()
+            announce(network, lab)
+            tell(network, teller, watch)
+            teller.table()
+            if stay:
+                CLI(mininet)
+        except Exception as error:  # the step's own sentence is what the audience needs
+            print(f"   FAILED: {error}", flush=True)
+            print(f"\nAll logs: {lab.keep_logs('demo')}", flush=True)
+            return 1
+        finally:
+            mininet.stop()
+    print(f"\nThe story came true, in {watch.seconds():.0f} s.")
+    return 0
+
+
+def announce(network: Network, lab: Lab) -> None:
+    """Leave word for `make shell`."""
+    switches = {
+        name: {"pid": router.target.pid, "grpc": router.target.grpc, "device": 1}
+        for name, router in network.routers.items()
+        if isinstance(router, P4Router)
+    }
+    (lab.directory / RUNNING).write_text(json.dumps(switches), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology on mininet: its nodes and links are mininet's, what runs in them is ours.
+
+No Open vSwitch and no OpenFlow controller: a router is a node of its own, and
+the only switches are the P4 ones inside of the routers.
+"""
+
+from typing import Any
+
+from mininet.net import Mininet
+from mininet.node import Node
+from mininet.topo import Topo
+
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_topo.description import Kind, Topology
+from sluice_topo.network import Network, build, end_name
+from sluice_topo.routers import RouterNode
+
+
+class PlainNode(Node):  # type: ignore[misc]
+    """A mininet node that gets no address from mininet."""
+
+    def __init__(self, name: str, **parameters: Any):
+        super().__init__(name, **(parameters | {"ip": None}))
+
+    def place(self) -> Namespace:
+        """Its namespace, as the test kit knows namespaces."""
+        return Namespace.of_process(self.name, self.pid)
+
+
+class RouterPlainNode(PlainNode):
+    """A router's node; `router` is what runs in it once the network is built."""
+
+    router: RouterNode
+
+
+class P4RouterNode(RouterPlainNode):
+    """A node whose packets are forwarded by a P4 switch, the links being its ports."""
+
+
+class LinuxRouterNode(RouterPlainNode):
+    """A node whose packets are forwarded by its kernel."""
+
+
+class DescribedTopo(Topo):  # type: ignore[misc]
+    """A `description.Topology` in mininet's terms."""
+
+    def build(self, topology: Topology, target: str | None) -> None:
+        """Called by mininet with the constructor's arguments."""
+        for host in topology.hosts:
+            self.addHost(host.name, cls=PlainNode)
+        for router in topology.routers:
+            node = P4RouterNode if router.kind is Kind.P4 else LinuxRouterNode
+            self.addHost(router.name, cls=node)
+        for one, two in topology.links:
+            self.addLink(
+                one.node,
+                two.node,
+                intfName1=end_name(topology, one, target),
+                intfName2=end_name(topology, two, target),
+            )
+
+
+def build_in_mininet(
+    topology: Topology, lab: Lab, target: str | None = None
+) -> tuple[Network, Mininet]:
+    """Build the topology with mininet; the caller starts the network and stops mininet."""
+    mininet = Mininet(
+        topo=DescribedTopo(topology=topology, target=target), switch=None, controller=None
+    )
+    namespaces = {node.name: node.place() for node in mininet.hosts}
+    for one, two in topology.links:
+        for end in (one, two):
+            namespaces[end.node].offloads_off(end_name(topology, end, target))
+            namespaces[end.node].link_up(end_name(topology, end, target))
+    network = build(topology, namespaces, lab, target)
+    for name, router in network.routers.items():
+        mininet.get(name).router = router
+    return network, mininet

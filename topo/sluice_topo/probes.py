@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo and the end-to-end tests ask of a network: ping, traceroute, counters."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from sluice_testkit.namespaces import Namespace
+
+
+def _is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Ping:
+    """One run of ping. Round-trip times in milliseconds; None if nothing came back."""
+
+    sent: int
+    received: int
+    average: float | None
+    output: str
+
+    @property
+    def lost(self) -> int:
+        """Requests without an answer."""
+        return self.sent - self.received
+
+
+def ping(
+    place: Namespace,
+    address: str,
+    *,
+    count: int = 5,
+    interval: float = 0.02,
+    size: int = 56,
+    options: tuple[str, ...] = (),
+) -> Ping:
+    """Ping `address`; `size` is the payload's, in bytes."""
+    done = place.run(
+        *("ping", "-n", "-c", str(count), "-i", str(interval), "-W", "2", "-s", str(size)),
+        *options,
+        address,
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    numbers = re.search(r"(\d+) packets transmitted, (\d+) received", text)
+    times = re.search(r"= [\d.]+/([\d.]+)/", text)
+    return Ping(
+        int(numbers[1]) if numbers else count,
+        int(numbers[2]) if numbers else 0,
+        float(times[1]) if times else None,
+        text,
+    )
+
+
+def traceroute(place: Namespace, address: str, *options: str) -> list[set[str]]:
+    """The addresses that answered at each hop count, one probe set after the other."""
+    family = "-6" if ":" in address else "-4"
+    text = place.run("traceroute", family, "-n", "-w", "2", "-q", "3", *options, address).stdout
+    hops = []
+    for line in text.splitlines()[1:]:
+        hops.append({word for word in line.split()[1:] if _is_address(word)})
+    return hops
+
+
+def kernel_forwarded(place: Namespace) -> int:
+    """Packets that the kernel of a namespace has forwarded, IPv4 and IPv6."""
+    lines = place.run("cat", "/proc/net/snmp").stdout.splitlines()
+    names, values = (line.split()[1:] for line in lines if line.startswith("Ip:"))
+    forwarded = int(dict(zip(names, values, strict=True))["ForwDatagrams"])
+    for line in place.run("cat", "/proc/net/snmp6").stdout.splitlines():
+        name, value = line.split()
+        if name == "Ip6OutForwDatagrams":
+            forwarded += int(value)
+    return forwarded
+
+
+def interface_packets(place: Namespace, interface: str) -> tuple[int, int]:
+    """Packets received and sent by an interface, by the kernel's count."""
+    base = f"/sys/class/net/{interface}/statistics"
+    received, sent = place.run("cat", f"{base}/rx_packets", f"{base}/tx_packets").stdout.split()
+    return int(received), int(sent)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make shell`: p4runtime-shell on a running switch.
+
+The switch is the demo's (its first P4 router's, or the one named), or any at
+an address. The controller stays primary: the shell asks with a low election
+id, so it reads everything and changes nothing.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sluice_testkit import owner, where
+from sluice_topo.demo import RUNNING
+
+ELECTION_ID = "0,1"
+
+
+def main() -> int:
+    """Become p4runtime-shell, in the switch's namespace where it is the demo's."""
+    parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
+    parser.add_argument("--address", help="HOST:PORT of a P4Runtime server")
+    parser.add_argument("--device-id", type=int, default=1)
+    parser.add_argument("--router", help="which of the demo's routers (default: its first)")
+    arguments, rest = parser.parse_known_args()
+    enter: list[str] = []
+    address, device = arguments.address, arguments.device_id
+    if address is None:
+        switch = demo_switch(arguments.router)
+        if switch is None:
+            print(
+                "make shell: no demo is running here. Start one and keep it with "
+                "`make demo ARGS=--cli`, or name a switch: make shell ADDR=HOST:PORT",
+                file=sys.stderr,
+            )
+            return 3
+        enter = ["nsenter", f"--net=/proc/{switch['pid']}/ns/net"]
+        address, device = switch["grpc"], switch["device"]
+    argv = [*enter, str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl"]
+    argv += ["--grpc-addr", address, "--device-id", str(device), "--election-id", ELECTION_ID]
+    os.execvp(argv[0], [*argv, *rest])
+
+
+def demo_switch(router: str | None) -> dict[str, object] | None:
+    """The switch of the newest demo that runs."""
+    for path in newest_first(owner.temporary_root().glob(f"{owner.PREFIX}-*/{RUNNING}")):
+        if owner.owner_is_gone(path.parent.name):
+            continue
+        switches = json.loads(path.read_text(encoding="utf-8"))
+        name = router or min(switches, default="")
+        if name in switches:
+            found = switches[name]
+            assert isinstance(found, dict)
+            return found
+    return None
+
+
+def newest_first(paths: Iterable[Path]) -> list[Path]:
+    """Files by time, the newest first; one that goes away meanwhile counts as old."""
+
+    def age(path: Path) -> float:
+        return -path.stat().st_mtime if path.exists() else 0.0
+
+    return sorted(paths, key=age)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's story, told on any built two-site network: each step checks what it says.
+
+A step that does not come true raises; nothing is reported that was not
+measured in this run. `Teller` prints and collects the closing table.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from sluice_testkit.process import CommandFailed
+from sluice_testkit.wait import Stopwatch, wait_until
+from sluice_topo import probes
+from sluice_topo.network import Network
+from sluice_topo.routers import P4Router
+from sluice_topo.traffic import PathWitness, UdpFlows
+
+VERSIONS = (4, 6)
+SITES = ("r1", "r2")
+SITE_PREFIXES = {
+    "r1": ("10.2.0.0/24", "2001:db8:2::/64"),
+    "r2": ("10.1.0.0/24", "2001:db8:1::/64"),
+}
+FLOWS = 64
+LEAST_SHARE = 0.2  # of 64 flows on one of two equal paths: 1 in a million runs of a fair hash
+
+
+class Teller:
+    """Prints the story and keeps the measurements for the end."""
+
+    def __init__(self, write: Callable[[str], None] = print):
+        self._write = write
+        self._step = 0
+        self.measured: list[tuple[str, str]] = []
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """One step: its title, then what was seen, then the time it took."""
+        self._step += 1
+        self._write(f"\n{self._step}. {title}")
+        watch = Stopwatch()
+        yield
+        self._write(f"   ok ({watch.seconds():.1f} s)")
+
+    def say(self, text: str) -> None:
+        """One thing seen."""
+        self._write(f"   {text}")
+
+    def measure(self, what: str, value: str) -> None:
+        """A measurement: told now, and again in the closing table."""
+        self.measured.append((what, value))
+        self.say(f"{what}: {value}")
+
+    def table(self) -> None:
+        """The closing table."""
+        width = max(len(what) for what, _ in self.measured)
+        self._write("\nMeasured in this run")
+        for what, value in self.measured:
+            self._write(f"   {what:<{width}}  {value}")
+
+
+def expect(condition: object, sentence: str) -> None:
+    """Fail the step with `sentence` unless the condition holds."""
+    if not condition:
+        raise AssertionError(sentence)
+
+
+def tell(network: Network, teller: Teller, watch: Stopwatch) -> None:
+    """The whole story; `watch` has been running since before anything was started."""
+    bgp_comes_up(network, teller, watch)
+    routes_arrive(network, teller, watch)
+    ping_works(network, teller)
+    traceroute_works(network, teller)
+    both_paths_carry_flows(network, teller)
+    large_packets_arrive(network, teller)
+    a_link_fails_and_comes_back(network, teller)
+    the_kernel_stood_by(network, teller)
+
+
+def bgp_comes_up(network: Network, teller: Teller, watch: Stopwatch) -> None:
+    """All BGP sessions, IPv4 and IPv6, run through the switches."""
+    with teller.step("BGP comes up through the switches"):
+        network.wait_for_bgp()
+        for name, router in network.routers.items():
+            summary = router.frr.json("show bgp summary json")
+            peers = sum(len(family["peers"]) for family in summary.values())
+            teller.say(f"{name}: {peers} sessions established")
+        teller.measure("start to all BGP sessions up", f"{watch.seconds():.1f} s")
+
+
+def fib_legs(network: Network, name: str, prefix: str) -> int:
+    """Over how many next hops the forwarding plane of `name` reaches `prefix`: 0 if not at all."""
+    router = network.routers[name]
+    if isinstance(router, P4Router):
+        return next(
+            (
+                len(route["nexthops"])
+                for route in router.controller.show("routes")
+                if route["prefix"] == prefix and route.get("installed", True)
+            ),
+            0,
+        )
+    family = "-6" if ":" in prefix else "-4"
+    shown = router.namespace.run("ip", family, "route", "show", prefix).stdout
+    return max(shown.count("nexthop "), shown.count(" via ")) if shown else 0
+
+
+def has_legs(network: Network, name: str, prefix: str, legs: int) -> bool:
+    """True if the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops."""
+    return fib_legs(network, name, prefix) == legs
+
+
+def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
+    """Wait until both sites reach each other over so many next hops, both families."""
+    for name in SITES:
+        for prefix in SITE_PREFIXES[name]:
+            wait_until(
+                partial(has_legs, network, name, prefix, legs),
+                deadline,
+                f"{legs} next hops for {prefix} in {name}",
+                interval=0.1,
+                retry_on=(CommandFailed,),
+            )
+
+
+def routes_arrive(network: Network, teller: Teller, watch: Stopwatch) -> None:
+    """FRR's routes are in the switches, over both transit routers."""
+    with teller.step("Routes arrive in the switches, each over two transit routers of equal cost"):
+        wait_for_legs(network, 2)
+        teller.measure("start to all routes in the switches", f"{watch.seconds():.1f} s")
+        for name in SITES:
+            for prefix in SITE_PREFIXES[name]:
+                teller.say(f"{name}: {prefix} over {fib_legs(network, name, prefix)} next hops")
+
+
+def ping_works(network: Network, teller: Teller) -> None:
+    """Hosts reach each other; the first packets wait for their neighbours and are not lost."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    with teller.step("h1 pings h2"):
+        for version in VERSIONS:
+            first = probes.ping(h1.namespace, h2.address(version), count=1)
+            expect(first.received == 1, f"the first ping was lost:\n{first.output}")
+            seen = probes.ping(h1.namespace, h2.address(version), count=50)
+            expect(seen.lost == 0, f"pings were lost:\n{seen.output}")
+            teller.measure(
+                f"ping IPv{version} over 4 hops, average of 50", f"{seen.average:.2f} ms"
+            )
+
+
+def traceroute_works(network: Network, teller: Teller) -> None:
+    """Every router answers for itself, the P4 ones by their controllers."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    transit = {4: ({"10.0.1.2", "10.0.2.2"}, {"10.0.3.2", "10.0.4.2"})}
+    transit[6] = (
+        {"2001:db8:0:1::2", "2001:db8:0:2::2"},
+        {"2001:db8:0:3::2", "2001:db8:0:4::2"},
+    )
+    with teller.step("traceroute names every router on the way"):
+        for version in VERSIONS:
+            gateway = next(g for g in h1.description.gateways if (":" in g) == (version == 6))
+            hops = probes.traceroute(h1.namespace, h2.address(version))
+            teller.say(" -> ".join(" or ".join(sorted(hop)) or "*" for hop in hops))
+            expect(len(hops) == 4, f"expected 4 hops, got {hops}")
+            expect(hops[0] == {gateway}, f"hop 1 is {hops[0]}, not r1")
+            expect(hops[1] and hops[1] <= transit[version][0], f"hop 2 is {hops[1]}, not t1 or t2")
+            expect(hops[2] and hops[2] <= transit[version][1], f"hop 3 is {hops[2]}, not r2")
+            expect(hops[3] == {h2.address(version)}, f"hop 4 is {hops[3]}, not h2")
+
+
+def both_paths_carry_flows(network: Network, teller: Teller) -> None:
+    """Flows divide over the transit routers, and each flow keeps to one."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    with teller.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
+        for version in VERSIONS:
+            with (
+                PathWitness(network) as witness,
+                UdpFlows(h1, h2, version, flows=FLOWS) as traffic,
+            ):
+                traffic.wait_for_more(5 * FLOWS)
+                outcome = traffic.stop()
+                flows = witness.flows()
+            expect(outcome.lost == 0, f"{outcome.lost} of {outcome.sent} packets were lost")
+            expect(not flows["t1"] & flows["t2"], "a flow took both paths")
+            shares = {name: len(ports) / FLOWS for name, ports in flows.items()}
+            expect(min(shares.values()) >= LEAST_SHARE, f"the paths' shares are {shares}")
+            told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+            teller.measure(f"IPv{version} flows by path", told)
+
+
+def large_packets_arrive(network: Network, teller: Teller) -> None:
+    """Fragments take one path, the one of their flow."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    with teller.step("Datagrams larger than a link arrive in fragments"):
+        for version in VERSIONS:
+            seen = probes.ping(h1.namespace, h2.address(version), size=4000)
+            expect(seen.lost == 0, f"large pings were lost:\n{seen.output}")
+            teller.say(f"IPv{version}: 4000 bytes there and back, {seen.received} of {seen.sent}")
+
+
+def a_link_fails_and_comes_back(network: Network, teller: Teller) -> None:
+    """The link between r1 and t1 is cut under traffic, then mended."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    t1 = network.routers["t1"].namespace
+    with teller.step("The link between r1 and t1 is cut: traffic moves to t2"):
+        with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
+            traffic.wait_for_more(250)
+            t1.link_up("eth1", False)
+            wait_for_legs(network, 1)
+            witness.clear()
+            traffic.wait_for_more(500)
+            expect(witness.packets()["t1"] == 0, "t1 still carries packets")
+            outcome = traffic.stop()
+        expect(outcome.received > 700, f"too few packets came: {outcome}")
+        teller.measure("link failure: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
+        teller.measure("link failure: longest gap", f"{outcome.outage * 1000:.0f} ms")
+        for version in VERSIONS:
+            seen = probes.ping(h1.namespace, h2.address(version), count=20)
+            expect(seen.lost == 0, f"pings were lost after the failure:\n{seen.output}")
+    with teller.step("The link is mended: traffic uses both paths again"):
+        with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
+            traffic.wait_for_more(250)
+            watch = Stopwatch()
+            t1.link_up("eth1", True)
+            network.wait_for_bgp()
+            wait_for_legs(network, 2)
+            wait_until(lambda: witness.packets()["t1"] > 0, 20, "packets on t1 again")
+            recovered = watch.seconds()
+            outcome = traffic.stop()
+        teller.measure("recovery: link up to both paths in use", f"{recovered:.1f} s")
+        teller.measure("recovery: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
+
+
+def the_kernel_stood_by(network: Network, teller: Teller) -> None:
+    """The sites' routers forwarded everything in their switches, nothing in their kernels."""
+    with teller.step("Who forwarded?"):
+        for name in SITES:
+            router = network.routers[name]
+            by_kernel = probes.kernel_forwarded(router.namespace)
+            if not isinstance(router, P4Router):
+                teller.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
+                continue
+            ports = router.target.ports.values()
+            sent = sum(probes.interface_packets(router.namespace, port)[1] for port in ports)
+            teller.measure(f"{name}: packets sent by the switch", str(sent))
+            teller.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
+            expect(by_kernel == 0, f"the kernel of {name} forwarded {by_kernel} packets")
+
+
+def now() -> str:
+    """The time, for the headline."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")

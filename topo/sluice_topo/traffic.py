@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steady UDP flows between two hosts, and what became of them.
+
+Each packet carries its number; the receiver notes when each one came. So loss,
+reordering and the longest time without a packet are measured, not guessed.
+Modest rates only (Python sends them): for load there is `sluice-traffic`.
+"""
+
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import Self
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.packet import UDP, Frame
+from sluice_testkit.wait import wait_until
+from sluice_topo.network import Network
+from sluice_topo.routers import HostNode
+
+PORT = 9000
+FIRST_SOURCE_PORT = 20000
+_HEADER = struct.Struct("!QH")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run's packets. Times in seconds."""
+
+    sent: int
+    received: int
+    longest_gap: float
+    interval: float
+
+    @property
+    def lost(self) -> int:
+        """Packets sent that never came."""
+        return self.sent - self.received
+
+    @property
+    def outage(self) -> float:
+        """The longest gap beyond what the sending interval explains."""
+        return max(0.0, self.longest_gap - self.interval)
+
+
+class UdpFlows:
+    """`flows` UDP flows from one host to another, packets round robin at `rate` a second."""
+
+    def __init__(
+        self,
+        sender: HostNode,
+        receiver: HostNode,
+        version: int = 4,
+        *,
+        flows: int = 16,
+        rate: float = 500.0,
+    ):
+        self._interval = 1.0 / rate
+        family = socket.AF_INET if version == 4 else socket.AF_INET6
+        self._receiver = receiver.namespace.socket(family, socket.SOCK_DGRAM)
+        self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._receiver.bind((receiver.address(version), PORT))
+        self._receiver.settimeout(0.05)
+        self._senders = []
+        for number in range(flows):
+            sending = sender.namespace.socket(family, socket.SOCK_DGRAM)
+            sending.bind((sender.address(version), FIRST_SOURCE_PORT + number))
+            sending.connect((receiver.address(version), PORT))
+            self._senders.append(sending)
+        self._arrivals: dict[int, float] = {}
+        self._sent = 0
+        self._stop_sending = threading.Event()
+        self._stop_receiving = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, daemon=True) for target in (self._receive, self._send)
+        ]
+
+    def start(self) -> None:
+        """Begin to send."""
+        for thread in self._threads:
+            thread.start()
+
+    def received(self) -> int:
+        """Packets that came so far."""
+        return len(self._arrivals)
+
+    def wait_for_more(self, packets: int, deadline: float = 20.0) -> None:
+        """Wait until `packets` more have come."""
+        enough = self.received() + packets
+        wait_until(lambda: self.received() >= enough, deadline, f"{packets} more packets")
+
+    def stop(self, patience: float = 1.0) -> Outcome:
+        """Stop sending, give packets under way `patience` seconds, and sum up."""
+        self._stop_sending.set()
+        self._threads[1].join()
+        end = time.monotonic() + patience
+        while self.received() < self._sent and time.monotonic() < end:
+            time.sleep(0.01)
+        self._stop_receiving.set()
+        self._threads[0].join()
+        for opened in (self._receiver, *self._senders):
+            opened.close()
+        times = sorted(self._arrivals.values())
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        return Outcome(self._sent, self.received(), max(gaps, default=0.0), self._interval)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._stop_receiving.is_set():
+            self.stop(patience=0.0)
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        while not self._stop_sending.is_set():
+            flow = self._sent % len(self._senders)
+            try:
+                self._senders[flow].send(_HEADER.pack(self._sent, flow).ljust(64, b"."))
+            except OSError:  # an ICMP error that came back for an earlier packet
+                continue
+            self._sent += 1
+            due += self._interval
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def _receive(self) -> None:
+        while not self._stop_receiving.is_set():
+            try:
+                data = self._receiver.recv(2048)
+            except TimeoutError:
+                continue
+            number, _ = _HEADER.unpack_from(data)
+            self._arrivals.setdefault(number, time.monotonic())
+
+
+class PathWitness:
+    """Sees which of the transit routers carries which flows from one side to the other."""
+
+    def __init__(self, network: Network, interface: str = "eth1"):
+        def ours(frame: Frame) -> bool:
+            return not frame.outgoing and frame.protocol == UDP and frame.destination_port == PORT
+
+        self._captures = {
+            name: Capture(network.routers[name].namespace, interface, ours) for name in ("t1", "t2")
+        }
+
+    def flows(self) -> dict[str, set[int | None]]:
+        """The source ports seen by each transit router."""
+        return {
+            name: {frame.source_port for frame in capture.frames()}
+            for name, capture in self._captures.items()
+        }
+
+    def packets(self) -> dict[str, int]:
+        """The packets seen by each transit router."""
+        return {name: capture.count() for name, capture in self._captures.items()}
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        for capture in self._captures.values():
+            capture.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for capture in self._captures.values():
+            capture.stop()
