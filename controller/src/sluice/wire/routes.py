@@ -61,6 +61,9 @@ RTA_NEWDST = 19  # MPLS label stack pushed or swapped
 NHA_ID, NHA_GROUP, NHA_BLACKHOLE, NHA_OIF, NHA_GATEWAY = 1, 2, 4, 5, 6
 NHA_ENCAP_TYPE, NHA_ENCAP, NHA_FDB = 7, 8, 11
 
+# The kernel spells out next hops beside the id of the object that holds them; zebra does not.
+_SPELLED_OUT = frozenset({RTA_MULTIPATH, RTA_GATEWAY, RTA_VIA, RTA_OIF})
+
 UNREACHABLE = (NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE),)
 
 
@@ -95,8 +98,7 @@ def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> R
         return RouteUpdated(
             Route(key, protocol, metric, (NexthopSpec(None, None, 1, RTN_DROPS[form]),))
         )
-    if RTA_NH_ID in attrs:
-        # The kernel spells the members out beside the id; the object says it better.
+    if RTA_NH_ID in attrs and not _SPELLED_OUT.intersection(attrs):
         nexthop_id = fixed(attrs[RTA_NH_ID], "RTA_NH_ID", U32, base)
         return RouteUpdated(Route(key, protocol, metric, (), nexthop_id))
     return RouteUpdated(Route(key, protocol, metric, _nexthops(attrs, family, base, ignored)))

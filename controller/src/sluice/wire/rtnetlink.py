@@ -7,8 +7,6 @@ news to a router (a neighbour entry of a bridge, a multicast mapping).
 
 from __future__ import annotations
 
-import errno
-import os
 from struct import Struct
 
 from sluice.model import (
@@ -169,11 +167,6 @@ def decode_error(body: bytes, base: int) -> tuple[int, int]:
     return -code, sequence
 
 
-def error_text(code: int) -> str:
-    """``ENODEV (No such device)``."""
-    return f"{errno.errorcode.get(code, code)} ({os.strerror(code)})"
-
-
 # --- requests ------------------------------------------------------------------------------------
 
 
@@ -198,18 +191,17 @@ def dump_routes(sequence: int, family: int) -> bytes:
 
 
 _DUMP = NLM_F_REQUEST | NLM_F_DUMP
+_SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def use_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
     """Tells the kernel that a neighbour is in use, as a packet to it would.
 
     Creates the entry and starts resolution where there is none (or a failed one); a stale one is
-    probed. A reachable one is left alone.
+    probed. A reachable one is left alone. Acknowledged.
     """
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
-    return message(
-        RTM_NEWNEIGH, NLM_F_REQUEST | NLM_F_CREATE, sequence, body + attribute(NDA_DST, address)
-    )
+    return message(RTM_NEWNEIGH, _SET | NLM_F_CREATE, sequence, body + attribute(NDA_DST, address))
 
 
 def set_neighbor(sequence: int, ifindex: int, address: Address, mac: Mac) -> bytes:
@@ -229,9 +221,6 @@ def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
     """Takes an address from an interface; acknowledged."""
     return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
-
-
-_SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def _address_body(ifindex: int, address: InterfaceAddress) -> bytes:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes from zebra over FPM: sessions and their events.
+
+Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames and on wire.fpm for
+what they say. There is one session at a time: a newer connection ends the older, so that events of
+two sessions never mix. Bytes that cannot be decoded end the session as well; zebra connects again
+and replays everything, and until then the routes stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Protocol
+
+from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent
+from sluice.wire.errors import WireError
+from sluice.wire.fpm import decode_payload
+
+if TYPE_CHECKING:
+    from sluice._native import FpmEvent
+
+log = logging.getLogger(__name__)
+
+# Each holds what one read of the socket gave, 256 KiB at most; the rest waits in the server.
+SERVER_EVENTS = 2
+
+
+class FrameServer(Protocol):
+    """What is used of `sluice._native.FpmServer`."""
+
+    def fileno(self) -> int:
+        """Readable while `poll` has something to give."""
+
+    def poll(self, max_events: int) -> list[FpmEvent]:
+        """At most `max_events` events, removed from the queue."""
+
+    def disconnect(self, connection: int, reason: str) -> None:
+        """Closes a connection; "closed" follows."""
+
+
+class FpmSource:
+    """The route events of the FPM peer."""
+
+    def __init__(self, server: FrameServer) -> None:
+        self._server = server
+        self._session: int | None = None
+        # Payloads of the session that wait for decoding: at most SERVER_EVENTS of the server.
+        self._payloads: deque[bytes] = deque()
+        self.peer: str | None = None
+        self.counters: Counter[str] = Counter()
+
+    def fileno(self) -> int:
+        """Readable while the server has events; call `poll` until it gives an empty list."""
+        return self._server.fileno()
+
+    def poll(self, limit: int) -> list[RouteEvent]:
+        """About `limit` events, in order; empty when there is nothing more for now."""
+        events: list[RouteEvent] = []
+        while len(events) < limit:
+            if self._payloads:
+                self._decode(self._payloads.popleft(), events)
+                continue
+            news = self._server.poll(SERVER_EVENTS)
+            if not news:
+                break
+            for event in news:
+                self._handle(event, events)
+        return events
+
+    def _handle(self, event: FpmEvent, events: list[RouteEvent]) -> None:
+        match event:
+            case ("open", connection, peer):
+                if self._session is not None:
+                    self._server.disconnect(self._session, "a newer connection took over")
+                    self._end(f"{peer} connected in its place", events)
+                self._session, self.peer = connection, peer
+                self.counters["sessions"] += 1
+                events.append(FpmSessionOpened(peer))
+            case ("frames", connection, payloads):
+                if connection == self._session:
+                    self._payloads.extend(payloads)
+            case ("error", _, message):
+                self.counters["framing_errors"] += 1
+                log.warning("FPM: %s", message)
+            case ("closed", connection, reason):
+                if connection == self._session:
+                    self._end(reason, events)
+
+    def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
+        try:
+            events += decode_payload(payload, self.counters)
+        except WireError as error:
+            self.counters[error.name] += 1
+            log.warning("FPM: %s; frame payload %s", error, payload[:256].hex())
+            if self._session is not None:
+                self._server.disconnect(self._session, str(error))
+            self._end(f"bad bytes from the peer: {error}", events)
+
+    def _end(self, reason: str, events: list[RouteEvent]) -> None:
+        """Ends the session; frames of it that wait are dropped, since a replay will come."""
+        self._payloads.clear()
+        self._session, self.peer = None, None
+        events.append(FpmSessionClosed(reason))

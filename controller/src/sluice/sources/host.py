@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host interfaces: one TAP for each layer-3 interface, by which FRR and the kernel use the switch.
+
+A TAP carries the interface's addresses; its carrier follows that of the port's device. What the
+pipeline punts for the host goes in there, what the host sends comes out as HostFrame.
+
+The kernel must never forward: its forwarding is switched off for each TAP (sources.silence), and in
+case somebody switches it on again, a frame whose IP source is not one of this router's addresses
+goes nowhere and is counted. Own addresses come from the kernel's events, see `apply`.
+
+Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from sluice.config import InterfaceConfig
+from sluice.model import (
+    Address,
+    AddressAdded,
+    AddressRemoved,
+    HostFrame,
+    InterfaceAddress,
+    KernelEvent,
+    LinkChanged,
+    LinkRemoved,
+    format_mac,
+)
+from sluice.sources.silence import silence
+from sluice.wire.errors import WireError
+from sluice.wire.packet import (
+    ETHERTYPE_ARP,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_LLDP,
+    ETHERTYPE_MINIMUM,
+    ISIS_LLC,
+    is_unspecified,
+    parse_ethernet,
+    parse_ipv4,
+    parse_ipv6,
+    without_vlan,
+)
+
+
+class Taps(Protocol):
+    """What is used of `sluice._native.TapSet`."""
+
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
+        """Creates the TAP, down; its ifindex."""
+
+    def remove(self, index: int) -> None:
+        """Lets a TAP go."""
+
+    def set_up(self, index: int, up: bool) -> None:
+        """Sets IFF_UP."""
+
+    def set_carrier(self, index: int, up: bool) -> None:
+        """Sets the carrier."""
+
+    def fileno(self) -> int:
+        """Readable while `read` has something to give."""
+
+    def read(self, max_frames: int) -> list[tuple[int, bytes]]:
+        """(ifindex, frame) in order of arrival."""
+
+    def write(self, frames: list[tuple[int, bytes]]) -> int:
+        """Gives frames to the host; how many it took."""
+
+
+class Addresses(Protocol):
+    """What is used of the kernel monitor."""
+
+    def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
+        """Gives an interface an address."""
+
+
+class HostInterfaces:
+    """The TAPs of all layer-3 interfaces."""
+
+    def __init__(
+        self, taps: Taps, kernel: Addresses, silence_interface: Callable[[str], None] = silence
+    ) -> None:
+        self._taps = taps
+        self._kernel = kernel
+        self._silence = silence_interface
+        self._ifindex: dict[int, int] = {}
+        self._l3_if: dict[int, int] = {}
+        # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
+        self._followers: dict[str, list[int]] = {}
+        self._devices: dict[int, str] = {}
+        # Own addresses, with the interfaces that have them.
+        self._own: dict[Address, set[int]] = {}
+        self.counters: Counter[str] = Counter()
+
+    # --- set-up ----------------------------------------------------------------------------------
+
+    def add(self, interface: InterfaceConfig) -> int:
+        """Makes the TAP of an interface, silent, addressed and up; returns its ifindex.
+
+        Raises OSError, naming what could not be done, when the kernel refuses.
+        """
+        ifindex = self._taps.add(interface.name, interface.mtu, format_mac(interface.mac))
+        try:
+            self._silence(interface.name)
+        except OSError:
+            self._taps.remove(ifindex)
+            raise
+        self._ifindex[interface.l3_if] = ifindex
+        self._l3_if[ifindex] = interface.l3_if
+        if interface.device is not None:
+            # No carrier before the device's is known: `apply` sees it as soon as the kernel tells.
+            self._followers.setdefault(interface.device, []).append(ifindex)
+            self._taps.set_carrier(ifindex, False)
+        self._taps.set_up(ifindex, True)
+        for address in interface.addresses:
+            self._kernel.add_address(ifindex, address)
+        return ifindex
+
+    def ifindex(self, l3_if: int) -> int | None:
+        """The kernel's index of the TAP of a layer-3 interface."""
+        return self._ifindex.get(l3_if)
+
+    def l3_if(self, ifindex: int) -> int | None:
+        """The layer-3 interface whose TAP has this index."""
+        return self._l3_if.get(ifindex)
+
+    def is_own(self, address: Address) -> bool:
+        """Whether some interface of this host has the address."""
+        return address in self._own
+
+    # --- the kernel's events ---------------------------------------------------------------------
+
+    def apply(self, event: KernelEvent) -> None:
+        """Takes notice of addresses (what is ours) and links (whose carrier a TAP follows)."""
+        match event:
+            case AddressAdded(ifindex, address):
+                self._own.setdefault(address.address, set()).add(ifindex)
+            case AddressRemoved(ifindex, address):
+                self._disown(address.address, ifindex)
+            case LinkChanged(ifindex, name, up, carrier):
+                self._device_changed(ifindex, name, up and carrier)
+            case LinkRemoved(ifindex):
+                for own in list(self._own):
+                    self._disown(own, ifindex)
+                self._device_changed(ifindex, None, False)
+
+    def _disown(self, address: Address, ifindex: int) -> None:
+        holders = self._own.get(address)
+        if holders is not None:
+            holders.discard(ifindex)
+            if not holders:
+                del self._own[address]
+
+    def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
+        before = self._devices.pop(ifindex, None)
+        if before is not None and before != name:  # removed or renamed
+            self._set_carrier_of(before, False)
+        if name in self._followers:
+            self._devices[ifindex] = name
+            self._set_carrier_of(name, carrier)
+
+    def _set_carrier_of(self, device: str, carrier: bool) -> None:
+        for tap in self._followers[device]:
+            self._taps.set_carrier(tap, carrier)
+
+    # --- packets ---------------------------------------------------------------------------------
+
+    def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
+        """Gives (layer-3 interface, frame as the port received it) to the host; how many it took.
+
+        The VLAN tag that made the frame this interface's is taken off.
+        """
+        batch: list[tuple[int, bytes]] = []
+        for l3_if, frame in frames:
+            ifindex = self._ifindex.get(l3_if)
+            if ifindex is None:
+                self.counters["to_host_without_interface"] += 1
+            else:
+                batch.append((ifindex, without_vlan(frame)))
+        taken = self._taps.write(batch) if batch else 0
+        self.counters["to_host"] += taken
+        self.counters["to_host_refused"] += len(batch) - taken
+        return taken
+
+    def fileno(self) -> int:
+        """Readable while the host has sent something; call `poll` until it gives an empty list."""
+        return self._taps.fileno()
+
+    def poll(self, limit: int) -> list[HostFrame]:
+        """At most `limit` frames that the host sent and that may leave; empty: none is left."""
+        while frames := self._taps.read(limit):
+            passed: list[HostFrame] = []
+            for ifindex, frame in frames:
+                reason = self._refuse(frame)
+                l3_if = self._l3_if.get(ifindex)
+                if reason is None and l3_if is not None:
+                    passed.append(HostFrame(l3_if, frame))
+                else:
+                    self.counters[f"from_host_{reason or 'without_interface'}"] += 1
+            self.counters["from_host"] += len(passed)
+            if passed:
+                return passed
+        return []
+
+    def _refuse(self, frame: bytes) -> str | None:
+        """Why a frame of the host must not leave, as a counter's name; None when it may."""
+        try:
+            header = parse_ethernet(frame)
+            if header.vlan is not None:
+                return "tagged"
+            if header.ethertype == ETHERTYPE_IPV4:
+                return self._refuse_source(parse_ipv4(frame[header.payload_offset :]).source)
+            if header.ethertype == ETHERTYPE_IPV6:
+                return self._refuse_source(parse_ipv6(frame[header.payload_offset :]).source)
+        except WireError as error:
+            return error.name
+        return None if is_link_protocol(header.ethertype, frame) else "other_protocol"
+
+    def _refuse_source(self, source: Address) -> str | None:
+        # Unspecified: duplicate address detection, DHCP, IGMP; the kernel forwards no such packet.
+        return None if source in self._own or is_unspecified(source) else "foreign_source"
+
+
+def is_link_protocol(ethertype: int, frame: bytes) -> bool:
+    """Whether a frame is of the non-IP protocols that a router speaks: ARP, LLDP, IS-IS."""
+    if ethertype < ETHERTYPE_MINIMUM:
+        return frame[14:17] == ISIS_LLC
+    return ethertype in (ETHERTYPE_ARP, ETHERTYPE_LLDP)

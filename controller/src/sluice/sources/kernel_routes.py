@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's routes, dumped: the second witness on zebra's routes (see `sources.replay`).
+
+A dump is asked for and arrives in slices; of several routes for one prefix of a table the one with
+the lowest metric counts, as it does for the kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from sluice.model import Route, RouteKey, RouteUpdated
+from sluice.sources.netlink_socket import NetlinkSocket, Overrun
+from sluice.wire import rtnetlink
+from sluice.wire.errors import WireError
+from sluice.wire.netlink import HEADER, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, messages
+from sluice.wire.routes import AF_INET, AF_INET6, RTM_NEWROUTE, decode_route_message
+
+log = logging.getLogger(__name__)
+
+FAMILIES = (AF_INET, AF_INET6)
+
+
+class KernelRouteDump:
+    """Asks the kernel for all its unicast routes, as often as told to."""
+
+    def __init__(self) -> None:
+        self._socket = NetlinkSocket()
+        self._families = iter(FAMILIES)
+        self._family = AF_INET
+        self._sequence = 0
+        self._running = False
+        self._interrupted = False
+        self._routes: dict[RouteKey, Route] = {}
+        self.counters: Counter[str] = Counter()
+
+    @property
+    def running(self) -> bool:
+        """Whether a dump was started and has not ended."""
+        return self._running
+
+    def fileno(self) -> int:
+        """Readable while a part of the dump waits."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._socket.close()
+
+    def start(self) -> None:
+        """Begins a dump, unless one is under way."""
+        if not self._running:
+            self._running = True
+            self._routes = {}
+            self._families = iter(FAMILIES)
+            self._ask_next_family()
+
+    def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
+        """Reads at most so many datagrams (32 KiB each); the routes when the dump has ended."""
+        for _ in range(datagrams):
+            try:
+                datagram = self._socket.receive()
+            except Overrun:
+                self._interrupted = True
+                continue
+            if datagram is None:
+                return None
+            try:
+                if self._read(datagram):
+                    self._running = False
+                    return self._routes
+            except WireError as error:
+                self.counters[error.name] += 1
+                self._interrupted = True
+                log.warning("netlink: %s in %s", error, datagram[:256].hex())
+        return None
+
+    def _ask_next_family(self) -> bool:
+        family = next(self._families, None)
+        if family is None:
+            return False
+        self._ask(family)
+        return True
+
+    def _ask(self, family: int) -> None:
+        self._family, self._interrupted = family, False
+        self._sequence = self._socket.next_sequence()
+        self._socket.send(rtnetlink.dump_routes(self._sequence, family))
+
+    def _read(self, datagram: bytes) -> bool:
+        """Takes in one datagram; whether it was the last one."""
+        for item in messages(datagram):
+            if item.sequence != self._sequence:
+                continue
+            self._interrupted |= bool(item.flags & NLM_F_DUMP_INTR)
+            if item.type == RTM_NEWROUTE:
+                base = item.offset + HEADER.size
+                event = decode_route_message(item.type, item.body, base, self.counters)
+                if isinstance(event, RouteUpdated):
+                    self._learn(event.route)
+            elif item.type == NLMSG_DONE:
+                return self._end_of_family()
+            elif item.type == NLMSG_ERROR:
+                code, _ = rtnetlink.decode_error(item.body, item.offset + HEADER.size)
+                self.counters[f"dump_failed_{code}"] += 1
+                return not self._ask_next_family()
+        return False
+
+    def _end_of_family(self) -> bool:
+        if self._interrupted:  # the tables changed meanwhile: it may have gaps
+            self.counters["dumps_interrupted"] += 1
+            self._ask(self._family)
+            return False
+        return not self._ask_next_family()
+
+    def _learn(self, route: Route) -> None:
+        known = self._routes.get(route.key)
+        if known is None or route.metric < known.metric:
+            self._routes[route.key] = route

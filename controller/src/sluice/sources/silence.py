@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel settings of a host interface: it speaks for the router, and never forwards or learns.
+
+Written before the interface goes up, so that nothing else is ever in force. Depends on /proc/sys of
+the network namespace that the process is in.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PROC = Path("/proc/sys/net")
+
+REQUIRED = (
+    # The switch forwards, not the kernel.
+    ("ipv4", "forwarding", "0"),
+    ("ipv4", "mc_forwarding", "0"),
+    ("ipv4", "proxy_arp", "0"),
+    # Routes come from the routing daemons alone.
+    ("ipv4", "accept_redirects", "0"),
+    ("ipv4", "secure_redirects", "0"),
+    ("ipv4", "send_redirects", "0"),
+    ("ipv4", "accept_source_route", "0"),
+    ("ipv6", "accept_ra", "0"),
+    ("ipv6", "autoconf", "0"),
+    ("ipv6", "accept_redirects", "0"),
+    ("ipv6", "accept_source_route", "0"),
+    # A packet for one address of the router may come in by any interface: loose, even where `all`
+    # says strict (the larger value counts).
+    ("ipv4", "rp_filter", "2"),
+    # An interface answers ARP for its own addresses only, and asks with one of them.
+    ("ipv4", "arp_ignore", "1"),
+    ("ipv4", "arp_announce", "2"),
+    # To neighbours we are a router: this sets the R flag in neighbour advertisements (RFC 4861
+    # section 7.2.4) and ends router solicitations. Forwarding itself hangs on `all.forwarding`
+    # and, since Linux 6.17, on `force_forwarding`.
+    ("ipv6", "forwarding", "1"),
+    # Duplicate address detection runs (RFC 4862 section 5.4); a duplicate disables that address.
+    ("ipv6", "accept_dad", "1"),
+    # Addresses outlive the port's failures, so that routing daemons find them again.
+    ("ipv6", "keep_addr_on_down", "1"),
+)
+# Not in every kernel.
+OPTIONAL = (
+    ("ipv6", "force_forwarding", "0"),
+    ("ipv6", "router_solicitations", "0"),
+)
+
+
+def silence(interface: str) -> None:
+    """Applies the settings to a network interface. Raises OSError naming the one that failed."""
+    for family, name, value in (*REQUIRED, *OPTIONAL):
+        path = PROC / family / "conf" / interface / name
+        if (family, name, value) in OPTIONAL and not path.exists():
+            continue
+        try:
+            path.write_text(value)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"cannot set {name} of interface {interface} to {value} ({error.strerror}); "
+                "the controller needs CAP_NET_ADMIN and a writable /proc/sys/net",
+                str(path),
+            ) from error
