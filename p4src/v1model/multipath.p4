@@ -54,13 +54,16 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
         }
         if (hdr.ipv4.isValid()) {
             hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
-                 { seed, hdr.ipv4.src_addr, hdr.ipv4.dst_addr, protocol, ports },
+                 { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, protocol, ports },
                  33w0x100000000);
         } else {
             hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
-                 { seed, hdr.ipv6.src_addr, hdr.ipv6.dst_addr, hdr.ipv6.flow_label, 4w0, protocol, ports },
+                 { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, hdr.ipv6.flow_label, 4w0, protocol, ports },
                  33w0x100000000);
         }
+        // A CRC is linear: a seed among its input would turn all choices alike.
+        // The carries of a sum do not.
+        meta.flow_hash = meta.flow_hash + seed;
         nexthop_group.apply();
     }
 }
