@@ -15,8 +15,10 @@ router.json); the ports are PTF's own (`-i PORT@INTERFACE`).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ptf
@@ -74,6 +76,19 @@ def connection() -> RuntimeClient:
 def probe() -> Probe:
     """The probe that all tests share."""
     return Probe(connection(), PtfPorts())
+
+
+@contextlib.contextmanager
+def link_down(port: int) -> Iterator[None]:
+    """A port of the switch loses its link; PTF looks away meanwhile, as it would die of it."""
+    interface = ptf.config["port_map"][_DEVICE, port]
+    ptf.dataplane_instance.port_remove(_DEVICE, port)
+    subprocess.run(["ip", "link", "set", "dev", interface, "down"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "link", "set", "dev", interface, "up"], check=True)
+        ptf.dataplane_instance.port_add(interface, _DEVICE, port)
 
 
 def ptf_test(function: Test) -> type[BaseTest]:

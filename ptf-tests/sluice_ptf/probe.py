@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from p4.v1 import p4runtime_pb2
@@ -35,7 +35,7 @@ DEADLINE_SECONDS = 10.0
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF
-SENTINEL_ID = 0xFE00  # + port: layer-3 interface and next hop
+SENTINEL_ID = 4000  # + port: layer-3 interface and next hop
 SENTINEL_MAC = "02:5e:00:00:00:01"
 SENTINEL_REASON = "LOCAL"
 _MAGIC = b"sentinel"
@@ -138,8 +138,8 @@ class Probe:
             setattr(outcome, _COUNTERS[name][0], {key: n for key, n in moved.items() if n})
         return outcome
 
-    def collect(self, sends: Sequence[Send]) -> Outcome:
-        """Like `exchange`, but leaves the counters alone."""
+    def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> Outcome:
+        """Like `exchange`, but leaves the counters alone, and can do without some ports."""
         outcome = Outcome()
         for start in range(0, len(sends), WINDOW):
             window = sends[start : start + WINDOW]
@@ -150,13 +150,13 @@ class Probe:
                     self._client.packet_out(send.frame, send.metadata)
             sources = {send.port if isinstance(send, FromPort) else CPU for send in window}
             for source in sorted(sources):
-                self._flush(source, outcome)
+                self._flush(source, outcome, skip)
         return outcome
 
-    def _flush(self, source: int, outcome: Outcome) -> None:
+    def _flush(self, source: int, outcome: Outcome, skip: Set[int]) -> None:
         """Send sentinels the way of `source`, and collect until all of them are there."""
         self._flushes += 1
-        missing = {*self._ports.numbers, CPU}
+        missing = {*self._ports.numbers, CPU} - skip
         for target in sorted(missing):
             frame = self._templates[source, target] + self._token(target)
             if source == CPU:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from p4.v1 import p4runtime_pb2
 from scapy.layers.l2 import Dot1Q, Ether
@@ -57,7 +57,7 @@ class Member:
     watch_port: int | None = None
 
 
-Frame = Packet | bytes
+Frame: TypeAlias = Packet | bytes
 
 
 class Router:
@@ -67,6 +67,8 @@ class Router:
         self.client = client
         self.probe = probe
         self._undo: list[p4runtime_pb2.Update] = []
+        self._defaults: set[str] = set()
+        self._limited: set[str] = set()
 
     # --- state ----------------------------------------------------------------
 
@@ -94,8 +96,26 @@ class Router:
         identities = [_identity(one) for one in gone]
         self._undo = [one for one in self._undo if _identity(one) not in identities]
 
+    def default(self, table: str, action: str, **params: Value) -> None:
+        """Give a table another default action."""
+        entry = self.entry(table, {}, action, **params)
+        entry.is_default_action = True
+        self.modify(entry)
+        self._defaults.add(table)
+
+    def undo_default(self, table: str) -> None:
+        """Give a table its own default action back: MODIFY without an action."""
+        entry = self.client.schema.entry(table, {})
+        entry.is_default_action = True
+        self.modify(entry)
+        self._defaults.discard(table)
+
     def undo(self) -> None:
-        """Delete all that is left of what was inserted."""
+        """Delete what is left of what was inserted; restore default actions and meters."""
+        for table in sorted(self._defaults):
+            self.undo_default(table)
+        for reason in sorted(self._limited):
+            self.unlimit(reason)
         undo, self._undo = self._undo, []
         self.client.write(reversed(undo))
 
@@ -199,6 +219,26 @@ class Router:
                 one.watch_port = bytestring(member.watch_port, 32)
         return group
 
+    def meter_entry(self, reason: str) -> p4runtime_pb2.MeterEntry:
+        """The meter of a punt reason, without a configuration: nothing is limited."""
+        schema = self.client.schema
+        entry = p4runtime_pb2.MeterEntry(meter_id=schema.meters["punt_meter"].preamble.id)
+        entry.index.index = schema.number("reason", reason)
+        return entry
+
+    def punt_meter(self, reason: str, rate: int, burst: int) -> None:
+        """Limit punts of a reason to `rate` packets a second, after a burst."""
+        entry = self.meter_entry(reason)
+        entry.config.cir = entry.config.pir = rate
+        entry.config.cburst = entry.config.pburst = burst
+        self.modify(entry)
+        self._limited.add(reason)
+
+    def unlimit(self, reason: str) -> None:
+        """Limit punts of a reason no longer."""
+        self.modify(self.meter_entry(reason))
+        self._limited.discard(reason)
+
     def count(self, entry: p4runtime_pb2.TableEntry) -> Count:
         """What an entry's direct counter says."""
         return self.client.direct_count(entry)
@@ -250,10 +290,13 @@ class Router:
             values[name] = schema.number(name, value)
         return PacketIn(frame, values)
 
+    def from_cpu(self, packet: Frame, **metadata: Value) -> Outcome:
+        """What comes of a packet-out."""
+        return self.exchange(FromCpu(bytes(packet), metadata))
+
     def packet_out(self, packet: Frame, expected: Outcome, **metadata: Value) -> None:
         """A packet-out comes to exactly this."""
-        outcome = self.exchange(FromCpu(bytes(packet), metadata))
-        _same(outcome, expected, bytes(packet))
+        _same(self.from_cpu(packet, **metadata), expected, bytes(packet))
 
 
 def arriving(source: Interface, packet: Frame) -> bytes:

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IPv6 headers and chains of extension headers, good and bad."""
+
+from sluice_ptf import raw
+from sluice_ptf.case import ptf_test
+from sluice_ptf.raw import NO_NEXT_HEADER, extension, fragment_header
+from sluice_ptf.router import Router
+from sluice_ptf.standard import TO_B, TO_D, A, D
+
+DST = "2001:db8:2::9"
+OURS = "2001:db8:1::1"
+HOP_BY_HOP, TCP, ROUTING, FRAGMENT, ESP, AH, ICMPV6, OPTIONS, SCTP = (
+    0,
+    6,
+    43,
+    44,
+    50,
+    51,
+    58,
+    60,
+    132,
+)
+MOST_EXTENSIONS = 6
+BGP = bytes.fromhex("c00000b3" + "00" * 16)
+
+
+def chain(*headers: int, last: int = raw.UDP, payload: bytes | None = None) -> tuple[int, bytes]:
+    """Extension headers of 8 bytes each in front of a payload: first next header, and the rest."""
+    packet = raw.datagram() if payload is None else payload
+    following = last
+    for header in reversed(headers):
+        fragment = header == FRAGMENT
+        packet = (fragment_header(following) if fragment else extension(following)) + packet
+        following = header
+    return following, packet
+
+
+def forwards(router: Router, packet: bytes) -> None:
+    """The packet is forwarded, from a bare port and from a VLAN."""
+    router.forwards(A, raw.framed(A, packet), TO_B)
+    router.forwards(D, raw.framed(D, packet), TO_B)
+
+
+def drops(router: Router, packet: bytes, reason: str) -> None:
+    """The packet is dropped, from a bare port and from a VLAN."""
+    for source in (A, D):
+        router.drops(source, raw.framed(source, packet, ipv6_type=True), reason)
+
+
+@ptf_test
+def extension_headers_are_carried(router: Router) -> None:
+    """Each kind, alone and in the order that RFC 8200 recommends."""
+    for headers in (
+        (HOP_BY_HOP,),
+        (OPTIONS,),
+        (ROUTING,),
+        (FRAGMENT,),
+        (HOP_BY_HOP, OPTIONS, ROUTING, FRAGMENT, OPTIONS),
+        (OPTIONS,) * MOST_EXTENSIONS,
+    ):
+        for last in (raw.UDP, TCP, ICMPV6, ESP, 253):
+            first, payload = chain(*headers, last=last, payload=bytes(24))
+            forwards(router, raw.ipv6(DST, payload, next_header=first))
+
+
+@ptf_test
+def long_extension_headers(router: Router) -> None:
+    """Up to more than a kilobyte."""
+    for size in (14, 62, 254, 1022):
+        payload = extension(raw.UDP, bytes(size)) + raw.datagram()
+        forwards(router, raw.ipv6(DST, payload, next_header=OPTIONS))
+
+
+@ptf_test
+def ports_are_found_behind_extension_headers(router: Router) -> None:
+    """BGP to this router is BGP behind all of them."""
+    for headers in (
+        (),
+        (HOP_BY_HOP,),
+        (OPTIONS, ROUTING),
+        (FRAGMENT,),
+        (OPTIONS,) * MOST_EXTENSIONS,
+    ):
+        first, payload = chain(*headers, last=TCP, payload=BGP)
+        frame = raw.framed(A, raw.ipv6(OURS, payload, next_header=first))
+        router.punts(A, frame, "ROUTING_PROTOCOL", stage="LOCAL_DELIVERY")
+
+
+@ptf_test
+def ah_and_esp_end_the_chain(router: Router) -> None:
+    """RFC 4301: they are next-layer protocols; what follows is not looked at."""
+    for header in (AH, ESP, NO_NEXT_HEADER):
+        frame = raw.framed(A, raw.ipv6(OURS, bytes([TCP, 4]) + BGP, next_header=header))
+        router.punts(A, frame, "LOCAL", stage="LOCAL_DELIVERY")
+
+
+@ptf_test
+def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
+    """Where no policy asks for its ports, and never mistaken for something else."""
+    for depth in (MOST_EXTENSIONS + 1, MOST_EXTENSIONS + 5):
+        for header in (OPTIONS, HOP_BY_HOP):
+            first, payload = chain(*[header] * depth)
+            forwards(router, raw.ipv6(DST, payload, next_header=first))
+            frame = raw.framed(A, raw.ipv6(OURS, payload, next_header=first))
+            router.punts(A, frame, "LOCAL", stage="LOCAL_DELIVERY")
+
+
+@ptf_test
+def source_routes_are_dropped(router: Router) -> None:
+    """RFC 5095: routing header 0 with segments left; without, and other types, pass."""
+    for kind, left, passes in ((0, 0, True), (0, 1, False), (0, 255, False), (2, 1, True)):
+        payload = extension(raw.UDP, bytes([kind, left]) + bytes(20)) + raw.datagram()
+        for packet in (
+            raw.ipv6(DST, payload, next_header=ROUTING),
+            raw.ipv6(DST, extension(ROUTING) + payload, next_header=HOP_BY_HOP),
+        ):
+            if passes:
+                forwards(router, packet)
+            else:
+                drops(router, packet, "SOURCE_ROUTE")
+
+
+@ptf_test
+def a_wrong_version_is_dropped(router: Router) -> None:
+    """An IPv4 packet in an IPv6 frame, and versions nobody has."""
+    for version in (0, 4, 5, 7, 15):
+        drops(router, raw.ipv6(DST, raw.datagram(), version=version), "MALFORMED")
+
+
+@ptf_test
+def a_truncated_header(router: Router) -> None:
+    """A frame that ends anywhere within the header, or before it."""
+    whole = raw.ipv6(DST, raw.datagram())
+    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # tagged, Linux would not carry it
+    for length in (2, 8, 20, 39):
+        drops(router, whole[:length], "MALFORMED")
+
+
+@ptf_test
+def a_truncated_extension_header(router: Router) -> None:
+    """The frame ends in it, or it claims to be longer than the frame."""
+    for header in (HOP_BY_HOP, OPTIONS, ROUTING, FRAGMENT):
+        for payload in (b"", b"\x11", b"\x11\x00", b"\x11\x00" + bytes(5)):
+            drops(router, raw.ipv6(DST, payload, next_header=header), "MALFORMED")
+    payload = extension(raw.UDP, length=200) + raw.datagram()
+    drops(router, raw.ipv6(DST, payload, next_header=OPTIONS), "MALFORMED")
+
+
+@ptf_test
+def a_payload_length_beyond_the_frame(router: Router) -> None:
+    """The frame was cut on its way."""
+    payload = raw.datagram()
+    for excess in (1, 100, 60000):
+        packet = raw.ipv6(DST, payload, payload_length=len(payload) + excess)
+        drops(router, packet, "BAD_LENGTH")
+
+
+@ptf_test
+def extension_headers_beyond_the_payload(router: Router) -> None:
+    """The chain ends behind the end of the packet, in padding."""
+    first, payload = chain(OPTIONS, OPTIONS)
+    for length in (0, 8, 15):
+        packet = raw.ipv6(DST, payload, next_header=first, payload_length=length)
+        drops(router, packet, "MALFORMED")
+
+
+@ptf_test
+def a_truncated_transport_header(router: Router) -> None:
+    """A whole packet whose protocol has ports, but which ends before them."""
+    for protocol in (raw.UDP, TCP, SCTP, ICMPV6):
+        for size in (0, 1, 3):
+            drops(router, raw.ipv6(DST, bytes(size), next_header=protocol), "MALFORMED")
+
+
+@ptf_test
+def padding_is_no_transport_header(router: Router) -> None:
+    """The packet ends before its ports, the frame does not."""
+    for protocol in (raw.UDP, TCP, SCTP):
+        for size in (0, 3):
+            packet = raw.ipv6(DST, bytes(size), next_header=protocol)
+            drops(router, packet + bytes(40), "MALFORMED")
+
+
+@ptf_test
+def a_first_fragment_without_ports(router: Router) -> None:
+    """Too short to be told what it is, also with padding behind it."""
+    for protocol in (raw.UDP, TCP, SCTP):
+        for size in (0, 1, 3):
+            payload = fragment_header(protocol, more=True) + bytes(size)
+            packet = raw.ipv6(DST, payload, next_header=FRAGMENT)
+            drops(router, packet, "FRAGMENT_TOO_SHORT")
+            drops(router, packet + bytes(40), "FRAGMENT_TOO_SHORT")
+
+
+@ptf_test
+def fragments_are_forwarded(router: Router) -> None:
+    """First, middle and last; later ones may be short, and nothing in them is a header."""
+    for offset, more, payload in (
+        (0, True, raw.datagram(16)),
+        (3, True, bytes(24)),
+        (6, False, bytes(24)),
+        (6, False, b"\1"),
+    ):
+        for protocol in (raw.UDP, TCP, OPTIONS, FRAGMENT, ESP, 253):
+            if offset == 0 and protocol in (OPTIONS, FRAGMENT):
+                continue
+            body = fragment_header(protocol, offset, more) + payload
+            forwards(router, raw.ipv6(DST, body, next_header=FRAGMENT))
+
+
+@ptf_test
+def later_fragments_have_no_ports(router: Router) -> None:
+    """What stands where BGP's ports would be is payload."""
+    for offset, more, reason in ((0, True, "ROUTING_PROTOCOL"), (5, False, "LOCAL")):
+        body = fragment_header(TCP, offset, more) + BGP
+        frame = raw.framed(A, raw.ipv6(OURS, body, next_header=FRAGMENT))
+        router.punts(A, frame, reason, stage="LOCAL_DELIVERY")
+
+
+@ptf_test
+def a_packet_without_payload(router: Router) -> None:
+    """Header only."""
+    forwards(router, raw.ipv6(DST, b"", next_header=NO_NEXT_HEADER))
+    payload = extension(NO_NEXT_HEADER)
+    forwards(router, raw.ipv6(DST, payload, next_header=HOP_BY_HOP))
+
+
+@ptf_test
+def extension_headers_into_a_vlan(router: Router) -> None:
+    """With a tag pushed in front of them."""
+    first, payload = chain(HOP_BY_HOP, ROUTING, OPTIONS)
+    packet = raw.ipv6("2001:db8:4::9", payload, next_header=first)
+    router.forwards(A, raw.framed(A, packet), TO_D)
