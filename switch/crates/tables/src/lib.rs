@@ -1,2 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control-plane state and the look-up structures that packets see.
+//! Control-plane state of a program, and the look-up structures that packets see.
+//!
+//! A [`Store`] holds three copies of the same information: the *truth*, which the control plane
+//! reads and validates against, and two *sides*, the look-up structures. Packets use one side; a
+//! [`Transaction`] changes the truth and the other side, then turns the readers round, waits until
+//! the last of them has left, and brings the side they left up to date. So a packet sees one
+//! version of all tables from start to end, a transaction becomes visible as a whole, and a
+//! committed transaction is one that no packet can miss.
+//!
+//! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
+//! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
+//! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
+//! * [`Externs`]: counters, meters and registers, shared by both sides.
+//!
+//! Depends on `program` and `fib`. Promises: the packet's interface neither locks nor allocates; an
+//! operation that returns an error has changed nothing.
+
+mod change;
+mod entry;
+mod error;
+mod externs;
+mod group;
+mod key;
+mod left_right;
+mod lookup;
+mod meter;
+mod model;
+mod ports;
+mod side;
+mod store;
+mod transaction;
+mod truth;
+mod value;
+mod value_set;
+mod view;
+
+pub use entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+pub use error::TableError;
+pub use externs::{CounterCell, Externs};
+pub use left_right::Pinned;
+pub use meter::{Color, Meter, MeterConfig};
+pub use model::{
+    ActionCall, CloneSession, EntryAction, EntrySpec, GroupMember, GroupSpec, KeyField, MemberSpec,
+    OneShotMember, Replica, Value,
+};
+pub use ports::PortStatus;
+pub use group::Group;
+pub use side::{Hit, Lookup, Side};
+pub use store::{Reader, Store};
+pub use transaction::{Savepoint, Transaction};
+pub use value::canonical;
+pub use view::View;

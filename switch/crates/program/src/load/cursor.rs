@@ -194,6 +194,14 @@ impl<'a> Cursor<'a> {
         Ok(if negative { -value } else { value })
     }
 
+    /// A non-negative hexadecimal integer below 2^`width`, in (width + 7) / 8 big-endian bytes.
+    pub(super) fn hex_bits(&self, width: u16) -> Result<Vec<u8>> {
+        if self.integer()?.bits() > u64::from(width) {
+            return Err(self.error(format!("the number does not fit {width} bits")));
+        }
+        self.hex_bytes(usize::from(width).div_ceil(8))
+    }
+
     /// A non-negative hexadecimal integer as exactly `bytes` big-endian bytes.
     pub(super) fn hex_bytes(&self, bytes: usize) -> Result<Vec<u8>> {
         let value = self.integer()?;

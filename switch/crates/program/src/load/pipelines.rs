@@ -286,27 +286,39 @@ fn table_entry(json: &Cursor<'_>, key: &[Key], actions: &Actions) -> Result<Tabl
 }
 
 fn entry_value(json: &Cursor<'_>, field: &Key) -> Result<TableKeyValue> {
-    let hex = |name| json.at(name)?.hex_bytes(field.bytes());
-    Ok(match json.at("match_type")?.str()? {
-        "valid" => {
+    use MatchKind::{Exact, Lpm, Optional, Range, Ternary};
+    let hex = |name| json.at(name)?.hex_bits(field.width);
+    let kind = json.at("match_type")?;
+    Ok(match (kind.str()?, field.kind) {
+        ("valid", Exact) => {
             let value = json.at("key")?;
             TableKeyValue::Exact(match value.bool() {
                 Ok(valid) => vec![u8::from(valid)],
-                Err(_) => value.hex_bytes(1)?,
+                Err(_) => value.hex_bits(1)?,
             })
         }
-        "exact" => TableKeyValue::Exact(hex("key")?),
-        "lpm" => {
+        ("exact", Exact | Ternary | Optional) => TableKeyValue::Exact(hex("key")?),
+        ("lpm", Lpm | Ternary) => {
             let length = json.at("prefix_length")?;
             match length.u32()? {
                 bits if bits <= u32::from(field.width) => TableKeyValue::Lpm(hex("key")?, bits),
                 bits => return Err(length.error(format!("a prefix of {bits} bits is too long"))),
             }
         }
-        "ternary" => TableKeyValue::Ternary(hex("key")?, hex("mask")?),
-        "range" => TableKeyValue::Range(hex("start")?, hex("end")?),
-        "optional" => TableKeyValue::Optional(json.get("key").map(|_| hex("key")).transpose()?),
-        other => return Err(json.unsupported(format!("the match kind \"{other}\""))),
+        ("ternary", Ternary) => TableKeyValue::Ternary(hex("key")?, hex("mask")?),
+        ("range", Range) => {
+            let (low, high) = (hex("start")?, hex("end")?);
+            if low > high {
+                return Err(json.error("the range is empty"));
+            }
+            TableKeyValue::Range(low, high)
+        }
+        ("optional", Optional | Ternary) => {
+            TableKeyValue::Optional(json.get("key").map(|_| hex("key")).transpose()?)
+        }
+        (other, kind) => {
+            return Err(json.error(format!("a value of kind \"{other}\" for a {kind:?} field")));
+        }
     })
 }
 
@@ -328,7 +340,7 @@ impl Actions {
         let values = params
             .iter()
             .zip(&values)
-            .map(|(param, value)| value.hex_bytes(usize::from(param.slot.width).div_ceil(8)))
+            .map(|(param, value)| value.hex_bits(param.slot.width))
             .collect::<Result<_>>()?;
         Ok((action, values))
     }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A change with what was there before and what is there after, so that it can be applied to the
+//! truth, to one side, to the other, and taken back.
+
+use std::sync::Arc;
+
+use sluice_program::{ProfileId, TableId, ValueSetId};
+
+use crate::entry::{DefaultEntry, Entry};
+use crate::group::Group;
+use crate::model::{CloneSession, Replica};
+use crate::side::Side;
+use crate::truth::{Member, ValueSetMembers};
+
+/// Something that is there or not.
+#[derive(Debug)]
+pub(crate) struct Swap<T: ?Sized> {
+    pub(crate) before: Option<Arc<T>>,
+    pub(crate) after: Option<Arc<T>>,
+}
+
+impl<T: ?Sized> Swap<T> {
+    fn inverse(self) -> Self {
+        Self { before: self.after, after: self.before }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Change {
+    Entry(TableId, Swap<Entry>),
+    Default(TableId, Arc<DefaultEntry>, Arc<DefaultEntry>),
+    Member(ProfileId, u32, Swap<Member>),
+    Group(ProfileId, u32, Swap<Group>),
+    Multicast(u32, Swap<[Replica]>),
+    Clone(u32, Swap<CloneSession>),
+    ValueSet(ValueSetId, Arc<ValueSetMembers>, Arc<ValueSetMembers>),
+}
+
+impl Change {
+    /// The change that takes this one back.
+    pub(crate) fn inverse(self) -> Self {
+        match self {
+            Self::Entry(table, swap) => Self::Entry(table, swap.inverse()),
+            Self::Default(table, before, after) => Self::Default(table, after, before),
+            Self::Member(profile, id, swap) => Self::Member(profile, id, swap.inverse()),
+            Self::Group(profile, id, swap) => Self::Group(profile, id, swap.inverse()),
+            Self::Multicast(id, swap) => Self::Multicast(id, swap.inverse()),
+            Self::Clone(id, swap) => Self::Clone(id, swap.inverse()),
+            Self::ValueSet(id, before, after) => Self::ValueSet(id, after, before),
+        }
+    }
+
+    /// Applies the change to a side.
+    pub(crate) fn apply(&self, side: &mut Side) {
+        match self {
+            Self::Entry(table, swap) => {
+                let structure = &mut side.tables[table.index()].structure;
+                match (&swap.before, &swap.after) {
+                    (_, Some(after)) => structure.insert(Arc::clone(after)),
+                    (Some(before), None) => structure.remove(before),
+                    (None, None) => {}
+                }
+            }
+            Self::Default(table, _, after) => {
+                side.tables[table.index()].default = Arc::clone(after);
+            }
+            Self::Member(profile, id, swap) => {
+                put(&mut side.profiles[profile.index()].members, *id, swap);
+            }
+            Self::Group(profile, id, swap) => {
+                put(&mut side.profiles[profile.index()].groups, *id, swap);
+            }
+            Self::Multicast(id, swap) => put(&mut side.multicast, *id, swap),
+            Self::Clone(id, swap) => put(&mut side.clones, *id, swap),
+            Self::ValueSet(id, _, after) => side.value_sets[id.index()] = Arc::clone(after),
+        }
+    }
+}
+
+fn put<T: ?Sized>(map: &mut hashbrown::HashMap<u32, Arc<T>>, id: u32, swap: &Swap<T>) {
+    match &swap.after {
+        Some(after) => map.insert(id, Arc::clone(after)),
+        None => map.remove(&id),
+    };
+}

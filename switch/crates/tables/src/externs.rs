@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Indirect counters, meters and registers: arrays shared by packets and control plane.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluice_program::{CounterId, MeterId, Program, RegisterId};
+
+use crate::error::Result;
+use crate::meter::Meter;
+use crate::model::Value;
+use crate::value;
+
+/// Packets and bytes.
+#[derive(Debug, Default)]
+pub struct CounterCell {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl CounterCell {
+    /// Counts a packet of so many bytes.
+    #[inline]
+    pub fn count(&self, bytes: u64) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Packets and bytes.
+    pub fn get(&self) -> (u64, u64) {
+        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Overwrites packets and bytes.
+    pub fn set(&self, packets: u64, bytes: u64) {
+        self.packets.store(packets, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A register array: cells of `words` 64-bit words, most significant first. A cell of up to 64 bits
+/// is read and written atomically; a wider one word by word.
+#[derive(Debug)]
+struct RegisterArray {
+    width: u16,
+    words: usize,
+    cells: Vec<AtomicU64>,
+}
+
+impl RegisterArray {
+    fn cell(&self, index: usize) -> Option<&[AtomicU64]> {
+        let start = index.checked_mul(self.words)?;
+        self.cells.get(start..start.checked_add(self.words)?)
+    }
+}
+
+/// All arrays of a program. Direct counters and meters live in their entries instead.
+#[derive(Debug)]
+pub struct Externs {
+    counters: Vec<Vec<CounterCell>>,
+    meters: Vec<Vec<Meter>>,
+    registers: Vec<RegisterArray>,
+}
+
+fn zeroed<T: Default>(size: usize) -> Vec<T> {
+    std::iter::repeat_with(T::default).take(size).collect()
+}
+
+impl Externs {
+    /// All cells zero, all meters not configured.
+    pub fn new(program: &Program) -> Self {
+        Self {
+            counters: program.counters.iter().map(|counter| zeroed(counter.size)).collect(),
+            meters: program.meters.iter().map(|meter| zeroed(meter.size)).collect(),
+            registers: program
+                .registers
+                .iter()
+                .map(|register| {
+                    let words = usize::from(register.width).div_ceil(64);
+                    let cells = zeroed(register.size * words);
+                    RegisterArray { width: register.width, words, cells }
+                })
+                .collect(),
+        }
+    }
+
+    /// A counter cell; `None` beyond the array.
+    #[inline]
+    pub fn counter(&self, id: CounterId, index: usize) -> Option<&CounterCell> {
+        self.counters[id.index()].get(index)
+    }
+
+    /// A meter cell; `None` beyond the array.
+    #[inline]
+    pub fn meter(&self, id: MeterId, index: usize) -> Option<&Meter> {
+        self.meters[id.index()].get(index)
+    }
+
+    /// The 64-bit words of a register cell, most significant first; `None` beyond the array.
+    #[inline]
+    pub fn register(&self, id: RegisterId, index: usize) -> Option<&[AtomicU64]> {
+        self.registers[id.index()].cell(index)
+    }
+
+    /// A register cell's value in the shortest form; `None` beyond the array.
+    pub fn register_read(&self, id: RegisterId, index: usize) -> Option<Value> {
+        let words: Vec<u64> =
+            self.register(id, index)?.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        Some(value::from_words(&words))
+    }
+
+    /// Writes a register cell; `Ok(false)` beyond the array.
+    ///
+    /// # Errors
+    /// `OutOfRange` if the value is empty or does not fit a cell.
+    pub fn register_write(&self, id: RegisterId, index: usize, value: &[u8]) -> Result<bool> {
+        let mut words = Vec::new();
+        value::append_words(&mut words, value, self.registers[id.index()].width, "register cell")?;
+        let Some(cell) = self.register(id, index) else { return Ok(false) };
+        for (to, from) in cell.iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// Number of cells of an indirect counter.
+    pub fn counter_size(&self, id: CounterId) -> usize {
+        self.counters[id.index()].len()
+    }
+
+    /// Number of cells of an indirect meter.
+    pub fn meter_size(&self, id: MeterId) -> usize {
+        self.meters[id.index()].len()
+    }
+
+    /// Number of cells of a register.
+    pub fn register_size(&self, id: RegisterId) -> usize {
+        let array = &self.registers[id.index()];
+        array.cells.len() / array.words
+    }
+}

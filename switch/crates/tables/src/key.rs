@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Match keys: from the control plane's fields to the bytes that are compared with packets, and
+//! back.
+//!
+//! Every field takes (width + 7) / 8 bytes, in table order. A table without ternary, range or
+//! optional field keeps the value alone (and a prefix length); the others keep a second run of
+//! bytes: the mask of a field, or the upper bound of a range.
+
+use sluice_program::{Key, MatchKind, Table, TableKeyValue};
+
+use crate::error::{Result, invalid};
+use crate::model::KeyField;
+use crate::value;
+
+/// A compiled key. Equal keys of one table are equal bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct MatchKey {
+    bytes: Box<[u8]>,
+    prefix_len: u16,
+}
+
+/// How a table's key is matched as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyShape {
+    /// All fields exact (or no field).
+    Exact,
+    /// One longest-prefix field, at this position; the others exact.
+    Lpm(usize),
+    /// By priority.
+    Ordered,
+}
+
+/// Longest-prefix fields wider than this are matched as if they were ternary, the longest first.
+const MAX_TRIE_BITS: u16 = 128;
+
+impl KeyShape {
+    pub(crate) fn of(table: &Table) -> Self {
+        let lpm = table.key.iter().position(|key| key.kind == MatchKind::Lpm);
+        match lpm {
+            _ if table.needs_priority() => Self::Ordered,
+            None => Self::Exact,
+            Some(index) if table.key[index].width <= MAX_TRIE_BITS => Self::Lpm(index),
+            Some(_) => Self::Ordered,
+        }
+    }
+}
+
+impl MatchKey {
+    /// Compiles a key.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key that does not fit the table, `OutOfRange` for a bad value.
+    pub(crate) fn compile(table: &Table, fields: &[KeyField]) -> Result<Self> {
+        if fields.len() != table.key.len() {
+            return invalid(format!(
+                "table {} has {} key fields, not {}",
+                table.name,
+                table.key.len(),
+                fields.len()
+            ));
+        }
+        let mut builder = Builder::default();
+        for (key, field) in table.key.iter().zip(fields) {
+            let what = || format!("table {}, field {}", table.name, key.name);
+            builder.push(key, field, &what())?;
+        }
+        let ordered = KeyShape::of(table) == KeyShape::Ordered;
+        let mut bytes = builder.value;
+        for key in &table.key {
+            if let Some(mask) = &key.mask {
+                let range = key.offset..key.offset + key.bytes();
+                bytes[range].iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+            }
+        }
+        if ordered {
+            bytes.extend_from_slice(&builder.second);
+        }
+        Ok(Self { bytes: bytes.into_boxed_slice(), prefix_len: builder.prefix_len })
+    }
+
+    /// The value bytes.
+    #[inline]
+    pub(crate) fn value(&self, table_bytes: usize) -> &[u8] {
+        &self.bytes[..table_bytes]
+    }
+
+    /// Masks and upper bounds; empty unless the table is matched by priority.
+    pub(crate) fn second(&self, table_bytes: usize) -> &[u8] {
+        &self.bytes[table_bytes..]
+    }
+
+    /// Length of the prefix of the table's longest-prefix field.
+    pub(crate) fn prefix_len(&self) -> u32 {
+        u32::from(self.prefix_len)
+    }
+
+    /// The key as the control plane reads it.
+    pub(crate) fn fields(&self, table: &Table) -> Vec<KeyField> {
+        table.key.iter().map(|key| self.field(table, key)).collect()
+    }
+
+    fn field(&self, table: &Table, key: &Key) -> KeyField {
+        let range = key.offset..key.offset + key.bytes();
+        let raw = &self.value(table.key_bytes)[range.clone()];
+        let value = value::canonical(raw);
+        if key.kind == MatchKind::Exact {
+            return KeyField::Exact(value);
+        }
+        if key.kind == MatchKind::Lpm {
+            let prefix_len = self.prefix_len();
+            return match prefix_len {
+                0 => KeyField::DontCare,
+                _ => KeyField::Lpm { value, prefix_len },
+            };
+        }
+        let second = &self.second(table.key_bytes)[range];
+        let (none, all) = (second.iter().all(|byte| *byte == 0), second == ones(key.width));
+        match key.kind {
+            MatchKind::Ternary if none => KeyField::DontCare,
+            MatchKind::Ternary => KeyField::Ternary { value, mask: value::canonical(second) },
+            MatchKind::Optional if none => KeyField::DontCare,
+            MatchKind::Optional => KeyField::Optional(value),
+            _ if all && raw.iter().all(|byte| *byte == 0) => KeyField::DontCare,
+            _ => KeyField::Range { low: value, high: value::canonical(second) },
+        }
+    }
+}
+
+/// `width` one bits in whole bytes.
+pub(crate) fn ones(width: u16) -> Vec<u8> {
+    let mut bytes = vec![0xff; usize::from(width).div_ceil(8)];
+    bytes[0] >>= (8 - width % 8) % 8;
+    bytes
+}
+
+/// The first `len` of `width` bits.
+pub(crate) fn prefix_mask(width: u16, len: u32) -> Vec<u8> {
+    let mut mask = ones(width);
+    let first = mask.len() * 8 - usize::from(width);
+    for bit in first + len as usize..mask.len() * 8 {
+        mask[bit / 8] &= !(0x80 >> (bit % 8));
+    }
+    mask
+}
+
+#[derive(Default)]
+struct Builder {
+    value: Vec<u8>,
+    second: Vec<u8>,
+    prefix_len: u16,
+}
+
+impl Builder {
+    fn push(&mut self, key: &Key, field: &KeyField, what: &str) -> Result<()> {
+        let start = self.value.len();
+        match (key.kind, field) {
+            (MatchKind::Exact, KeyField::Exact(value)) => self.masked(key, value, what)?,
+            (MatchKind::Exact, KeyField::DontCare) => {
+                return invalid(format!("{what}: an exact field must be given"));
+            }
+            (_, KeyField::DontCare) => self.anything(key),
+            (MatchKind::Optional | MatchKind::Ternary, KeyField::Optional(value)) => {
+                self.masked(key, value, what)?;
+            }
+            (MatchKind::Lpm, KeyField::Lpm { value, prefix_len }) => {
+                if *prefix_len == 0 || *prefix_len > u32::from(key.width) {
+                    return invalid(format!(
+                        "{what}: a prefix has 1 to {} bits (leave the field out for 0)",
+                        key.width
+                    ));
+                }
+                self.prefix_len = *prefix_len as u16;
+                value::append_padded(&mut self.value, value, key.width, what)?;
+                self.second.extend(prefix_mask(key.width, *prefix_len));
+            }
+            (MatchKind::Ternary, KeyField::Ternary { value, mask }) => {
+                value::append_padded(&mut self.value, value, key.width, what)?;
+                value::append_padded(&mut self.second, mask, key.width, what)?;
+                if self.second[start..].iter().all(|byte| *byte == 0) {
+                    return invalid(format!("{what}: leave the field out for a mask of 0"));
+                }
+            }
+            (MatchKind::Range, KeyField::Range { low, high }) => {
+                value::append_padded(&mut self.value, low, key.width, what)?;
+                value::append_padded(&mut self.second, high, key.width, what)?;
+                let (low, high) = (&self.value[start..], &self.second[start..]);
+                if low > high {
+                    return invalid(format!("{what}: the range is empty"));
+                }
+                if low.iter().all(|byte| *byte == 0) && high == ones(key.width) {
+                    return invalid(format!("{what}: leave the field out for the full range"));
+                }
+                return Ok(());
+            }
+            (kind, _) => return invalid(format!("{what}: a match of kind {kind:?} is expected")),
+        }
+        let outside = self.value[start..].iter().zip(&self.second[start..]);
+        if outside.into_iter().any(|(value, mask)| value & !mask != 0) {
+            return invalid(format!("{what}: bits outside the mask or prefix must be 0"));
+        }
+        Ok(())
+    }
+
+    fn masked(&mut self, key: &Key, value: &[u8], what: &str) -> Result<()> {
+        value::append_padded(&mut self.value, value, key.width, what)?;
+        self.second.extend(ones(key.width));
+        Ok(())
+    }
+
+    fn anything(&mut self, key: &Key) {
+        self.value.resize(self.value.len() + key.bytes(), 0);
+        if key.kind == MatchKind::Range {
+            self.second.extend(ones(key.width));
+        } else {
+            self.second.resize(self.second.len() + key.bytes(), 0);
+        }
+    }
+}
+
+/// A constant entry's key in the control plane's terms. p4c writes "anything" as an empty prefix, a
+/// mask of 0 or the full range, and may leave bits outside a mask.
+pub(crate) fn constant_fields(table: &Table, values: &[TableKeyValue]) -> Vec<KeyField> {
+    table.key.iter().zip(values).map(|(key, value)| constant_field(key, value)).collect()
+}
+
+fn constant_field(key: &Key, value: &TableKeyValue) -> KeyField {
+    let under = |value: &[u8], mask: &[u8]| -> Vec<u8> {
+        value.iter().zip(mask).map(|(value, mask)| value & mask).collect()
+    };
+    match value {
+        TableKeyValue::Exact(value) => match key.kind {
+            MatchKind::Ternary | MatchKind::Optional => KeyField::Optional(value.clone()),
+            _ => KeyField::Exact(value.clone()),
+        },
+        TableKeyValue::Lpm(_, 0) => KeyField::DontCare,
+        TableKeyValue::Lpm(value, bits) => {
+            let mask = prefix_mask(key.width, *bits);
+            match key.kind {
+                MatchKind::Ternary => KeyField::Ternary { value: under(value, &mask), mask },
+                _ => KeyField::Lpm { value: under(value, &mask), prefix_len: *bits },
+            }
+        }
+        TableKeyValue::Ternary(_, mask) if mask.iter().all(|byte| *byte == 0) => KeyField::DontCare,
+        TableKeyValue::Ternary(value, mask) => {
+            let mask = under(mask, &ones(key.width));
+            KeyField::Ternary { value: under(value, &mask), mask }
+        }
+        TableKeyValue::Range(low, high) => {
+            if low.iter().all(|byte| *byte == 0) && *high == ones(key.width) {
+                return KeyField::DontCare;
+            }
+            KeyField::Range { low: low.clone(), high: high.clone() }
+        }
+        TableKeyValue::Optional(None) => KeyField::DontCare,
+        TableKeyValue::Optional(Some(value)) => KeyField::Optional(value.clone()),
+    }
+}

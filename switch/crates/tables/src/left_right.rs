@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two sides: readers use one, the writer changes the other, then they change places.
+//!
+//! The protocol. `active` names the side for readers. A reader announces the side it is about to
+//! use in its own slot, then looks at `active` again; if the two differ it starts over. The writer
+//! flips `active`, then waits until no slot names the old side. All of these are sequentially
+//! consistent, so either the writer sees the announcement and waits, or the reader sees the flip
+//! and starts over: nobody reads a side that is being written. The tests explore every interleaving
+//! of a small case with loom.
+//!
+//! Readers never wait for the writer; the writer waits for readers at most as long as they keep one
+//! pin, which is one batch of packets.
+
+#[cfg(loom)]
+use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+#[cfg(not(loom))]
+use std::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use std::ops::Deref;
+
+const IDLE: usize = usize::MAX;
+
+/// What readers share with the writer.
+struct Shared<T> {
+    sides: [UnsafeCell<T>; 2],
+    active: AtomicUsize,
+}
+
+// SAFETY: a side is accessed mutably only through `Writer::change`, which holds the only writer by
+// `&mut`, and only while the protocol above keeps readers away from it.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: sending the two sides sends two values of `T`.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+type Slot = Arc<AtomicUsize>;
+
+/// The one who changes the sides.
+pub(crate) struct Writer<T> {
+    shared: Arc<Shared<T>>,
+    slots: Vec<Slot>,
+}
+
+/// One who reads.
+pub(crate) struct ReadHandle<T> {
+    shared: Arc<Shared<T>>,
+    slot: Slot,
+}
+
+/// A side held for reading; it does not change until this is dropped.
+pub struct Pinned<'a, T> {
+    side: &'a T,
+    slot: &'a AtomicUsize,
+}
+
+impl<T> Writer<T> {
+    /// Two equal sides.
+    pub(crate) fn new(left: T, right: T) -> Self {
+        let sides = [UnsafeCell::new(left), UnsafeCell::new(right)];
+        let active = AtomicUsize::new(0);
+        Self { shared: Arc::new(Shared { sides, active }), slots: Vec::new() }
+    }
+
+    /// A new reader.
+    pub(crate) fn reader(&mut self) -> ReadHandle<T> {
+        // Slots whose readers are gone are of no use any more.
+        self.slots.retain(|slot| Arc::strong_count(slot) > 1);
+        let slot = Arc::new(AtomicUsize::new(IDLE));
+        self.slots.push(Arc::clone(&slot));
+        ReadHandle { shared: Arc::clone(&self.shared), slot }
+    }
+
+    /// Changes the side that nobody reads.
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
+        let inactive = 1 - self.shared.active.load(Ordering::SeqCst);
+        with_mut(&self.shared.sides[inactive], change)
+    }
+
+    /// Turns readers round to the changed side and waits until the last has left the other.
+    pub(crate) fn flip(&mut self) {
+        let old = self.shared.active.load(Ordering::SeqCst);
+        self.shared.active.store(1 - old, Ordering::SeqCst);
+        for slot in &self.slots {
+            let mut spins = 0u32;
+            while slot.load(Ordering::SeqCst) == old {
+                spins += 1;
+                if spins > 100 || cfg!(loom) {
+                    thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
+    // SAFETY: see the module: the side is not the active one, `flip` has waited for the readers
+    // that had pinned it, and the writer is borrowed mutably.
+    change(unsafe { &mut *cell.get() })
+}
+
+#[cfg(loom)]
+fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
+    // SAFETY: as without loom; loom checks it.
+    cell.with_mut(|side| change(unsafe { &mut *side }))
+}
+
+impl<T> ReadHandle<T> {
+    /// Holds the current side. Never waits for the writer.
+    #[inline]
+    pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
+        let mut active = self.shared.active.load(Ordering::SeqCst);
+        loop {
+            self.slot.store(active, Ordering::SeqCst);
+            let again = self.shared.active.load(Ordering::SeqCst);
+            if again == active {
+                break;
+            }
+            active = again;
+        }
+        Pinned { side: side(&self.shared.sides[active]), slot: &self.slot }
+    }
+}
+
+#[cfg(not(loom))]
+fn side<T>(cell: &UnsafeCell<T>) -> &T {
+    // SAFETY: the slot names this side, and the writer changes no side that a slot names.
+    unsafe { &*cell.get() }
+}
+
+#[cfg(loom)]
+fn side<T>(cell: &UnsafeCell<T>) -> &T {
+    // SAFETY: as without loom; the pointer outlives loom's check, which happens here.
+    cell.with(|side| unsafe { &*side })
+}
+
+impl<T> Deref for Pinned<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.side
+    }
+}
+
+impl<T> Drop for Pinned<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.store(IDLE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_side_does_not_change_and_the_next_pin_sees_the_change() {
+        let mut writer = Writer::new(1, 1);
+        let mut reader = writer.reader();
+        let pinned = reader.pin();
+        writer.change(|side| *side = 2);
+        assert_eq!(*pinned, 1);
+        drop(pinned);
+        writer.flip();
+        assert_eq!(*reader.pin(), 2);
+    }
+
+    #[test]
+    fn readers_see_whole_versions_while_a_writer_goes_on() {
+        let mut writer = Writer::new((0u64, 0u64), (0, 0));
+        let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
+        std::thread::scope(|scope| {
+            for mut reader in readers {
+                scope.spawn(move || {
+                    loop {
+                        let side = reader.pin();
+                        assert_eq!(side.0, side.1);
+                        if side.0 == 1_000 {
+                            break;
+                        }
+                    }
+                });
+            }
+            for version in 1..=1_000 {
+                writer.change(|side| *side = (version, version));
+                writer.flip();
+            }
+        });
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p sluice-tables --release left_right`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn no_interleaving_lets_a_reader_see_a_side_that_changes() {
+        loom::model(|| {
+            let mut writer = Writer::new((0, 0), (0, 0));
+            let mut reader = writer.reader();
+            let thread = thread::spawn(move || {
+                for _ in 0..2 {
+                    let side = reader.pin();
+                    assert_eq!(side.0, side.1);
+                }
+            });
+            for version in 1..=2 {
+                writer.change(|side| *side = (version, version));
+                writer.flip();
+                writer.change(|side| *side = (version, version));
+            }
+            thread.join().unwrap();
+        });
+    }
+}

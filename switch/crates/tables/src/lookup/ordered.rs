@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Match by priority: rows in descending priority, the first that matches wins. Among equal
+//! priorities the one inserted first wins.
+//!
+//! Values and masks of a row lie side by side as 64-bit words, so that a row that does not match
+//! usually costs one comparison. Ranges are compared afterwards, byte by byte.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use sluice_program::{MatchKind, Table};
+
+use crate::entry::Entry;
+
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    key_bytes: usize,
+    words: usize,
+    ranges: Vec<Range<usize>>,
+    rows: Vec<Arc<Entry>>,
+    /// For each row: its value words, then its mask words.
+    patterns: Vec<u64>,
+}
+
+impl Ordered {
+    pub(super) fn new(table: &Table) -> Self {
+        let ranges = table.key.iter().filter(|key| key.kind == MatchKind::Range);
+        Self {
+            key_bytes: table.key_bytes,
+            words: table.key_bytes.div_ceil(8),
+            ranges: ranges.map(|key| key.offset..key.offset + key.bytes()).collect(),
+            rows: Vec::new(),
+            patterns: Vec::new(),
+        }
+    }
+
+    /// Position of the entry with this key and rank, or where it belongs.
+    fn position(&self, entry: &Entry) -> Result<usize, usize> {
+        let first = self.rows.partition_point(|row| row.rank > entry.rank);
+        let last = self.rows.partition_point(|row| row.rank >= entry.rank);
+        match self.rows[first..last].iter().position(|row| row.key == entry.key) {
+            Some(offset) => Ok(first + offset),
+            // Rolling a removal back must restore the order, so look at the sequence.
+            None => Err(first
+                + self.rows[first..last].partition_point(|row| row.sequence < entry.sequence)),
+        }
+    }
+
+    fn pattern(&self, entry: &Entry) -> Vec<u64> {
+        let mut value = entry.key.value(self.key_bytes).to_vec();
+        let mut mask = entry.key.second(self.key_bytes).to_vec();
+        for range in &self.ranges {
+            value[range.clone()].fill(0);
+            mask[range.clone()].fill(0);
+        }
+        (0..self.words).map(|i| word(&value, i)).chain((0..self.words).map(|i| word(&mask, i))).collect()
+    }
+
+    pub(super) fn insert(&mut self, entry: Arc<Entry>) {
+        let stride = self.words * 2;
+        let pattern = self.pattern(&entry);
+        match self.position(&entry) {
+            Ok(index) => self.rows[index] = entry,
+            Err(index) => {
+                self.rows.insert(index, entry);
+                self.patterns.splice(index * stride..index * stride, pattern);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, entry: &Entry) {
+        if let Ok(index) = self.position(entry) {
+            let stride = self.words * 2;
+            self.rows.remove(index);
+            self.patterns.drain(index * stride..(index + 1) * stride);
+        }
+    }
+
+    #[inline]
+    pub(super) fn lookup(&self, key: &[u8]) -> Option<&Entry> {
+        let stride = self.words * 2;
+        let row = self.rows.iter().enumerate().find(|(index, entry)| {
+            let pattern = &self.patterns[index * stride..(index + 1) * stride];
+            let (value, mask) = pattern.split_at(self.words);
+            value.iter().zip(mask).enumerate().all(|(i, (value, mask))| word(key, i) & mask == *value)
+                && self.ranges.iter().all(|range| in_range(entry, key, range, self.key_bytes))
+        });
+        row.map(|(_, entry)| &**entry)
+    }
+}
+
+fn in_range(entry: &Entry, key: &[u8], range: &Range<usize>, key_bytes: usize) -> bool {
+    let value = &key[range.clone()];
+    entry.key.value(key_bytes)[range.clone()] <= *value
+        && *value <= entry.key.second(key_bytes)[range.clone()]
+}
+
+/// The n-th word of a key, zero-padded at the end.
+#[inline]
+fn word(bytes: &[u8], index: usize) -> u64 {
+    let rest = &bytes[index * 8..];
+    match rest.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => {
+            let mut padded = [0; 8];
+            padded[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(padded)
+        }
+    }
+}

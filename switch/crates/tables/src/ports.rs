@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which ports are down. Members of a group that watch such a port are left out, from the next
+//! packet on and without a transaction.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Ports of v1model have 9 bits.
+const PORTS: usize = 512;
+
+/// A bit for each port; every port is up until it is said to be down.
+#[derive(Debug, Default)]
+pub struct PortStatus {
+    down: [AtomicU64; PORTS / 64],
+}
+
+impl PortStatus {
+    /// Notes that a port went up or down. Ports beyond 511 do not exist and are ignored.
+    pub fn set(&self, port: u32, up: bool) {
+        let Some(word) = self.down.get(port as usize / 64) else { return };
+        let bit = 1 << (port % 64);
+        if up {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        } else {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a port is up.
+    #[inline]
+    pub fn is_up(&self, port: u32) -> bool {
+        let word = self.down.get(port as usize / 64);
+        word.is_none_or(|word| word.load(Ordering::Relaxed) >> (port % 64) & 1 == 0)
+    }
+}

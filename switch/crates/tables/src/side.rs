@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What packets see: one of the two copies of all look-up structures.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use sluice_program::{Program, TableId, ValueSetId};
+
+use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::group::{Choice, Group};
+use crate::lookup::Structure;
+use crate::model::{CloneSession, Replica};
+use crate::ports::PortStatus;
+use crate::truth::{Member, ValueSetMembers};
+
+#[derive(Debug)]
+pub(crate) struct TableSide {
+    pub(crate) structure: Structure,
+    pub(crate) default: Arc<DefaultEntry>,
+    profile: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ProfileSide {
+    pub(crate) members: HashMap<u32, Arc<Member>>,
+    pub(crate) groups: HashMap<u32, Arc<Group>>,
+}
+
+/// One version of all tables.
+#[derive(Debug)]
+pub struct Side {
+    pub(crate) tables: Vec<TableSide>,
+    pub(crate) profiles: Vec<ProfileSide>,
+    pub(crate) multicast: HashMap<u32, Arc<[Replica]>>,
+    pub(crate) clones: HashMap<u32, Arc<CloneSession>>,
+    pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
+    ports: Arc<PortStatus>,
+}
+
+/// The entry that a packet hit.
+pub type Hit<'a> = Option<&'a Entry>;
+
+/// What a look-up found.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The entry, or `None` on a miss.
+    pub hit: Hit<'a>,
+    /// What runs; `None` when there is no default action, or no member left in the group.
+    pub action: Option<&'a ActionEntry>,
+    /// Where the packet is counted: at the entry, or at the default entry.
+    pub state: &'a EntryState,
+}
+
+impl Side {
+    pub(crate) fn new(
+        program: &Program,
+        defaults: &[Arc<DefaultEntry>],
+        ports: Arc<PortStatus>,
+    ) -> Self {
+        let tables = program.tables.iter().zip(defaults).map(|(table, default)| TableSide {
+            structure: Structure::new(table),
+            default: Arc::clone(default),
+            profile: table.profile.map_or(usize::MAX, |id| id.index()),
+        });
+        Self {
+            tables: tables.collect(),
+            profiles: program.profiles.iter().map(|_| ProfileSide::default()).collect(),
+            multicast: HashMap::new(),
+            clones: HashMap::new(),
+            value_sets: program.value_sets.iter().map(|_| Arc::default()).collect(),
+            ports,
+        }
+    }
+
+    /// Looks a key up. `key` has the table's `key_bytes`; `hash` is asked only when a member of a
+    /// group must be chosen.
+    #[inline]
+    pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
+        let table = &self.tables[table.index()];
+        match table.structure.lookup(key) {
+            Some(entry) => Lookup {
+                hit: Some(entry),
+                action: self.resolve(table, &entry.binding, hash),
+                state: &entry.state,
+            },
+            None => {
+                let default = &table.default;
+                let action = default.binding.as_ref();
+                Lookup {
+                    hit: None,
+                    action: action.and_then(|binding| self.resolve(table, binding, hash)),
+                    state: &default.state,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn resolve<'a>(
+        &'a self,
+        table: &TableSide,
+        binding: &'a Binding,
+        hash: impl FnOnce() -> u64,
+    ) -> Option<&'a ActionEntry> {
+        let profile = || self.profiles.get(table.profile);
+        match binding {
+            Binding::Direct(action) => Some(action),
+            Binding::Member(id) => Some(&profile()?.members.get(id)?.action),
+            Binding::Group(id) => {
+                let profile = profile()?;
+                match profile.groups.get(id)?.choose(hash(), &self.ports)? {
+                    Choice::Member(member) => Some(&profile.members.get(member)?.action),
+                    Choice::Action(action) => Some(action),
+                }
+            }
+            Binding::OneShot(group) => match group.choose(hash(), &self.ports)? {
+                Choice::Member(member) => Some(&profile()?.members.get(member)?.action),
+                Choice::Action(action) => Some(action),
+            },
+        }
+    }
+
+    /// Copies to make for a multicast group; none for an unknown one.
+    #[inline]
+    pub fn multicast(&self, group: u32) -> &[Replica] {
+        self.multicast.get(&group).map_or(&[], |replicas| replicas)
+    }
+
+    /// A clone session.
+    #[inline]
+    pub fn clone_session(&self, session: u32) -> Option<&CloneSession> {
+        self.clones.get(&session).map(|session| &**session)
+    }
+
+    /// Whether a key, one padded component after the other, is in a value set. A mask applies to
+    /// both sides of the comparison.
+    pub fn value_set_contains(&self, set: ValueSetId, key: &[u8], mask: Option<&[u8]>) -> bool {
+        self.value_sets[set.index()].contains(key, mask)
+    }
+}

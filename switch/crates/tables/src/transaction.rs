@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes that become visible together.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
+
+use crate::change::{Change, Swap};
+use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::error::{Result, TableError, invalid};
+use crate::group::Group;
+use crate::key::{KeyShape, MatchKey};
+use crate::model::{
+    ActionCall, CloneSession, EntryAction, EntrySpec, GroupSpec, KeyField, MemberSpec, Replica,
+};
+use crate::store::{Control, Store};
+use crate::truth::{Member, ValueSetMembers};
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint(usize);
+
+/// A series of operations. Packets see none of them before [`commit`](Self::commit) and all of them
+/// after; dropped without it, nothing has happened. Each operation sees those before it.
+pub struct Transaction<'a> {
+    store: &'a Store,
+    control: MutexGuard<'a, Control>,
+    log: Vec<Change>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(store: &'a Store, control: MutexGuard<'a, Control>) -> Self {
+        Self { store, control, log: Vec::new() }
+    }
+
+    fn program(&self) -> &'a Program {
+        self.store.program()
+    }
+
+    fn table(&self, id: TableId) -> Result<&'a Table> {
+        let table = self.program().tables.get(id.index());
+        table.map_or_else(|| invalid("there is no such table"), Ok)
+    }
+
+    fn make(&mut self, change: Change) {
+        self.control.truth.apply(&change);
+        self.control.sides.change(|side| change.apply(side));
+        self.log.push(change);
+    }
+
+    /// Everything up to here can be kept while later operations are taken back.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.log.len())
+    }
+
+    /// Takes back every operation since the savepoint.
+    pub fn rollback(&mut self, to: Savepoint) {
+        while self.log.len() > to.0
+            && let Some(change) = self.log.pop()
+        {
+            let inverse = change.inverse();
+            self.control.truth.apply(&inverse);
+            self.control.sides.change(|side| inverse.apply(side));
+        }
+    }
+
+    /// Shows the changes to packets. When it returns, no packet sees the old version any more.
+    pub fn commit(mut self) {
+        let log = std::mem::take(&mut self.log);
+        if log.is_empty() {
+            return;
+        }
+        self.control.sides.flip();
+        self.control.sides.change(|side| log.iter().for_each(|change| change.apply(side)));
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ResourceExhausted` (table full), `PermissionDenied` (constant table),
+    /// `NotFound` (unknown member or group), `InvalidArgument`, `OutOfRange`.
+    pub fn insert(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
+        let table = self.writable(id)?;
+        let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
+        let truth = &self.control.truth.tables[id.index()];
+        if truth.get(&key, rank).is_some() {
+            return Err(TableError::AlreadyExists(format!("the entry in table {}", table.name)));
+        }
+        if truth.len() >= table.max_size {
+            return Err(TableError::ResourceExhausted(format!(
+                "table {} holds {} entries and is full",
+                table.name, table.max_size
+            )));
+        }
+        let state = Arc::new(EntryState::new(table, self.store.now_us()));
+        self.control.sequence += 1;
+        let sequence = self.control.sequence;
+        let entry = self.entry(table, key, rank, spec, sequence, state)?;
+        self.make(Change::Entry(id, Swap { before: None, after: Some(entry) }));
+        Ok(())
+    }
+
+    /// Replaces an entry's action and attributes; its counter, meter and last hit stay.
+    ///
+    /// # Errors
+    /// `NotFound`, and as for [`insert`](Self::insert).
+    pub fn modify(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
+        let table = self.writable(id)?;
+        let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
+        let before = self.existing(id, table, &key, rank)?;
+        let state = Arc::clone(&before.state);
+        let entry = self.entry(table, key, rank, spec, before.sequence, state)?;
+        self.make(Change::Entry(id, Swap { before: Some(before), after: Some(entry) }));
+        Ok(())
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied` (constant table), `InvalidArgument`, `OutOfRange`.
+    pub fn delete(&mut self, id: TableId, key: &[KeyField], priority: i32) -> Result<()> {
+        let table = self.writable(id)?;
+        let (key, rank) = compile_key(table, key, priority)?;
+        let before = self.existing(id, table, &key, rank)?;
+        self.make(Change::Entry(id, Swap { before: Some(before), after: None }));
+        Ok(())
+    }
+
+    /// Sets what happens on a miss; `None` goes back to what the program says.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where the program makes the default constant, and as for an entry's
+    /// action.
+    pub fn set_default(&mut self, id: TableId, action: Option<EntryAction>) -> Result<()> {
+        let table = self.table(id)?;
+        let truth = &self.control.truth.tables[id.index()];
+        let (before, initial) = (Arc::clone(&truth.default), Arc::clone(&truth.initial_default));
+        let after = match action {
+            None => initial,
+            Some(action) => {
+                let binding = self.binding(table, action)?;
+                if let Some(default) = &table.default {
+                    let same_action =
+                        matches!(&binding, Binding::Direct(new) if new.action == default.action);
+                    let same = initial.binding.as_ref() == Some(&binding);
+                    if default.const_entry && !same || default.const_action && !same_action {
+                        let message = format!("the default action of {} is constant", table.name);
+                        return Err(TableError::PermissionDenied(message));
+                    }
+                }
+                let state = Arc::clone(&before.state);
+                Arc::new(DefaultEntry { binding: Some(binding), state, initial: false })
+            }
+        };
+        self.make(Change::Default(id, before, after));
+        Ok(())
+    }
+
+    fn writable(&self, id: TableId) -> Result<&'a Table> {
+        let table = self.table(id)?;
+        if table.const_entries {
+            let message = format!("the entries of table {} are constant", table.name);
+            return Err(TableError::PermissionDenied(message));
+        }
+        if table.key.is_empty() {
+            return invalid(format!("table {} has no key, so no entries", table.name));
+        }
+        Ok(table)
+    }
+
+    fn existing(&self, id: TableId, table: &Table, key: &MatchKey, rank: i32) -> Result<Arc<Entry>> {
+        let found = self.control.truth.tables[id.index()].get(key, rank);
+        let missing = || TableError::NotFound(format!("the entry in table {}", table.name));
+        found.cloned().ok_or_else(missing)
+    }
+
+    fn entry(
+        &self,
+        table: &Table,
+        key: MatchKey,
+        rank: i32,
+        spec: EntrySpec,
+        sequence: u64,
+        state: Arc<EntryState>,
+    ) -> Result<Arc<Entry>> {
+        if spec.idle_timeout_ns != 0 && !table.support_timeout {
+            return invalid(format!("table {} does not support idle timeouts", table.name));
+        }
+        Ok(Arc::new(Entry {
+            key,
+            sequence,
+            rank,
+            binding: self.binding(table, spec.action)?,
+            idle_timeout_ns: spec.idle_timeout_ns,
+            controller_metadata: spec.controller_metadata,
+            metadata: spec.metadata.into_boxed_slice(),
+            is_const: false,
+            state,
+        }))
+    }
+
+    fn binding(&self, table: &Table, action: EntryAction) -> Result<Binding> {
+        let program = self.program();
+        let call = |call: &ActionCall| {
+            if !table.actions.contains(&call.action) {
+                return invalid(format!("that is not an action of table {}", table.name));
+            }
+            ActionEntry::compile(program, call)
+        };
+        let Some(profile) = table.profile else {
+            return match action {
+                EntryAction::Direct(direct) => Ok(Binding::Direct(call(&direct)?)),
+                _ => invalid(format!("table {} takes actions, not members", table.name)),
+            };
+        };
+        let truth = &self.control.truth.profiles[profile.index()];
+        let selector = program.profile(profile).selector.is_some();
+        match action {
+            EntryAction::Direct(_) => {
+                invalid(format!("table {} takes members or groups, not actions", table.name))
+            }
+            EntryAction::Group(_) | EntryAction::OneShot(_) if !selector => {
+                invalid(format!("table {} has no selector, so takes members only", table.name))
+            }
+            EntryAction::Member(id) if truth.members.contains_key(&id) => Ok(Binding::Member(id)),
+            EntryAction::Member(id) => Err(TableError::NotFound(format!("member {id}"))),
+            EntryAction::Group(id) if truth.groups.contains_key(&id) => Ok(Binding::Group(id)),
+            EntryAction::Group(id) => Err(TableError::NotFound(format!("group {id}"))),
+            EntryAction::OneShot(members) => {
+                let mut slots = Vec::with_capacity(members.len());
+                for member in &members {
+                    check_weight(member.weight)?;
+                    slots.push((call(&member.call)?, member.weight, member.watch_port));
+                }
+                let limit = program.profile(profile).max_size as u64;
+                check_slots(members.iter().map(|member| member.weight), limit)?;
+                Ok(Binding::OneShot(Box::new(Group::one_shot_group(slots.into_iter()))))
+            }
+        }
+    }
+
+    fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
+        let profile = self.program().profiles.get(id.index());
+        profile.map_or_else(|| invalid("there is no such action profile"), Ok)
+    }
+
+    fn member(&self, profile: ProfileId, spec: &MemberSpec) -> Result<Arc<Member>> {
+        let tables = self.program().tables.iter();
+        let allowed = tables
+            .filter(|table| table.profile == Some(profile))
+            .any(|table| table.actions.contains(&spec.call.action));
+        if !allowed {
+            return invalid("that action belongs to no table of this action profile");
+        }
+        let action = ActionEntry::compile(self.program(), &spec.call)?;
+        Ok(Arc::new(Member { id: spec.id, action }))
+    }
+
+    /// Adds a member to an action profile.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
+    pub fn member_insert(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
+        let profile = self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        if truth.members.contains_key(&spec.id) {
+            return Err(TableError::AlreadyExists(format!("member {}", spec.id)));
+        }
+        if truth.members.len() >= profile.max_size {
+            let message = format!("{} holds {} members", profile.name, profile.max_size);
+            return Err(TableError::ResourceExhausted(message));
+        }
+        let after = Some(self.member(id, spec)?);
+        self.make(Change::Member(id, spec.id, Swap { before: None, after }));
+        Ok(())
+    }
+
+    /// Changes what a member does, for everything that refers to it.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument`, `OutOfRange`.
+    pub fn member_modify(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let before = truth.members.get(&spec.id).map(|member| Arc::clone(&member.value));
+        let before =
+            Some(before.ok_or_else(|| TableError::NotFound(format!("member {}", spec.id)))?);
+        let after = Some(self.member(id, spec)?);
+        self.make(Change::Member(id, spec.id, Swap { before, after }));
+        Ok(())
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// `NotFound`; `FailedPrecondition` while an entry or group refers to it.
+    pub fn member_delete(&mut self, id: ProfileId, member: u32) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let Some(known) = truth.members.get(&member) else {
+            return Err(TableError::NotFound(format!("member {member}")));
+        };
+        if known.references > 0 {
+            let message = format!("member {member} is in use");
+            return Err(TableError::FailedPrecondition(message));
+        }
+        let before = Some(Arc::clone(&known.value));
+        self.make(Change::Member(id, member, Swap { before, after: None }));
+        Ok(())
+    }
+
+    fn group(&self, id: ProfileId, spec: &GroupSpec) -> Result<Arc<Group>> {
+        let profile = self.profile(id)?;
+        if profile.selector.is_none() {
+            return invalid(format!("{} has no selector, so no groups", profile.name));
+        }
+        let truth = &self.control.truth.profiles[id.index()];
+        for (index, member) in spec.members.iter().enumerate() {
+            check_weight(member.weight)?;
+            if !truth.members.contains_key(&member.member) {
+                return Err(TableError::NotFound(format!("member {}", member.member)));
+            }
+            if spec.members[..index].iter().any(|other| other.member == member.member) {
+                return invalid(format!("member {} is twice in the group", member.member));
+            }
+        }
+        let limit = if spec.max_size == 0 { profile.max_size as u64 } else { spec.max_size.into() };
+        check_slots(spec.members.iter().map(|member| member.weight), limit)?;
+        Ok(Arc::new(Group::new(spec)))
+    }
+
+    /// Adds a group to an action selector.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
+    pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
+        let after = Some(self.group(id, spec)?);
+        if self.control.truth.profiles[id.index()].groups.contains_key(&spec.id) {
+            return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
+        }
+        self.make(Change::Group(id, spec.id, Swap { before: None, after }));
+        Ok(())
+    }
+
+    /// Replaces a group's members.
+    ///
+    /// # Errors
+    /// `NotFound`, and as for [`group_insert`](Self::group_insert); `InvalidArgument` if the
+    /// maximum size changes.
+    pub fn group_modify(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
+        self.profile(id)?;
+        let known = self.control.truth.profiles[id.index()].groups.get(&spec.id);
+        let before = known.map(|group| Arc::clone(&group.value));
+        let before = before.ok_or_else(|| TableError::NotFound(format!("group {}", spec.id)))?;
+        if before.spec().max_size != spec.max_size {
+            return invalid("a group's maximum size cannot be changed");
+        }
+        let after = Some(self.group(id, spec)?);
+        self.make(Change::Group(id, spec.id, Swap { before: Some(before), after }));
+        Ok(())
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// `NotFound`; `FailedPrecondition` while an entry refers to it.
+    pub fn group_delete(&mut self, id: ProfileId, group: u32) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let Some(known) = truth.groups.get(&group) else {
+            return Err(TableError::NotFound(format!("group {group}")));
+        };
+        if known.references > 0 {
+            return Err(TableError::FailedPrecondition(format!("group {group} is in use")));
+        }
+        let before = Some(Arc::clone(&known.value));
+        self.make(Change::Group(id, group, Swap { before, after: None }));
+        Ok(())
+    }
+
+    /// Adds a multicast group.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `InvalidArgument` (id 0, the same replica twice).
+    pub fn multicast_insert(&mut self, id: u32, replicas: Vec<Replica>) -> Result<()> {
+        check_replication(id, &replicas)?;
+        if self.control.truth.multicast.contains_key(&id) {
+            return Err(TableError::AlreadyExists(format!("multicast group {id}")));
+        }
+        self.make(Change::Multicast(id, Swap { before: None, after: Some(replicas.into()) }));
+        Ok(())
+    }
+
+    /// Replaces a multicast group's replicas.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument`.
+    pub fn multicast_modify(&mut self, id: u32, replicas: Vec<Replica>) -> Result<()> {
+        check_replication(id, &replicas)?;
+        let before = Some(self.known_multicast(id)?);
+        self.make(Change::Multicast(id, Swap { before, after: Some(replicas.into()) }));
+        Ok(())
+    }
+
+    /// Removes a multicast group.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn multicast_delete(&mut self, id: u32) -> Result<()> {
+        let before = Some(self.known_multicast(id)?);
+        self.make(Change::Multicast(id, Swap { before, after: None }));
+        Ok(())
+    }
+
+    fn known_multicast(&self, id: u32) -> Result<Arc<[Replica]>> {
+        let known = self.control.truth.multicast.get(&id).cloned();
+        known.ok_or_else(|| TableError::NotFound(format!("multicast group {id}")))
+    }
+
+    /// Adds a clone session.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `InvalidArgument` (id 0, the same replica twice), `OutOfRange` (id beyond
+    /// 32767, which is what v1model's architecture can name).
+    pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
+        check_session(id, &session)?;
+        if self.control.truth.clones.contains_key(&id) {
+            return Err(TableError::AlreadyExists(format!("clone session {id}")));
+        }
+        self.make(Change::Clone(id, Swap { before: None, after: Some(Arc::new(session)) }));
+        Ok(())
+    }
+
+    /// Replaces a clone session.
+    ///
+    /// # Errors
+    /// `NotFound`, and as for [`clone_session_insert`](Self::clone_session_insert).
+    pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
+        check_session(id, &session)?;
+        let before = Some(self.known_session(id)?);
+        self.make(Change::Clone(id, Swap { before, after: Some(Arc::new(session)) }));
+        Ok(())
+    }
+
+    /// Removes a clone session.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn clone_session_delete(&mut self, id: u32) -> Result<()> {
+        let before = Some(self.known_session(id)?);
+        self.make(Change::Clone(id, Swap { before, after: None }));
+        Ok(())
+    }
+
+    fn known_session(&self, id: u32) -> Result<Arc<CloneSession>> {
+        let known = self.control.truth.clones.get(&id).cloned();
+        known.ok_or_else(|| TableError::NotFound(format!("clone session {id}")))
+    }
+
+    /// Replaces the members of a parser value set.
+    ///
+    /// # Errors
+    /// `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
+    pub fn value_set_modify(&mut self, id: ValueSetId, members: Vec<Vec<KeyField>>) -> Result<()> {
+        let Some(set) = self.program().value_sets.get(id.index()) else {
+            return invalid("there is no such value set");
+        };
+        if members.len() > set.max_size {
+            let message = format!("value set {} takes {} members", set.name, set.max_size);
+            return Err(TableError::ResourceExhausted(message));
+        }
+        let before = Arc::clone(&self.control.truth.value_sets[id.index()]);
+        let after = Arc::new(ValueSetMembers::compile(set, members)?);
+        self.make(Change::ValueSet(id, before, after));
+        Ok(())
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        self.rollback(Savepoint(0));
+    }
+}
+
+/// A key, and the rank that orders entries where the key alone does not.
+pub(crate) fn compile_key(
+    table: &Table,
+    fields: &[KeyField],
+    priority: i32,
+) -> Result<(MatchKey, i32)> {
+    if table.needs_priority() != (priority > 0) || priority < 0 {
+        return invalid(if table.needs_priority() {
+            format!("entries of table {} need a priority above 0", table.name)
+        } else {
+            format!("entries of table {} have no priority", table.name)
+        });
+    }
+    let key = MatchKey::compile(table, fields)?;
+    let by_length = !table.needs_priority() && KeyShape::of(table) == KeyShape::Ordered;
+    let rank = if by_length { key.prefix_len() as i32 } else { priority };
+    Ok((key, rank))
+}
+
+fn check_weight(weight: u32) -> Result<()> {
+    if weight == 0 { invalid("a weight of 0") } else { Ok(()) }
+}
+
+fn check_slots(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
+    let total: u64 = weights.map(u64::from).sum();
+    if total > limit {
+        let message = format!("weights add up to {total}, and the limit is {limit}");
+        return Err(TableError::ResourceExhausted(message));
+    }
+    Ok(())
+}
+
+fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
+    if id == 0 {
+        return invalid("the id 0 is not allowed");
+    }
+    for (index, replica) in replicas.iter().enumerate() {
+        if replicas[..index].contains(replica) {
+            return invalid(format!(
+                "port {}, instance {} is there twice",
+                replica.port, replica.instance
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_session(id: u32, session: &CloneSession) -> Result<()> {
+    if id > 0x7fff {
+        return Err(TableError::OutOfRange(format!("clone session {id} is beyond 32767")));
+    }
+    check_replication(id, &session.replicas)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Byte strings of the control plane: any zero padding comes in, the shortest form goes out
+//! (P4Runtime 1.5, section 8.4).
+
+use crate::error::{Result, TableError};
+use crate::model::Value;
+
+/// The shortest form: no leading zero bytes, one zero byte for 0.
+pub fn canonical(bytes: &[u8]) -> Value {
+    let first = bytes.iter().position(|byte| *byte != 0);
+    match first {
+        Some(first) => bytes[first..].to_vec(),
+        None => vec![0],
+    }
+}
+
+/// A value of `width` bits as exactly (width + 7) / 8 bytes, appended to `out`.
+pub(crate) fn append_padded(out: &mut Vec<u8>, value: &[u8], width: u16, what: &str) -> Result<()> {
+    let bytes = usize::from(width).div_ceil(8);
+    if value.is_empty() {
+        return Err(TableError::OutOfRange(format!("{what}: the value is empty")));
+    }
+    let significant = value.iter().position(|byte| *byte != 0).map_or(&[][..], |i| &value[i..]);
+    let spare_bits = bytes * 8 - usize::from(width);
+    let fits = significant.len() < bytes
+        || significant.len() == bytes && u32::from(significant[0]) < 1 << (8 - spare_bits);
+    if !fits {
+        let message = format!("{what}: the value does not fit {width} bits");
+        return Err(TableError::OutOfRange(message));
+    }
+    out.resize(out.len() + bytes - significant.len(), 0);
+    out.extend_from_slice(significant);
+    Ok(())
+}
+
+/// A value of `width` bits as 64-bit words, most significant first, appended to `out`.
+pub(crate) fn append_words(out: &mut Vec<u64>, value: &[u8], width: u16, what: &str) -> Result<()> {
+    let mut bytes = Vec::with_capacity(16);
+    let words = usize::from(width).div_ceil(64).max(1);
+    bytes.resize(words * 8 - usize::from(width).div_ceil(8), 0);
+    append_padded(&mut bytes, value, width, what)?;
+    out.extend(bytes.chunks_exact(8).map(|word| {
+        u64::from_be_bytes(word.try_into().expect("chunks_exact gives eight bytes"))
+    }));
+    Ok(())
+}
+
+/// The shortest form of a value held in words.
+pub(crate) fn from_words(words: &[u64]) -> Value {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    canonical(&bytes)
+}

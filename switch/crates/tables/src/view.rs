@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the control plane reads: a consistent picture, in an order that depends on nothing but the
+//! content.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use sluice_program::{ProfileId, Program, TableId, ValueSetId};
+
+use crate::entry::{DefaultEntry, Entry};
+use crate::error::{Result, TableError, invalid};
+use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, Replica};
+use crate::store::Control;
+use crate::transaction::compile_key;
+
+/// The state at one moment. No transaction begins while it is held.
+pub struct View<'a> {
+    program: &'a Program,
+    control: MutexGuard<'a, Control>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(program: &'a Program, control: MutexGuard<'a, Control>) -> Self {
+        Self { program, control }
+    }
+
+    /// Entries of a table, by key and descending priority.
+    pub fn entries(&self, table: TableId) -> Vec<Arc<Entry>> {
+        let mut entries: Vec<_> =
+            self.control.truth.tables[table.index()].iter().cloned().collect();
+        entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then(b.rank.cmp(&a.rank)));
+        entries
+    }
+
+    /// Number of entries of a table.
+    pub fn entry_count(&self, table: TableId) -> usize {
+        self.control.truth.tables[table.index()].len()
+    }
+
+    /// One entry.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument`, `OutOfRange`.
+    pub fn entry(&self, table: TableId, key: &[KeyField], priority: i32) -> Result<Arc<Entry>> {
+        let Some(declared) = self.program.tables.get(table.index()) else {
+            return invalid("there is no such table");
+        };
+        let (key, rank) = compile_key(declared, key, priority)?;
+        let found = self.control.truth.tables[table.index()].get(&key, rank);
+        let missing = || TableError::NotFound(format!("the entry in table {}", declared.name));
+        found.cloned().ok_or_else(missing)
+    }
+
+    /// What a table does on a miss.
+    pub fn default_entry(&self, table: TableId) -> Arc<DefaultEntry> {
+        Arc::clone(&self.control.truth.tables[table.index()].default)
+    }
+
+    /// Members of a profile, by id.
+    pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
+        let members = self.control.truth.profiles[profile.index()].members.values();
+        let spec = |id, action: &crate::ActionEntry| MemberSpec { id, call: action.call(self.program) };
+        members.map(|member| spec(member.value.id, &member.value.action)).collect()
+    }
+
+    /// Groups of a profile, by id.
+    pub fn groups(&self, profile: ProfileId) -> Vec<GroupSpec> {
+        let groups = self.control.truth.profiles[profile.index()].groups.values();
+        groups.map(|group| group.value.spec()).collect()
+    }
+
+    /// Multicast groups, by id.
+    pub fn multicast_groups(&self) -> Vec<(u32, Vec<Replica>)> {
+        let groups = self.control.truth.multicast.iter();
+        groups.map(|(id, replicas)| (*id, replicas.to_vec())).collect()
+    }
+
+    /// Clone sessions, by id.
+    pub fn clone_sessions(&self) -> Vec<(u32, CloneSession)> {
+        let sessions = self.control.truth.clones.iter();
+        sessions.map(|(id, session)| (*id, (**session).clone())).collect()
+    }
+
+    /// Members of a value set, in the order they were given.
+    pub fn value_set(&self, set: ValueSetId) -> Vec<Vec<KeyField>> {
+        self.control.truth.value_sets[set.index()].specs.clone()
+    }
+}
