@@ -21,16 +21,21 @@ from sluice.model import Address, Mac, Prefix
 class Kind(IntEnum):
     """The kinds of entity, in the order in which they are installed."""
 
-    PUNT_METER = 0  # reason name -> PuntLimit
-    EGRESS_INTERFACE = 1  # l3_if -> Egress
-    NEXTHOP = 2  # nexthop id -> Nexthop
-    GROUP_MEMBER = 3  # nexthop id -> MEMBER
-    GROUP = 4  # group id -> Group
-    GROUP_ENTRY = 5  # group id -> GROUP_OF_SAME_ID
-    ROUTE = 6  # RouteSlot -> Target
-    LOCAL_PREFIX = 7  # RouteSlot -> LOCAL
-    ROUTER_MAC = 8  # (l3_if, mac) -> ADMIT
-    L3_INTERFACE = 9  # Attachment -> L3Interface
+    PUNT_METER = 0  # reason name -> PuntLimit; always there, only modified
+    HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; likewise
+    EGRESS_INTERFACE = 2  # l3_if -> Egress
+    NEXTHOP = 3  # nexthop id -> Nexthop
+    GROUP_MEMBER = 4  # nexthop id -> MEMBER
+    GROUP = 5  # group id -> Group
+    GROUP_ENTRY = 6  # group id -> GROUP_OF_SAME_ID
+    ROUTE = 7  # RouteSlot -> Target
+    LOCAL_PREFIX = 8  # RouteSlot -> LOCAL
+    ROUTER_MAC = 9  # RouterMac -> ADMIT
+    L3_INTERFACE = 10  # Attachment -> L3Interface
+
+
+MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
+"""Kinds whose entities the pipeline always has: they are set, never inserted or deleted."""
 
 
 class RouteSlot(NamedTuple):
@@ -113,6 +118,12 @@ class PuntLimit(NamedTuple):
     burst: int
 
 
+class HashSeed(NamedTuple):
+    """What makes this router's choice of group members differ from its neighbours' choice."""
+
+    seed: int
+
+
 class Flag(NamedTuple):
     """The value of an entity whose presence says everything."""
 
@@ -126,12 +137,14 @@ ADMIT = Flag("admit")
 UNKNOWN = Flag("unknown")
 """Something is installed under this key that is not of the controller's making."""
 
+HASH_SEED_KEY = "hash_seed"
+
 BLACKHOLE = Target(TargetKind.BLACKHOLE)
 UNREACHABLE = Target(TargetKind.UNREACHABLE)
 PROHIBITED = Target(TargetKind.PROHIBITED)
 
 Key: TypeAlias = int | str | RouteSlot | Attachment | RouterMac
-Value: TypeAlias = L3Interface | Egress | Nexthop | Group | Target | PuntLimit | Flag
+Value: TypeAlias = L3Interface | Egress | Nexthop | Group | Target | PuntLimit | HashSeed | Flag
 Reference: TypeAlias = tuple[Kind, int]
 
 _NONE: tuple[Reference, ...] = ()
@@ -160,7 +173,7 @@ def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
 
 
 class Changes:
-    """Entities to set (value) or to remove (None), by kind; a key's later change replaces the earlier.
+    """Entities to set (value) or to remove (None), by kind; the last change of a key counts.
 
     `resolve` are the neighbours (l3_if, address) whose MAC address is wanted now.
     """

@@ -36,9 +36,11 @@ from sluice.model import (
     LinkRemoved,
     Mac,
     Prefix,
+    is_link_local,
 )
 
 DEFAULT_VRF = 0
+LOOPBACK6 = bytes(15) + b"\x01"
 
 ALWAYS_LOCAL = tuple(
     Prefix.parse(text)
@@ -136,8 +138,16 @@ class InterfaceTable:
         ]
 
     def local_addresses(self, vrf: int) -> list[Address]:
-        """The router's own addresses in a VRF."""
-        return [slot.prefix.address for slot in self._local if slot.vrf == vrf]
+        """The router's own addresses in a VRF, those of the switch's interfaces first."""
+        own = [
+            address.address
+            for state in self.by_l3_if.values()
+            if state.spec.vrf == vrf
+            for address in sorted(state.addresses)
+        ]
+        if vrf == DEFAULT_VRF:
+            own += [a.address for others in self._other_addresses.values() for a in sorted(others)]
+        return own
 
     # -- events
 
@@ -170,7 +180,7 @@ class InterfaceTable:
         for device in self._by_device.get(name, ()):
             device.device_carrier = False
         for address in self._other_addresses.pop(event.ifindex, set()):
-            self._release_local(RouteSlot(DEFAULT_VRF, Prefix.host(address.address)), changes)
+            self._release_local(DEFAULT_VRF, address, changes)
         state = self._by_ifindex.get(event.ifindex)
         if state is None:
             return False
@@ -183,7 +193,7 @@ class InterfaceTable:
     def _attach(self, state: InterfaceState, ifindex: int, changes: Changes) -> None:
         early = self._other_addresses.pop(ifindex, set())
         for address in early:
-            self._release_local(RouteSlot(DEFAULT_VRF, Prefix.host(address.address)), changes)
+            self._release_local(DEFAULT_VRF, address, changes)
         state.ifindex = ifindex
         self._by_ifindex[ifindex] = state
         for address in early:
@@ -191,7 +201,7 @@ class InterfaceTable:
 
     def _detach(self, state: InterfaceState, changes: Changes) -> None:
         for address in state.addresses:
-            self._release_local(RouteSlot(state.spec.vrf, Prefix.host(address.address)), changes)
+            self._release_local(state.spec.vrf, address, changes)
         state.addresses.clear()
         if state.ifindex is not None:
             del self._by_ifindex[state.ifindex]
@@ -200,22 +210,18 @@ class InterfaceTable:
     def address_added(self, event: AddressAdded, changes: Changes) -> None:
         """The router has one more address."""
         addresses, vrf = self._addresses_of(event.ifindex)
-        if event.address in addresses:
-            return
-        addresses.add(event.address)
-        slot = RouteSlot(vrf, Prefix.host(event.address.address))
-        if not is_local_candidate(slot.prefix):
-            return
-        self._local[slot] = self._local.get(slot, 0) + 1
-        if self._local[slot] == 1:
-            changes.set(Kind.LOCAL_PREFIX, slot, LOCAL)
+        if event.address not in addresses:
+            addresses.add(event.address)
+            for slot in local_slots(vrf, event.address):
+                self._local[slot] = self._local.get(slot, 0) + 1
+                changes.set(Kind.LOCAL_PREFIX, slot, LOCAL)
 
     def address_removed(self, event: AddressRemoved, changes: Changes) -> None:
         """The router has one address less."""
         addresses, vrf = self._addresses_of(event.ifindex)
         if event.address in addresses:
             addresses.remove(event.address)
-            self._release_local(RouteSlot(vrf, Prefix.host(event.address.address)), changes)
+            self._release_local(vrf, event.address, changes)
 
     def _addresses_of(self, ifindex: int) -> tuple[set[InterfaceAddress], int]:
         state = self._by_ifindex.get(ifindex)
@@ -223,13 +229,12 @@ class InterfaceTable:
             return state.addresses, state.spec.vrf
         return self._other_addresses.setdefault(ifindex, set()), DEFAULT_VRF
 
-    def _release_local(self, slot: RouteSlot, changes: Changes) -> None:
-        uses = self._local.get(slot, 0)
-        if uses > 1:
-            self._local[slot] = uses - 1
-        elif uses == 1:
-            del self._local[slot]
-            changes.set(Kind.LOCAL_PREFIX, slot, None)
+    def _release_local(self, vrf: int, address: InterfaceAddress, changes: Changes) -> None:
+        for slot in local_slots(vrf, address):
+            self._local[slot] -= 1
+            if not self._local[slot]:
+                del self._local[slot]
+                changes.set(Kind.LOCAL_PREFIX, slot, None)
 
     # -- entities
 
@@ -271,11 +276,21 @@ def is_routed(prefix: Prefix) -> bool:
     )
 
 
-def is_local_candidate(prefix: Prefix) -> bool:
-    """Whether an own address needs a local entry: not loopback, not already in ALWAYS_LOCAL."""
-    address = prefix.address
-    if len(address) == 4:
-        return address[0] != 127
-    return address != b"\x00" * 15 + b"\x01" and not (
-        address[0] == 0xFE and address[1] & 0xC0 == 0x80
-    )
+def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
+    """What an own address makes local: itself and, for IPv4, its subnet's broadcast (RFC 2644).
+
+    Nothing for loopback (never on a wire) and IPv6 link-local (in ALWAYS_LOCAL).
+    """
+    address, length = own
+    if len(address) == 16:
+        if address == LOOPBACK6 or is_link_local(address):
+            return []
+        return [RouteSlot(vrf, Prefix.host(address))]
+    if address[0] == 127:
+        return []
+    slots = [RouteSlot(vrf, Prefix.host(address))]
+    if length <= 30:
+        host_bits = (1 << (32 - length)) - 1
+        broadcast = (int.from_bytes(address, "big") | host_bits).to_bytes(4, "big")
+        slots.append(RouteSlot(vrf, Prefix.host(broadcast)))
+    return slots

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline's P4Info, by the names its P4 source gives.
+
+`Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no number
+is written by hand. A pipeline that lacks a name the controller needs is refused as a whole
+(`SchemaError` lists every missing name).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+T = TypeVar("T")
+
+P4INFO_FILE = "router.p4info.txtpb"
+DEVICE_CONFIG_FILE = "router.json"
+
+
+class SchemaError(Exception):
+    """The pipeline's files are absent, unreadable, or not the pipeline this controller drives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action: its id and its parameters' ids by name."""
+
+    id: int
+    params: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its id, its match fields' ids by name, its actions by alias, its size."""
+
+    id: int
+    fields: dict[str, int]
+    actions: dict[str, Action]
+    size: int
+
+
+class Schema:
+    """What P4Info says, by name."""
+
+    def __init__(self, p4info: p4i.P4Info) -> None:
+        self.p4info = p4info
+        self._missing: list[str] = []
+        actions = {
+            action.preamble.id: (
+                action.preamble.alias,
+                Action(action.preamble.id, {param.name: param.id for param in action.params}),
+            )
+            for action in p4info.actions
+        }
+        self._tables = {
+            table.preamble.alias: Table(
+                table.preamble.id,
+                {field.name: field.id for field in table.match_fields},
+                dict(actions[ref.id] for ref in table.action_refs),
+                table.size,
+            )
+            for table in p4info.tables
+        }
+        self._meters = {meter.preamble.alias: meter.preamble.id for meter in p4info.meters}
+        self._counters = {
+            counter.preamble.alias: (counter.preamble.id, counter.size)
+            for counter in p4info.counters
+        }
+        self._profiles = {
+            profile.preamble.alias: profile.preamble.id for profile in p4info.action_profiles
+        }
+        self._enums = {
+            name: {member.name: int.from_bytes(member.value, "big") for member in enum.members}
+            for name, enum in p4info.type_info.serializable_enums.items()
+        }
+        self._metadata = {
+            header.preamble.alias: [
+                (field.id, field.name, field.bitwidth) for field in header.metadata
+            ]
+            for header in p4info.controller_packet_metadata
+        }
+
+    def table(
+        self, alias: str, fields: tuple[str, ...], actions: dict[str, tuple[str, ...]]
+    ) -> Table:
+        """A table that must have these match fields and these actions with these parameters."""
+        table = self._tables.get(alias)
+        if table is None:
+            self._missing.append(f"table {alias}")
+            return Table(0, dict.fromkeys(fields, 0), _blank_actions(actions), 0)
+        for field in fields:
+            if field not in table.fields:
+                self._missing.append(f"match field {field} of table {alias}")
+        for name, params in actions.items():
+            action = table.actions.get(name)
+            if action is None:
+                self._missing.append(f"action {name} of table {alias}")
+                continue
+            for param in params:
+                if param not in action.params:
+                    self._missing.append(f"parameter {param} of action {name}")
+        return table
+
+    def meter(self, alias: str) -> int:
+        """A meter's id."""
+        return self._need(self._meters, alias, "meter", 0)
+
+    def counter(self, alias: str) -> tuple[int, int]:
+        """An indexed counter's id and size."""
+        return self._need(self._counters, alias, "counter", (0, 0))
+
+    def action_profile(self, alias: str) -> int:
+        """An action profile's id."""
+        return self._need(self._profiles, alias, "action profile", 0)
+
+    def enum(self, name: str) -> dict[str, int]:
+        """A serializable enum: member values by name."""
+        return self._need(self._enums, name, "enum", {})
+
+    def member(self, enum: str, name: str) -> int:
+        """One member's value."""
+        return self._need(self.enum(enum), name, f"member of {enum}", 0)
+
+    def metadata(self, alias: str, names: tuple[str, ...]) -> list[tuple[int, int]]:
+        """(id, width) of a packet header's fields, which must be exactly `names` in this order."""
+        fields = self._metadata.get(alias, [])
+        found = tuple(name for _, name, _ in fields)
+        if found != names:
+            self._missing.append(
+                f"{alias} metadata {', '.join(names)} (it has: {', '.join(found)})"
+            )
+        return [(identifier, width) for identifier, _, width in fields]
+
+    def check(self) -> None:
+        """Raises SchemaError when something asked for was missing."""
+        if self._missing:
+            raise SchemaError(
+                "the pipeline is not one this controller drives; its P4Info lacks: "
+                + "; ".join(self._missing)
+            )
+
+    def _need(self, names: dict[str, T], name: str, what: str, otherwise: T) -> T:
+        if name not in names:
+            self._missing.append(f"{what} {name}")
+            return otherwise
+        return names[name]
+
+
+def _blank_actions(actions: dict[str, tuple[str, ...]]) -> dict[str, Action]:
+    return {name: Action(0, dict.fromkeys(params, 0)) for name, params in actions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A compiled pipeline: P4Info and what the target loads."""
+
+    p4info: p4i.P4Info
+    device_config: bytes
+
+
+def load_pipeline(directory: Path | None) -> Pipeline:
+    """Reads a compiled pipeline; by default the one built from this project's p4src.
+
+    Raises SchemaError when it is not there or not readable.
+    """
+    directory = directory or default_pipeline()
+    p4info = p4i.P4Info()
+    try:
+        text = (directory / P4INFO_FILE).read_text(encoding="utf-8")
+        device_config = (directory / DEVICE_CONFIG_FILE).read_bytes()
+    except OSError as error:
+        raise SchemaError(
+            f"{error.filename}: {error.strerror}; set switch.pipeline to the directory that holds "
+            f"{DEVICE_CONFIG_FILE} and {P4INFO_FILE}, or build it (make p4)"
+        ) from None
+    try:
+        text_format.Parse(text, p4info)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{directory / P4INFO_FILE}: not a P4Info text file: {error}") from None
+    return Pipeline(p4info, device_config)
+
+
+def default_pipeline() -> Path:
+    """Beside the package where it was installed with its pipeline, else in the source tree."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "pipeline"
+    if installed.is_dir():
+        return installed
+    return package.parents[2] / "p4src" / "build" / "v1model"

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4Runtime requests as bytes.
+
+Write requests are put together from updates that are bytes already: protobuf's fields can simply be
+concatenated, so a batch is its header followed by its updates, and an update that was encoded by
+hand (the FIB's, see `sluice.p4.codec`) travels like any other.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from finsy.proto import p4r
+
+_LENGTH_DELIMITED = 2
+_WRITE_REQUEST_UPDATES = bytes([4 << 3 | _LENGTH_DELIMITED])
+_UPDATE_TYPE = bytes([1 << 3])
+_UPDATE_ENTITY = bytes([2 << 3 | _LENGTH_DELIMITED])
+
+
+class Operation(IntEnum):
+    """What an update does (p4.v1.Update.Type)."""
+
+    INSERT = 1
+    MODIFY = 2
+    DELETE = 3
+
+
+_OPERATION_BYTES = {operation: _UPDATE_TYPE + bytes([operation]) for operation in Operation}
+
+
+def varint(number: int) -> bytes:
+    """Protobuf's variable-length encoding of a number that is not negative."""
+    if number < 0x80:
+        return bytes((number,))
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(payload)) + payload
+
+
+def update(operation: Operation, entity: bytes) -> bytes:
+    """An update, as a field of a write request, from a serialized Entity."""
+    size = len(entity)
+    if size < 0x7B:  # both lengths fit one octet: every route's update
+        return b"%b%c%b%b%c%b" % (
+            _WRITE_REQUEST_UPDATES,
+            size + 4,
+            _OPERATION_BYTES[operation],
+            _UPDATE_ENTITY,
+            size,
+            entity,
+        )
+    body = _OPERATION_BYTES[operation] + _UPDATE_ENTITY + varint(size) + entity
+    return _WRITE_REQUEST_UPDATES + varint(len(body)) + body
+
+
+class RequestFactory:
+    """Requests of one session."""
+
+    def __init__(self, device_id: int, election_id: tuple[int, int], role: str | None) -> None:
+        self._device_id = device_id
+        self._election_id = p4r.Uint128(high=election_id[0], low=election_id[1])
+        self._role = role or ""
+        self._write_header = p4r.WriteRequest(
+            device_id=device_id, election_id=self._election_id, role=self._role
+        ).SerializeToString()
+
+    def write(self, updates: list[bytes]) -> bytes:
+        """A WriteRequest with atomicity CONTINUE_ON_ERROR."""
+        return self._write_header + b"".join(updates)
+
+    def read(self, entities: list[p4r.Entity]) -> bytes:
+        """A ReadRequest."""
+        request = p4r.ReadRequest(device_id=self._device_id, role=self._role, entities=entities)
+        return request.SerializeToString()
+
+    def get_pipeline(self, cookie_only: bool) -> bytes:
+        """A GetForwardingPipelineConfigRequest."""
+        kinds = p4r.GetForwardingPipelineConfigRequest.ResponseType
+        return p4r.GetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            response_type=kinds.COOKIE_ONLY if cookie_only else kinds.ALL,
+        ).SerializeToString()
+
+    def set_pipeline(self, config: p4r.ForwardingPipelineConfig) -> bytes:
+        """A SetForwardingPipelineConfigRequest that verifies and commits."""
+        return p4r.SetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            election_id=self._election_id,
+            role=self._role,
+            action=p4r.SetForwardingPipelineConfigRequest.Action.VERIFY_AND_COMMIT,
+            config=config,
+        ).SerializeToString()

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One P4Runtime session: becoming primary, giving the switch its pipeline, writing and reading.
+
+`Session` turns the native client's polled events into awaitable answers, packet-ins into a
+callback, and the end into the future `closed`. It never reconnects: who owns it makes a new one.
+Depends on messages and client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from finsy.proto import p4i, p4r
+from google.protobuf.message import DecodeError
+
+from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.messages import RequestFactory
+
+if TYPE_CHECKING:
+    from sluice._native import P4RuntimeEvent
+
+POLL_SLICE = 512
+"""Events taken from the client in one turn of the loop."""
+
+OK, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION = 0, 5, 6, 9
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
+CODE_NAMES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
+PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
+
+
+class Status(tuple[int, str]):
+    """(canonical gRPC code, message) of one update."""
+
+    __slots__ = ()
+
+    @property
+    def code(self) -> int:
+        """The canonical gRPC code; 0 is OK."""
+        return self[0]
+
+    def __str__(self) -> str:
+        return f"{code_name(self[0])}: {self[1]}" if self[1] else code_name(self[0])
+
+
+class P4RuntimeError(Exception):
+    """The switch refused a request, or the session is over."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code_name(code)}: {message}" if message else code_name(code))
+        self.code = code
+
+
+def code_name(code: int) -> str:
+    """The name of a canonical gRPC code."""
+    return CODE_NAMES[code] if 0 <= code < len(CODE_NAMES) else f"code {code}"
+
+
+class Session:
+    """A session over one connection. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        client: Client,
+        device_id: int,
+        election_id: tuple[int, int],
+        role: str | None,
+        on_packets: PacketInHandler,
+    ) -> None:
+        self._client = client
+        self._device_id = device_id
+        self._role = role
+        self._election_id = election_id
+        self._requests = RequestFactory(device_id, election_id, role)
+        self._on_packets = on_packets
+        self._loop = asyncio.get_running_loop()
+        self._token = 0
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._parts: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._primary = asyncio.Event()
+        self.closed: asyncio.Future[P4RuntimeError] = self._loop.create_future()
+        self.arbitration = "connecting"
+        self.stream_errors = 0
+        self._loop.add_reader(client.fileno(), self._drain)
+
+    # -- life
+
+    async def become_primary(self) -> None:
+        """Waits until this session may write. Raises P4RuntimeError when the session ends first."""
+        await self._or_closed(self._primary.wait())
+
+    def close(self) -> None:
+        """Ends the session; `closed` follows."""
+        self._client.close()
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the switch takes writes from this session."""
+        return self._primary.is_set() and not self.closed.done()
+
+    async def ensure_pipeline(self, p4info: p4i.P4Info, device_config: bytes) -> bool:
+        """Gives the switch this pipeline unless it runs it already; returns whether it had to.
+
+        Raises P4RuntimeError.
+        """
+        cookie = pipeline_cookie(p4info, device_config)
+        if await self._runs(p4info, device_config, cookie):
+            return False
+        config = p4r.ForwardingPipelineConfig(
+            p4info=p4info,
+            p4_device_config=device_config,
+            cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=cookie),
+        )
+        token, answer = self._expect()
+        self._client.set_pipeline(token, self._requests.set_pipeline(config))
+        await answer
+        return True
+
+    async def _runs(self, p4info: p4i.P4Info, device_config: bytes, cookie: int) -> bool:
+        for cookie_only in (True, False):
+            token, answer = self._expect()
+            self._client.get_pipeline(token, self._requests.get_pipeline(cookie_only))
+            try:
+                response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
+            except P4RuntimeError as error:
+                if error.code in (NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED):
+                    return False  # no pipeline yet, or it cannot be asked: give it ours
+                raise
+            if response.config.cookie.cookie == cookie:
+                return True
+            if response.config.cookie.cookie:
+                return False
+        # Started with its pipeline by hand, so without a cookie: look at the pipeline itself.
+        return (
+            response.config.p4_device_config == device_config and response.config.p4info == p4info
+        )
+
+    # -- requests
+
+    async def write(self, updates: list[bytes]) -> list[Status]:
+        """Sends one batch (fields made by `messages.update`); [] when all were applied, else one
+        status per update. Raises P4RuntimeError when the batch as a whole got no answer."""
+        token, answer = self._expect()
+        self._client.write(token, self._requests.write(updates))
+        code, message, errors = await answer
+        if code == OK:
+            return []
+        if len(errors) == len(updates):
+            return [Status(error) for error in errors]
+        if self.closed.done() or code == UNAVAILABLE:
+            raise P4RuntimeError(code, message)
+        return [Status((code, message))] * len(updates)
+
+    async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
+        """All entities that match, in the parts in which they come. Raises P4RuntimeError."""
+        token, answer = self._expect()
+        parts = self._parts[token] = asyncio.Queue()
+        answer.add_done_callback(lambda _: parts.put_nowait(None))
+        try:
+            self._client.read(token, self._requests.read(entities))
+            while (part := await parts.get()) is not None:
+                yield _entities_of(part)
+            await answer
+        finally:
+            del self._parts[token]
+
+    def set_packet_metadata(
+        self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
+    ) -> None:
+        """Says which metadata travel with packets; packet-ins arrive from then on."""
+        self._client.set_packet_metadata(packet_in, packet_out)
+
+    def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
+        """Sends packets; returns how many the bounded queue took, in order."""
+        return 0 if self.closed.done() else self._client.packet_out(batch)
+
+    def _expect(self) -> tuple[int, asyncio.Future[Any]]:
+        if self.closed.done():
+            raise self.closed.result()
+        self._token += 1
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._answers[self._token] = answer
+        return self._token, answer
+
+    async def _or_closed(self, wanted: Any) -> None:
+        task = asyncio.ensure_future(wanted)
+        try:
+            await asyncio.wait({task, self.closed}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self.closed.result()
+        finally:
+            task.cancel()
+
+    # -- events
+
+    def _drain(self) -> None:
+        for event in self._client.poll(POLL_SLICE):
+            self._take(event)
+
+    def _take(self, event: P4RuntimeEvent) -> None:
+        match event:
+            case ("packet_in", packets):
+                self._on_packets(packets)
+            case ("write_done", token, code, message, errors):
+                self._answer(token, (code, message, errors))
+            case ("read_part", token, part):
+                self._add_part(token, part)
+            case ("read_done", token, code, message):
+                self._finish(token, code, message, None)
+            case ("pipeline_done", token, code, message, response):
+                self._finish(token, code, message, response)
+            case ("arbitration", is_primary, code, message, election):
+                self._arbitrated(is_primary, code, message, election)
+            case ("stream_error", _):
+                self.stream_errors += 1
+            case ("closed", code, message):
+                self._closed(P4RuntimeError(code, message))
+            case _:
+                pass  # connected; capabilities, digests, idle timeouts: nobody asked for them
+
+    def _answer(self, token: int, result: object) -> None:
+        answer = self._answers.pop(token, None)
+        if answer is not None and not answer.done():
+            answer.set_result(result)
+
+    def _finish(self, token: int, code: int, message: str, result: object) -> None:
+        answer = self._answers.pop(token, None)
+        if answer is None or answer.done():
+            return
+        if code == OK:
+            answer.set_result(result)
+        else:
+            answer.set_exception(P4RuntimeError(code, message))
+
+    def _add_part(self, token: int, part: bytes) -> None:
+        if token in self._parts:
+            self._parts[token].put_nowait(part)
+
+    def _arbitrated(
+        self, is_primary: bool, code: int, message: str, election: tuple[int, int] | None
+    ) -> None:
+        if is_primary:
+            self.arbitration = "primary"
+            self._primary.set()
+            return
+        self._primary.clear()
+        highest = election or self._election_id
+        if code == NOT_FOUND and highest >= self._election_id:
+            # Nobody is primary, and a higher id than ours has been seen: go above it.
+            high, low = highest
+            self._election_id = (high, low + 1) if low < 2**64 - 1 else (high + 1, 0)
+            self._requests = RequestFactory(self._device_id, self._election_id, self._role)
+            self.arbitration = f"asking with election id {self._election_id}"
+            self._client.arbitrate(self._election_id)
+        else:
+            self.arbitration = f"another controller is primary (election id {highest})"
+
+    def _closed(self, error: P4RuntimeError) -> None:
+        self._loop.remove_reader(self._client.fileno())
+        self._primary.clear()
+        self.arbitration = f"closed: {error}"
+        if not self.closed.done():
+            self.closed.set_result(error)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(P4RuntimeError(UNAVAILABLE, f"the session ended: {error}"))
+        self._answers.clear()
+
+
+def pipeline_cookie(p4info: p4i.P4Info, device_config: bytes) -> int:
+    """A number that names a pipeline: the digest of its two files."""
+    digest = hashlib.sha256(p4info.SerializeToString(deterministic=True))
+    digest.update(device_config)
+    return int.from_bytes(digest.digest()[:8], "big") or 1
+
+
+def _entities_of(part: bytes) -> Sequence[p4r.Entity]:
+    try:
+        return p4r.ReadResponse.FromString(part).entities
+    except DecodeError as error:
+        raise P4RuntimeError(INTERNAL, f"a ReadResponse that is no protobuf: {error}") from None

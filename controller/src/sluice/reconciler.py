@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only writer to the switch: makes what is installed equal to what is desired.
+
+Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop, member, group,
+route, ...), waiting for the acknowledgement of one kind before the next begins, and then deletes in
+descending order. An entity whose references are not installed waits; one that is still referred to
+is not deleted; a change is a MODIFY. So the switch never holds a dangling reference whatever fails.
+Links and neighbours concern next hops and groups only, and a long run of routes is interrupted for
+them after the batch at hand.
+
+Errors. Every refused update is kept under its name (`failures`), retried with growing delay, and
+gone once it succeeds. "Already exists" and "not found" mean that the switch is not as it was
+thought to be: they are corrected at once with the other operation.
+
+Start and reconnect. `read_back` learns what the switch holds, `compare` queues the difference. What
+is right is not touched. What nobody wants (an orphan) is deleted when its kind is released, which
+the controller does once the sources have said all they know.
+
+Depends on entities, inventory, p4 and p4runtime. One task (`run`) does all the writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from finsy.proto import p4r
+
+from sluice.entities import MODIFY_ONLY, UNKNOWN, Changes, Key, Kind, Value, references
+from sluice.inventory import Inventory
+from sluice.p4.codec import Codec
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import (
+    ALREADY_EXISTS,
+    NOT_FOUND,
+    P4RuntimeError,
+    Status,
+    code_name,
+)
+
+BATCH = 512
+"""Updates in one write, about 1.5 ms of encoding."""
+WINDOW = 4
+"""Writes under way at a time."""
+BATCHES_PER_TURN = 32
+"""Batches of routes before deletions get their turn."""
+SLICE = 2000
+"""Entities decoded or compared before the loop is let go."""
+FIRST_RETRY, LAST_RETRY = 0.1, 30.0
+"""Seconds between attempts at a refused update: the first, and the longest."""
+NEVER = float("inf")
+
+WAITING = -1
+"""The code of a failure that is no answer of the switch: a reference is not installed."""
+
+
+class Writer(Protocol):
+    """What is needed of a `Session`."""
+
+    async def write(self, updates: list[bytes]) -> list[Status]:
+        """Statuses by update, or [] when all were applied."""
+
+    def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
+        """Entities in parts."""
+
+
+class Failure(NamedTuple):
+    """An update that the switch refused, or that waits for another entity."""
+
+    code: int
+    message: str
+    attempts: int
+    retry_at: float
+
+    def __str__(self) -> str:
+        name = "WAITING" if self.code == WAITING else code_name(self.code)
+        return f"{name}: {self.message}" if self.message else name
+
+
+class _Batch(NamedTuple):
+    kind: Kind
+    operations: list[Operation]
+    entries: list[tuple[Key, Value | None]]
+    updates: list[bytes]
+
+
+class Reconciler:
+    """Desired and installed entities, and the task between them."""
+
+    def __init__(
+        self,
+        codec: Codec,
+        deleted: Callable[[Kind, Key], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._codec = codec
+        self._deleted = deleted
+        self._clock = clock
+        self.desired: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
+        self.installed = Inventory()
+        self.failures: dict[tuple[Kind, Key], Failure] = {}
+        self.counters: Counter[str] = Counter()
+        self.compared = False
+        self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._in_flight: set[Key] = set()
+        self._postponed: dict[Key, None] = {}
+        self._released: set[Kind] = set()
+        self._work = asyncio.Event()
+        self._next_retry = NEVER
+        self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
+
+    # -- what is wanted
+
+    def submit(self, changes: Changes) -> None:
+        """Desired entities have changed."""
+        for kind, entries in changes.by_kind.items():
+            desired, held = self.desired[kind], self.installed.by_kind[kind]
+            upserts, deletes = self._upserts[kind], self._deletes[kind]
+            for key, value in entries.items():
+                if value is None:
+                    desired.pop(key, None)
+                    upserts.pop(key, None)
+                    deletes[key] = None
+                    continue
+                desired[key] = value
+                if held.get(key) == value and key not in self._in_flight:
+                    upserts.pop(key, None)
+                else:
+                    upserts[key] = None
+        self._work.set()
+
+    def release(self, kinds: Iterable[Kind]) -> None:
+        """The sources have said all they know of these kinds: orphans are to go, now and later."""
+        for kind in kinds:
+            self._released.add(kind)
+            self._delete_orphans(kind)
+        self._work.set()
+
+    def when_installed(self, kind: Kind, key: Key, callback: Callable[[], None]) -> None:
+        """Calls back once this entity is installed as desired; at once if it is."""
+        wanted = self.desired[kind].get(key)
+        if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
+            callback()
+        else:
+            self._waiters.setdefault((kind, key), []).append(callback)
+
+    @property
+    def pending(self) -> int:
+        """Updates still to be made, not counting failures that wait for their next attempt."""
+        return (
+            sum(map(len, self._upserts.values()))
+            + sum(map(len, self._deletes.values()))
+            + len(self._in_flight)
+        )
+
+    @property
+    def orphans(self) -> int:
+        """Entities in the switch that nobody wants and that are not yet to go."""
+        return sum(map(len, self._orphans.values()))
+
+    @property
+    def synced(self) -> bool:
+        """Whether the switch holds exactly what is desired (and orphans not yet released)."""
+        return self.compared and not self.pending and not self.failures
+
+    # -- start and reconnect
+
+    def disconnect(self) -> None:
+        """The session is over: what the switch holds is not known until it is read back."""
+        self.compared = False
+
+    async def read_back(self, session: Writer) -> None:
+        """Learns what the switch holds. Raises P4RuntimeError."""
+        installed = Inventory()
+        async for part in session.read(self._codec.read_requests()):
+            for start in range(0, len(part), SLICE):
+                found: dict[Kind, list[tuple[Key, Value]]] = {}
+                for entity in part[start : start + SLICE]:
+                    decoded = self._codec.decode(entity)
+                    if decoded is not None:
+                        kind, key, value = decoded
+                        found.setdefault(kind, []).append((key, value))
+                for kind, entries in found.items():
+                    installed.put(kind, entries)
+                await asyncio.sleep(0)
+        self.installed = installed
+        self.failures.clear()
+        self._in_flight.clear()
+
+    async def compare(self) -> None:
+        """Queues the difference between what is desired and what was read back."""
+        for kind in Kind:
+            desired, held = self.desired[kind], self.installed.by_kind[kind]
+            self._upserts[kind] = {
+                key: None for key, value in desired.items() if held.get(key) != value
+            }
+            await asyncio.sleep(0)
+            for key in [*self._deletes[kind], *self._orphans[kind]]:
+                if key not in held and key not in desired:
+                    self._confirm_deleted(kind, key)
+            self._orphans[kind] = {key: None for key in held if key not in desired}
+            self._deletes[kind] = {}
+            if kind in self._released:
+                self._delete_orphans(kind)
+            await asyncio.sleep(0)
+        self.compared = True
+        self._work.set()
+
+    def _delete_orphans(self, kind: Kind) -> None:
+        orphans, self._orphans[kind] = self._orphans[kind], {}
+        for key in orphans:
+            if key not in self.desired[kind]:
+                self._deletes[kind][key] = None
+
+    # -- the task
+
+    async def run(self, session: Writer) -> None:
+        """Writes until cancelled. Raises P4RuntimeError when the session ends."""
+        while True:
+            await self._wait_for_work()
+            await self._cycle(session)
+
+    async def _wait_for_work(self) -> None:
+        self._requeue_due()
+        if self.pending:
+            return
+        self._work.clear()
+        delay = None if self._next_retry == NEVER else max(0.0, self._next_retry - self._clock())
+        try:
+            await asyncio.wait_for(self._work.wait(), delay)
+        except TimeoutError:
+            self._requeue_due()
+
+    def _requeue_due(self) -> None:
+        """Queues again what is to be tried again by now."""
+        now = self._clock()
+        if now < self._next_retry:
+            return
+        self._next_retry = NEVER
+        for (kind, key), failure in self.failures.items():
+            if failure.retry_at > now:
+                self._next_retry = min(self._next_retry, failure.retry_at)
+                continue
+            wanted = key in self.desired[kind]
+            (self._upserts if wanted else self._deletes)[kind][key] = None
+            self.failures[kind, key] = failure._replace(retry_at=NEVER)
+
+    async def _cycle(self, session: Writer) -> None:
+        for kind in Kind:
+            if not await self._write_all(session, kind, Operation.INSERT):
+                return  # something of a smaller kind has come: it goes first
+        for kind in reversed(Kind):
+            await self._write_all(session, kind, Operation.DELETE)
+
+    async def _write_all(self, session: Writer, kind: Kind, operation: Operation) -> bool:
+        """Writes all that is queued of a kind; False when it stopped for something more urgent."""
+        deleting = operation is Operation.DELETE
+        queue = (self._deletes if deleting else self._upserts)[kind]
+        if not queue:
+            return True
+        under_way: set[asyncio.Task[None]] = set()
+        complete = True
+        try:
+            for _ in range(BATCHES_PER_TURN):
+                batch = self._next_deletes(kind) if deleting else self._next_upserts(kind)
+                if batch.updates:
+                    self._in_flight.update(key for key, _ in batch.entries)
+                    under_way.add(asyncio.create_task(self._send(session, batch)))
+                    await asyncio.sleep(0)
+                if len(under_way) >= WINDOW:
+                    under_way = await _some_done(under_way)
+                if not deleting and self._more_urgent(kind):
+                    complete = False
+                    break
+                if not queue:
+                    break
+        finally:
+            failed = await _all_done(under_way)
+            queue.update(self._postponed)
+            self._postponed.clear()
+        if failed is not None:
+            raise failed
+        return complete
+
+    def _more_urgent(self, kind: Kind) -> bool:
+        return any(self._upserts[smaller] for smaller in Kind if smaller < kind)
+
+    def _next_upserts(self, kind: Kind) -> _Batch:
+        queue, desired = self._upserts[kind], self.desired[kind]
+        held = self.installed.by_kind[kind]
+        batch = _Batch(kind, [], [], [])
+        missing: dict[Value, str] = {}  # routes: the same few targets again and again
+        update, in_flight = self._codec.update, self._in_flight
+        while queue and len(batch.updates) < BATCH:
+            key, _ = queue.popitem()  # the newest: a dict gives the oldest only in linear time
+            value = desired.get(key)
+            present = held.get(key)
+            if key in in_flight:
+                self._postponed[key] = None
+                continue
+            if value is None or present == value:
+                self.failures.pop((kind, key), None)
+                continue
+            absent = missing.get(value)
+            if absent is None:
+                absent = self._missing_reference(kind, key, value)
+                if kind is Kind.ROUTE:
+                    missing[value] = absent
+            if absent:
+                self._fail(kind, key, WAITING, absent)
+                continue
+            modify = present is not None or kind in MODIFY_ONLY
+            operation = Operation.MODIFY if modify else Operation.INSERT
+            batch.operations.append(operation)
+            batch.entries.append((key, value))
+            batch.updates.append(update(operation, kind, key, value))
+        return batch
+
+    def _missing_reference(self, kind: Kind, key: Key, value: Value) -> str:
+        for reference in references(kind, key, value):
+            if reference not in self.installed:
+                return f"{reference[0].name.lower()} {reference[1]} is not installed"
+        return ""
+
+    def _next_deletes(self, kind: Kind) -> _Batch:
+        queue, desired = self._deletes[kind], self.desired[kind]
+        held = self.installed.by_kind[kind]
+        batch = _Batch(kind, [], [], [])
+        while queue and len(batch.updates) < BATCH:
+            key, _ = queue.popitem()
+            if key in self._in_flight:
+                self._postponed[key] = None
+            elif key in desired:
+                continue
+            elif key not in held:
+                self._confirm_deleted(kind, key)
+            elif isinstance(key, int) and self.installed.uses((kind, key)):
+                self._keep_for_now(kind, key)
+            else:
+                batch.operations.append(Operation.DELETE)
+                batch.entries.append((key, None))
+                batch.updates.append(self._codec.update(Operation.DELETE, kind, key, None))
+        return batch
+
+    def _keep_for_now(self, kind: Kind, key: int) -> None:
+        """Something still refers to what is to be deleted."""
+        if any(self._upserts[user] or self._deletes[user] for user in Kind if user > kind):
+            self._postponed[key] = None  # its users have not all had their turn
+        else:
+            users = self.installed.uses((kind, key))
+            self._fail(kind, key, WAITING, f"still referred to by {users} installed entities")
+
+    # -- answers
+
+    async def _send(self, session: Writer, batch: _Batch) -> None:
+        self.counters["writes"] += 1
+        self.counters["updates"] += len(batch.updates)
+        try:
+            statuses = await session.write(batch.updates)
+        except P4RuntimeError:
+            for key, value in batch.entries:
+                queue = self._deletes if value is None else self._upserts
+                queue[batch.kind][key] = None
+            raise
+        finally:
+            self._in_flight.difference_update(key for key, _ in batch.entries)
+        if statuses:
+            batch = self._sort_out(batch, statuses)
+        self._acknowledged(batch)
+
+    def _acknowledged(self, batch: _Batch) -> None:
+        kind = batch.kind
+        set_entries = [(key, value) for key, value in batch.entries if value is not None]
+        if set_entries:
+            self.installed.put(kind, set_entries)
+        deleted = [key for key, value in batch.entries if value is None]
+        if deleted:
+            self.installed.remove(kind, deleted)
+            for key in deleted:
+                self._confirm_deleted(kind, key)
+        if self.failures:
+            self._recovered(kind, [key for key, _ in batch.entries])
+        if self._waiters:
+            self._notify(kind, set_entries)
+
+    def _sort_out(self, batch: _Batch, statuses: list[Status]) -> _Batch:
+        """Deals with the refused updates of a batch; returns the batch of the others."""
+        done = _Batch(batch.kind, [], [], [])
+        for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):
+            key = entry[0]
+            gone = operation is Operation.DELETE and status.code == NOT_FOUND
+            if status.code == 0 or gone:
+                done.operations.append(operation)
+                done.entries.append(entry)
+                continue
+            self.counters["updates refused"] += 1
+            if operation is Operation.INSERT and status.code == ALREADY_EXISTS:
+                self.installed.put(batch.kind, [(key, UNKNOWN)])
+            elif operation is Operation.MODIFY and status.code == NOT_FOUND:
+                self.installed.remove(batch.kind, [key])
+            self._fail(batch.kind, key, status.code, status[1])
+        return done
+
+    def _fail(self, kind: Kind, key: Key, code: int, message: str) -> None:
+        before = self.failures.get((kind, key))
+        attempts = 1 if before is None else before.attempts + 1
+        delay = min(LAST_RETRY, FIRST_RETRY * 2 ** min(attempts - 1, 16))
+        corrected = code in (ALREADY_EXISTS, NOT_FOUND) and attempts == 1
+        retry_at = self._clock() + (0.0 if corrected else delay)
+        self.failures[kind, key] = Failure(code, message, attempts, retry_at)
+        self._next_retry = min(self._next_retry, retry_at)
+
+    def _recovered(self, kind: Kind, keys: list[Key]) -> None:
+        """Forgets these failures; what waited for one of them may try again at once."""
+        recovered = [key for key in keys if self.failures.pop((kind, key), None) is not None]
+        if recovered:
+            now = self._clock()
+            for other, failure in self.failures.items():
+                if failure.code == WAITING:
+                    self.failures[other] = failure._replace(retry_at=now)
+            self._next_retry = now
+
+    def _confirm_deleted(self, kind: Kind, key: Key) -> None:
+        self.failures.pop((kind, key), None)
+        self._waiters.pop((kind, key), None)
+        self._deleted(kind, key)
+
+    def _notify(self, kind: Kind, entries: list[tuple[Key, Value]]) -> None:
+        for key, value in entries:
+            if self.desired[kind].get(key) == value:
+                for callback in self._waiters.pop((kind, key), ()):
+                    callback()
+
+
+async def _some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Waits for at least one task; returns those still under way. Raises what one raised."""
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return rest
+
+
+async def _all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
+    """Waits for all; returns the session's end if one of them met it."""
+    failed = None
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, P4RuntimeError):
+            failed = result
+        elif result is not None:
+            raise result
+    return failed

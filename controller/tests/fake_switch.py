@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch in memory that takes the reconciler's real write requests, and is stricter than any.
+
+It refuses what would leave a dangling reference, and remembers that it had to (`violations`), so
+that a test can demand that it never had to. It can be made to fail (`refuse`), to be full
+(`capacity`), or to lose its session (`break_after`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from finsy.proto import p4r
+
+from sluice.entities import LOCAL, Key, Kind, Value, references
+from sluice.p4.codec import Codec
+from sluice.p4.schema import Schema, load_pipeline
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import P4RuntimeError, Status
+
+PIPELINE = Path(__file__).resolve().parents[2] / "p4src" / "build" / "v1model"
+
+OK, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 5, 6, 8, 9
+
+
+def load_codec() -> Codec:
+    return Codec(Schema(load_pipeline(PIPELINE).p4info))
+
+
+class FakeSwitch:
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self.entities: dict[tuple[Kind, Key], Value] = {}
+        self.raw: dict[tuple[Kind, Key], p4r.Entity] = {}
+        self.log: list[tuple[Operation, Kind, Key]] = []
+        self.violations: list[str] = []
+        self.capacity: dict[Kind, int] = {}
+        self.refuse: Callable[[Operation, Kind, Key], int] = lambda *_: OK
+        self.break_after: int | None = None
+        self.writes = 0
+        self._uses: Counter[tuple[Kind, Key]] = Counter()
+
+    async def write(self, updates: list[bytes]) -> list[Status]:
+        if self.break_after is not None and self.writes >= self.break_after:
+            raise P4RuntimeError(14, "the fake switch hung up")
+        self.writes += 1
+        await asyncio.sleep(0)
+        request = p4r.WriteRequest.FromString(b"".join(updates))
+        assert len(request.updates) == len(updates)
+        codes = [self._apply(update) for update in request.updates]
+        return [Status((code, "")) for code in codes] if any(codes) else []
+
+    async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
+        found = [e for (kind, _), e in self.raw.items() if kind > Kind.HASH_SEED]
+        for start in range(0, len(found), 7):
+            await asyncio.sleep(0)
+            yield found[start : start + 7]
+
+    def of(self, kind: Kind) -> dict[Key, Value]:
+        return {key: value for (k, key), value in self.entities.items() if k is kind}
+
+    def _apply(self, update: p4r.Update) -> int:
+        operation = Operation(update.type)
+        decoded = self._decode(update.entity)
+        kind, key, value = decoded
+        self.log.append((operation, kind, key))
+        present = (kind, key) in self.entities
+        if kind in (Kind.PUNT_METER, Kind.HASH_SEED):
+            if operation is not Operation.MODIFY:
+                self.violations.append(f"{operation.name} of {kind.name}")
+        elif operation is Operation.INSERT and present:
+            return ALREADY_EXISTS
+        elif operation is not Operation.INSERT and not present:
+            return NOT_FOUND
+        if code := self.refuse(operation, kind, key):
+            return code
+        if operation is Operation.DELETE:
+            return self._delete(kind, key)
+        if not present and len(self.of(kind)) >= self.capacity.get(kind, 1 << 30):
+            return RESOURCE_EXHAUSTED
+        for reference in references(kind, key, value):
+            if reference not in self.entities:
+                self.violations.append(f"{operation.name} {kind.name} {key}: no {reference}")
+                return FAILED_PRECONDITION
+        self._count(kind, key, -1)
+        self.entities[kind, key] = value
+        self.raw[kind, key] = update.entity
+        self._count(kind, key, 1)
+        return OK
+
+    def _delete(self, kind: Kind, key: Key) -> int:
+        if self._uses[kind, key]:
+            self.violations.append(f"DELETE {kind.name} {key}: still referred to")
+            return FAILED_PRECONDITION
+        self._count(kind, key, -1)
+        del self.entities[kind, key]
+        del self.raw[kind, key]
+        return OK
+
+    def _count(self, kind: Kind, key: Key, step: int) -> None:
+        if (kind, key) in self.entities:
+            for reference in references(kind, key, self.entities[kind, key]):
+                self._uses[reference] += step
+
+    def _decode(self, entity: p4r.Entity) -> tuple[Kind, Key, Value]:
+        if entity.HasField("meter_entry"):
+            return Kind.PUNT_METER, entity.meter_entry.index.index, LOCAL
+        if entity.HasField("table_entry") and entity.table_entry.is_default_action:
+            return Kind.HASH_SEED, "hash_seed", LOCAL
+        decoded = self.codec.decode(entity)
+        assert decoded is not None, entity
+        return decoded

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ordered, checked writing: against a switch that refuses every dangling reference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from fake_switch import (
+    FAILED_PRECONDITION,
+    RESOURCE_EXHAUSTED,
+    FakeSwitch,
+    load_codec,
+)
+from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
+
+from sluice.entities import Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
+from sluice.model import Event
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import P4RuntimeError
+from sluice.reconciler import BATCH, Reconciler
+from sluice.state.fib import Fib
+
+CODEC = load_codec()
+
+
+class Bench:
+    """A Fib, a reconciler and a fake switch, with a clock of our own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.fib = Fib(SPECS)
+        self.switch = FakeSwitch(CODEC)
+        self.reconciler = Reconciler(CODEC, self._deleted, lambda: self.now)
+        self.reconciler.submit(self.fib.start())
+
+    def _deleted(self, kind: Kind, key: object) -> None:
+        if isinstance(key, int):
+            self.fib.confirm_deleted(kind, key)
+
+    async def connect(self) -> None:
+        await self.reconciler.read_back(self.switch)
+        await self.reconciler.compare()
+
+    def feed(self, *events: Event) -> None:
+        self.reconciler.submit(self.fib.apply(events, self.now))
+
+    async def settle(self, until: Callable[[], bool] | None = None) -> None:
+        """Runs the task until nothing is pending (failures may remain), or until the condition."""
+        task = asyncio.create_task(self.reconciler.run(self.switch))
+        try:
+            for _ in range(100_000):
+                await asyncio.sleep(0)
+                if task.done():
+                    break
+                if until() if until else not self.reconciler.pending:
+                    break
+            else:
+                raise AssertionError("does not settle")
+        finally:
+            task.cancel()
+            results = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+    async def ready(self) -> None:
+        await self.connect()
+        for n in (1, 2, 3):
+            self.feed(link(n), address(n, f"10.0.{n}.1/24"))
+        await self.settle()
+
+    def check(self) -> None:
+        """The switch holds exactly what is desired, and never had to refuse a dangling reference."""
+        desired = {
+            (kind, key): value
+            for kind, entries in self.reconciler.desired.items()
+            for key, value in entries.items()
+        }
+        assert self.switch.entities == desired
+        assert self.switch.violations == []
+        assert self.reconciler.synced
+
+
+def many(count: int, *nexthops: object) -> list[Event]:
+    return [route(f"20.{n >> 8}.{n & 255}.0/24", *nexthops) for n in range(count)]  # type: ignore[arg-type]
+
+
+def test_everything_goes_in_and_out_in_order() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.switch.log.clear()
+        bench.feed(*many(3 * BATCH, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
+        await bench.settle()
+        bench.check()
+        inserts = [kind for operation, kind, _ in bench.switch.log if operation is Operation.INSERT]
+        assert inserts == sorted(inserts)
+        bench.switch.log.clear()
+        bench.feed(*(no_route(f"20.{n >> 8}.{n & 255}.0/24") for n in range(3 * BATCH)))
+        await bench.settle()
+        bench.check()
+        deletes = [kind for operation, kind, _ in bench.switch.log if operation is Operation.DELETE]
+        assert deletes == sorted(deletes, reverse=True)
+
+    asyncio.run(story())
+
+
+def test_a_change_is_a_modify() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
+        await bench.settle()
+        bench.switch.log.clear()
+        bench.feed(route("20.0.0.0/24", gateway("10.0.2.9", 2)))
+        await bench.settle()
+        bench.check()
+        operations = [operation for operation, kind, _ in bench.switch.log if kind is Kind.ROUTE]
+        assert operations == [Operation.MODIFY]
+
+    asyncio.run(story())
+
+
+def test_changes_of_one_key_are_coalesced_and_no_change_is_no_write() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.switch.log.clear()
+        bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
+        bench.feed(no_route("20.0.0.0/24"))
+        await bench.settle()
+        assert bench.switch.log == []
+        bench.check()
+
+    asyncio.run(story())
+
+
+def test_what_is_right_is_not_touched_after_a_reconnect() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(20, gateway("10.0.1.9", 1)), neighbor(1, "10.0.1.9", 3))
+        await bench.settle()
+        wrong = (Kind.NEXTHOP, 1)
+        bench.switch.entities[wrong] = Nexthop(1, None, b"\2\0\0\0\0\x66", True)
+        bench.switch.raw[wrong] = CODEC._entity(*wrong, bench.switch.entities[wrong])
+        bench.switch.raw.pop((Kind.ROUTE, slot("20.0.3.0/24")))
+        bench.switch.entities.pop((Kind.ROUTE, slot("20.0.3.0/24")))
+        bench.switch.log.clear()
+        await bench.connect()
+        await bench.settle()
+        bench.check()
+        touched = {(kind, key) for _, kind, key in bench.switch.log}
+        assert touched == {wrong, (Kind.ROUTE, slot("20.0.3.0/24"))}
+
+    asyncio.run(story())
+
+
+def test_orphans_stay_until_released() -> None:
+    async def story() -> None:
+        first = Bench()
+        await first.ready()
+        first.feed(*many(5, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
+        await first.settle()
+        second = Bench()
+        second.switch = first.switch
+        await second.reconciler.read_back(second.switch)
+        found = second.reconciler.installed.by_kind
+        nexthops = {k: v for k, v in found[Kind.NEXTHOP].items() if isinstance(k, int)}
+        groups = {k: v for k, v in found[Kind.GROUP].items() if isinstance(k, int)}
+        second.reconciler.submit(second.fib.adopt(nexthops, groups, 0.0))  # type: ignore[arg-type]
+        await second.reconciler.compare()
+        second.switch.log.clear()
+        for n in (1, 2, 3):
+            second.feed(link(n), address(n, f"10.0.{n}.1/24"))
+        second.feed(route("20.0.2.0/24", gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
+        await second.settle()
+        assert second.switch.log == []
+        assert second.reconciler.orphans
+        second.reconciler.release(Kind)
+        await second.settle()
+        second.check()
+        assert len(second.switch.of(Kind.ROUTE)) == 4
+        assert not second.reconciler.orphans
+
+    asyncio.run(story())
+
+
+def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        broken = True
+        bench.switch.refuse = lambda operation, kind, key: (
+            RESOURCE_EXHAUSTED if broken and kind is Kind.NEXTHOP and key == 4 else 0
+        )
+        bench.feed(*many(10, gateway("10.0.1.9", 1)))
+        bench.feed(route("30.0.0.0/8", gateway("10.0.2.9", 2)))
+        await bench.settle()
+        assert len(bench.switch.of(Kind.ROUTE)) == 3 + 1
+        names = {str(failure) for failure in bench.reconciler.failures.values()}
+        assert names == {"RESOURCE_EXHAUSTED", "WAITING: nexthop 4 is not installed"}
+        assert not bench.reconciler.synced
+        broken = False
+        bench.now += 0.2
+        await bench.settle(until=lambda: bench.reconciler.synced)
+        bench.check()
+
+    asyncio.run(story())
+
+
+def test_a_full_table_keeps_what_fits() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.switch.capacity[Kind.ROUTE] = 10
+        bench.feed(*many(50, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        assert len(bench.switch.of(Kind.ROUTE)) == 10
+        assert len(bench.reconciler.failures) == 43
+        bench.feed(*(no_route(f"20.0.{n}.0/24") for n in range(45)))
+        await bench.settle()
+        bench.now += 60
+        await bench.settle(until=lambda: bench.reconciler.synced)
+        bench.check()
+
+    asyncio.run(story())
+
+
+def test_a_switch_that_is_not_as_thought_is_corrected_at_once() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(3, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        del bench.switch.entities[Kind.ROUTE, slot("20.0.1.0/24")]
+        bench.switch.entities[Kind.ROUTE, slot("20.0.9.0/24")] = Target(TargetKind.BLACKHOLE)
+        bench.feed(
+            route("20.0.1.0/24", gateway("10.0.2.9", 2)),
+            route("20.0.9.0/24", gateway("10.0.2.9", 2)),
+        )
+        await bench.settle(until=lambda: bench.reconciler.synced)
+        bench.check()
+
+    asyncio.run(story())
+
+
+def test_deletes_wait_for_users_that_could_not_be_moved() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(3, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        stuck = slot("20.0.1.0/24")
+        bench.switch.refuse = lambda operation, kind, key: (
+            FAILED_PRECONDITION if key == stuck else 0
+        )
+        bench.feed(*many(3, gateway("10.0.2.9", 2)))
+        await bench.settle()
+        assert (Kind.NEXTHOP, 4) in bench.switch.entities
+        bench.switch.refuse = lambda *_: 0
+        bench.now += 1
+        await bench.settle(until=lambda: bench.reconciler.synced)
+        bench.check()
+        assert (Kind.NEXTHOP, 4) not in bench.switch.entities
+
+    asyncio.run(story())
+
+
+def test_links_overtake_a_long_run_of_routes() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(6 * BATCH, gateway("10.0.1.9", 1)))
+        await bench.settle(until=lambda: len(bench.switch.log) > BATCH)
+        bench.feed(neighbor(1, "10.0.1.9", 5))
+        await bench.settle()
+        bench.check()
+        modified = bench.switch.log.index((Operation.MODIFY, Kind.NEXTHOP, 4))
+        assert modified < 6 * BATCH
+
+    asyncio.run(story())
+
+
+def test_a_lost_session_is_taken_up_where_it_broke() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(
+            *many(6 * BATCH, gateway("10.0.1.9", 1)), route("30.0.0.0/8", gateway("10.0.3.9", 3))
+        )
+        bench.switch.break_after = bench.switch.writes + 4
+        with pytest.raises(P4RuntimeError):
+            await bench.settle()
+        bench.reconciler.disconnect()
+        bench.switch.break_after = None
+        bench.feed(no_route("30.0.0.0/8"))
+        bench.reconciler.release(Kind)
+        await bench.connect()
+        await bench.settle()
+        bench.check()
+        assert bench.fib.nexthops._nexthop_ids._quarantine == set()
+
+    asyncio.run(story())
+
+
+def test_waiting_for_an_entity() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
+        called: list[str] = []
+        bench.reconciler.when_installed(Kind.NEXTHOP, 4, lambda: called.append("later"))
+        assert called == []
+        await bench.settle()
+        assert called == ["later"]
+        bench.reconciler.when_installed(Kind.NEXTHOP, 4, lambda: called.append("at once"))
+        assert called == ["later", "at once"]
+
+    asyncio.run(story())
+
+
+def test_settings_are_written_at_every_connection() -> None:
+    async def story() -> None:
+        bench = Bench()
+        changes = Changes()
+        changes.set(Kind.PUNT_METER, "LOCAL", PuntLimit(100, 10))
+        bench.reconciler.submit(changes)
+        for _ in range(2):
+            bench.switch.log.clear()
+            await bench.connect()
+            await bench.settle()
+            assert (Operation.MODIFY, Kind.PUNT_METER, 6) in bench.switch.log
+        assert bench.switch.violations == []
+
+    asyncio.run(story())
