@@ -98,7 +98,7 @@ def build(
         if router.kind is Kind.LINUX:
             return LinuxRouter(router, place, lab.directory, lab.supervisor, frr_config=given)
         if target == LINUX:
-            return plain_linux(router, place, lab.directory, lab.supervisor)
+            return plain_linux(router, place, lab.directory, lab.supervisor, given)
         config = router.sluice_config()
         return P4Router(
             router,

@@ -129,7 +129,11 @@ RouterNode = LinuxRouter | P4Router
 
 
 def plain_linux(
-    description: Router, namespace: Namespace, directory: Path, supervisor: Supervisor
+    description: Router,
+    namespace: Namespace,
+    directory: Path,
+    supervisor: Supervisor,
+    frr_config: str | None = None,
 ) -> LinuxRouter:
     """A P4 router's files with the kernel in the switch's place: the control experiment.
 
@@ -137,7 +141,7 @@ def plain_linux(
     """
     interfaces = description.sluice_config()["interfaces"]
     addresses = {interface["name"]: interface["addresses"] for interface in interfaces}
-    lines = description.frr_config().splitlines(keepends=True)
+    lines = (frr_config or description.frr_config()).splitlines(keepends=True)
     frr_config = "".join(line for line in lines if not line.startswith(("fpm ", "no fpm ")))
     return LinuxRouter(
         *(description, namespace, directory, supervisor),

@@ -19,7 +19,7 @@ from sluice_topo.demo import RUNNING
 ELECTION_ID = "0,1"
 
 
-def main() -> int:
+def main() -> None:
     """Become p4runtime-shell, in the switch's namespace where it is the demo's."""
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT of a P4Runtime server")
@@ -36,7 +36,7 @@ def main() -> int:
                 "`make demo ARGS=--cli`, or name a switch: make shell ADDR=HOST:PORT",
                 file=sys.stderr,
             )
-            return 3
+            sys.exit(3)
         enter = ["nsenter", f"--net=/proc/{switch['pid']}/ns/net"]
         address, device = switch["grpc"], switch["device"]
     argv = [*enter, str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl"]
@@ -68,4 +68,4 @@ def newest_first(paths: Iterable[Path]) -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

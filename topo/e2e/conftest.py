@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks for the end-to-end tests; TARGET says which switch forwards in them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_topo.description import two_sites
+from sluice_topo.network import Network, build_in_lab
+from sluice_topo.story import wait_for_legs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def root() -> None:
+    """Say once what is missing, instead of failing in the middle."""
+    if os.geteuid() != 0:
+        pytest.exit("the end-to-end tests need root (network namespaces)", returncode=2)
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> Network:
+    """The two-site network, just started: no packet has gone from host to host yet."""
+    network = build_in_lab(two_sites(), module_lab, os.environ.get("TARGET"))
+    network.start()
+    network.wait_for_bgp()
+    wait_for_legs(network, 2)
+    return network
+
+
+@pytest.fixture
+def network(started: Network) -> Iterator[Network]:
+    """The two-site network; it has to be whole again after each test."""
+    yield started
+    started.wait_for_bgp()
+    wait_for_legs(started, 2)

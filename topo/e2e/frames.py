@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few frames that tests make by hand."""
+
+import ipaddress
+import socket
+import struct
+
+from sluice_testkit.namespaces import Namespace
+
+
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def echo_request(source: str, destination: str, ttl: int = 64) -> bytes:
+    """An ICMP echo request in an IPv4 packet."""
+    icmp = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + bytes(32)
+    icmp = icmp[:2] + struct.pack("!H", checksum(icmp)) + icmp[4:]
+    addresses = ipaddress.ip_address(source).packed + ipaddress.ip_address(destination).packed
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(icmp), 1, 0, ttl, 1, 0) + addresses
+    return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + icmp
+
+
+def inject(place: Namespace, interface: str, frame: bytes, count: int = 1) -> None:
+    """Send a frame out of an interface, as it is."""
+    with place.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+        place.inside(lambda: sender.bind((interface, 0)))
+        for _ in range(count):
+            sender.send(frame)
