@@ -71,6 +71,9 @@ class Tap:
         ip(f"link set {name} address {mac}")
         self.ifindex = socket.if_nametoindex(name)
 
+    def fileno(self) -> int:
+        return self._file
+
     def write(self, frame: bytes) -> None:
         os.write(self._file, frame)
 

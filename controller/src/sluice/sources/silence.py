@@ -14,7 +14,6 @@ PROC = Path("/proc/sys/net")
 REQUIRED = (
     # The switch forwards, not the kernel.
     ("ipv4", "forwarding", "0"),
-    ("ipv4", "mc_forwarding", "0"),
     ("ipv4", "proxy_arp", "0"),
     # Routes come from the routing daemons alone.
     ("ipv4", "accept_redirects", "0"),
@@ -25,9 +24,6 @@ REQUIRED = (
     ("ipv6", "autoconf", "0"),
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "accept_source_route", "0"),
-    # A packet for one address of the router may come in by any interface: loose, even where `all`
-    # says strict (the larger value counts).
-    ("ipv4", "rp_filter", "2"),
     # An interface answers ARP for its own addresses only, and asks with one of them.
     ("ipv4", "arp_ignore", "1"),
     ("ipv4", "arp_announce", "2"),
@@ -49,16 +45,34 @@ OPTIONAL = (
 
 def silence(interface: str) -> None:
     """Applies the settings to a network interface. Raises OSError naming the one that failed."""
-    for family, name, value in (*REQUIRED, *OPTIONAL):
-        path = PROC / family / "conf" / interface / name
-        if (family, name, value) in OPTIONAL and not path.exists():
-            continue
-        try:
-            path.write_text(value)
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"cannot set {name} of interface {interface} to {value} ({error.strerror}); "
-                "the controller needs CAP_NET_ADMIN and a writable /proc/sys/net",
-                str(path),
-            ) from error
+    for family, name, value in REQUIRED:
+        _write(family, name, interface, value)
+    for family, name, value in OPTIONAL:
+        if _path(family, name, interface).exists():
+            _write(family, name, interface, value)
+    _write("ipv4", "rp_filter", interface, _reverse_path_filter())
+
+
+def _reverse_path_filter() -> str:
+    """Off: a packet for the router may come by any interface, from sources it has no route to.
+
+    Where `all` says strict, the larger value counts: then loose, which is the least there is.
+    """
+    return "2" if _path("ipv4", "rp_filter", "all").read_text().strip() == "1" else "0"
+
+
+def _path(family: str, name: str, interface: str) -> Path:
+    return PROC / family / "conf" / interface / name
+
+
+def _write(family: str, name: str, interface: str, value: str) -> None:
+    path = _path(family, name, interface)
+    try:
+        path.write_text(value)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot set {name} of interface {interface} to {value} ({error.strerror}); "
+            "the controller needs CAP_NET_ADMIN and a writable /proc/sys/net",
+            str(path),
+        ) from error

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When zebra's replay counts as over, and what the kernel still vouches for."""
+
+from __future__ import annotations
+
+from sluice.model import (
+    FpmSessionClosed,
+    FpmSessionOpened,
+    Prefix,
+    RouteDeleted,
+    RouteKey,
+    RoutesSettled,
+)
+from sluice.sources.replay import FIRST_QUIET_SECONDS, ReplayGate
+
+A, B = (RouteKey(254, Prefix.parse(text)) for text in ("10.1.0.0/16", "10.2.0.0/16"))
+
+
+def opened(quiet: float = 3.0) -> ReplayGate:
+    gate = ReplayGate(quiet, ask_again_seconds=30.0)
+    gate.note(FpmSessionOpened("peer"), 100.0)
+    return gate
+
+
+def test_nothing_is_due_without_a_session() -> None:
+    assert ReplayGate(3.0).due is None
+    gate = opened()
+    gate.note(FpmSessionClosed("gone"), 101.0)
+    assert gate.due is None
+
+
+def test_zebra_gets_the_time_it_takes_to_begin() -> None:
+    assert opened(quiet=1.0).due == 100.0 + FIRST_QUIET_SECONDS
+    assert opened(quiet=20.0).due == 120.0
+
+
+def test_every_event_puts_it_off() -> None:
+    gate = opened()
+    gate.note(RouteDeleted(A), 102.0)
+    assert gate.due == 100.0 + FIRST_QUIET_SECONDS
+    gate.note(RouteDeleted(A), 110.0)
+    assert gate.due == 113.0
+
+
+def test_what_the_kernel_lost_as_well_goes() -> None:
+    gate = opened()
+    assert gate.settle(frozenset({A, B}), frozenset(), 106.0) == RoutesSettled(frozenset())
+    assert gate.due is None
+
+
+def test_what_the_kernel_holds_is_kept_and_asked_about_again() -> None:
+    gate = opened()
+    assert gate.settle(frozenset({A, B}), frozenset({B}), 106.0) == RoutesSettled(frozenset({B}))
+    assert gate.due == 136.0
+    assert gate.settle(frozenset({B}), frozenset(), 136.0) == RoutesSettled(frozenset())
+    assert gate.due is None
