@@ -31,7 +31,6 @@ SHELL_VENV := .venv/shell/bin
 PIP_INSTALL := pip install --quiet --no-build-isolation
 NATIVE := controller/src/sluice/_native.abi3.so
 SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
-OWN_PYTHON := testkit topo ptf-tests p4src bench
 
 ##@ Start here
 
@@ -67,7 +66,8 @@ check: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/proto ## Format, lint, types
 	$(CONTROLLER)/ruff check --quiet .
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
-	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo
+	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests
 	cd controller && ../$(CONTROLLER)/lint-imports
 	$(PYTHON) p4src/build.py --check
 
