@@ -89,7 +89,7 @@ ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf --target $(TARGET) $(ARGS)
 
 .PHONY: e2e
-e2e: setup-run ## FRR, controller and switch together, in namespaces, on TARGET
+e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namespaces, on TARGET
 	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e $(ARGS)
 
 .PHONY: differential
