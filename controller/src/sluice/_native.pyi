@@ -12,10 +12,11 @@ Common to the three classes:
   dropped and counted by name in `stats()` (packets, host frames, digests, idle timeouts).
 - Methods may be called from any thread. System calls and joins release the GIL.
 - Errors: `ValueError` for a bad argument (nothing of the call was done), `OSError` with errno from
-  the kernel, `ConnectionError` once closed, `BlockingIOError` when a bounded queue of requests is full.
+  the kernel, `ConnectionError` once closed, `BlockingIOError` when too many requests are under way.
 - The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, final
 
 __version__: str
@@ -40,7 +41,7 @@ P4RuntimeEvent: TypeAlias = (
 """
 ("connected",)                                        HTTP/2 connection up, arbitration sent
 ("arbitration", is_primary, code, message, election)  code 0 primary, 6 another is, 5 nobody is;
-                                                      election: highest id the switch knows, (high, low)
+                                                      election: the highest the switch knows
 ("packet_in", [(payload, metadata)])                  metadata in the order of set_packet_metadata
 ("digest", DigestList) ("idle_timeout", IdleTimeoutNotification) ("stream_error", StreamError)
                                                       serialized messages of p4.v1
@@ -59,9 +60,9 @@ class P4RuntimeClient:
     """One P4Runtime session over one connection. Connects in the background and never reconnects:
     after ("closed", ...) make a new one.
 
-    address: "host:port" ("[::1]:9559" for IPv6). device_id: not 0. election_id: (high, low), not (0, 0).
-    role: name, None for the default role. request_timeout: seconds without an answer before a
-    request is given up as DEADLINE_EXCEEDED (4). ValueError for arguments outside these."""
+    address: "host:port" ("[::1]:9559" for IPv6). device_id: not 0. election_id: (high, low), not
+    (0, 0). role: name, None for the default role. request_timeout: seconds without an answer
+    before a request is given up as DEADLINE_EXCEEDED (4). ValueError for arguments outside these."""
 
     def __new__(
         cls,
@@ -77,20 +78,22 @@ class P4RuntimeClient:
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
-        """At most `max_events`, each packet-in counting as one; answers first, then one packet-in batch."""
+        """At most `max_events`, each packet-in counting as one; use 2 or more. Answers come first,
+        then one batch of packet-ins; each kind gets at least half of the room it needs."""
 
     def set_packet_metadata(
-        self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
+        self, packet_in: Sequence[tuple[int, int]], packet_out: Sequence[tuple[int, int]]
     ) -> None:
-        """(metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out, in the
-        order the values travel. Until then packet-ins are dropped (`packet_in_unexpected`)."""
+        """(metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out, in
+        the order the values travel. Until then packet-ins are dropped (packet_in_unexpected)."""
 
-    def packet_out(self, batch: list[tuple[bytes, tuple[int, ...]]]) -> int:
+    def packet_out(self, batch: Sequence[tuple[bytes, tuple[int, ...]]]) -> int:
         """Queues (payload, metadata values) in order; returns how many fitted, the rest was not
         queued. ValueError names a value that does not fit, and then none of the batch is queued."""
 
     def write(self, token: int, request: bytes) -> None:
-        """A serialized WriteRequest. Writes and set_pipeline are sent one after another in call order."""
+        """A serialized WriteRequest. Writes and set_pipeline go one after another, in call order:
+        each is sent when the one before was answered."""
 
     def set_pipeline(self, token: int, request: bytes) -> None:
         """A serialized SetForwardingPipelineConfigRequest; in order with write()."""
@@ -118,14 +121,17 @@ class P4RuntimeClient:
 
 @final
 class TapSet:
-    """TAP interfaces, read by one thread of its own. An interface is named by its kernel ifindex."""
+    """TAP interfaces, read by one thread of its own; an interface is named by its ifindex.
+
+    They are made in the network namespace of the thread that calls add()."""
 
     def __new__(cls, *, queue_limit: int = 1024) -> TapSet:
-        """queue_limit: frames held for Python per interface; beyond it they are dropped and counted."""
+        """queue_limit: frames held for Python per interface; more are dropped and counted."""
 
     def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
         """Creates the TAP, or takes over a persistent one, sets MTU (68..65535) and MAC
-        ("02:00:00:00:01:01") and returns its ifindex. Down until set_up; carrier on until set_carrier."""
+        ("02:00:00:00:01:01") and returns its ifindex. Down until set_up; carrier on until
+        set_carrier."""
 
     def remove(self, index: int) -> None:
         """Lets the interface go; it disappears unless persistent."""
@@ -140,7 +146,7 @@ class TapSet:
     def read(self, max_frames: int) -> list[tuple[int, bytes]]:
         """(ifindex, Ethernet frame) in order of arrival."""
 
-    def write(self, frames: list[tuple[int, bytes]]) -> int:
+    def write(self, frames: Sequence[tuple[int, bytes]]) -> int:
         """Gives frames to the host; returns how many it took. The others are counted:
         an interface that is down or not in the set, a full queue, a frame of an impossible size."""
 
@@ -175,7 +181,8 @@ class FpmServer:
     def port(self) -> int: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[FpmEvent]:
-        """At most `max_events` events; a "frames" event is what one read of the socket held (<= 256 KiB)."""
+        """At most `max_events` events; one "frames" is what one read of the socket held (some
+        256 KiB at most)."""
 
     def disconnect(self, connection: int, reason: str) -> None:
         """Closes one connection; ("closed", connection, reason) follows. No-op if it is gone."""

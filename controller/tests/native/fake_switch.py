@@ -4,6 +4,8 @@
 It records what it was asked and answers what the test says; it is no switch.
 """
 
+# ruff: noqa: N802 -- the methods have gRPC's names
+
 from __future__ import annotations
 
 import queue
@@ -13,7 +15,7 @@ from concurrent import futures
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
 Status = tuple[int, str]
@@ -38,7 +40,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.write_errors: Callable[[p4r.WriteRequest], list[Status]] = lambda _: []
         self.write_gate = threading.Event()
         self.write_gate.set()
-        self.read_parts: Callable[[p4r.ReadRequest], Iterator[p4r.ReadResponse]] = lambda _: iter(())
+        self.read_parts: Callable[[p4r.ReadRequest], Iterator[p4r.ReadResponse]] = lambda _: iter(
+            ()
+        )
         self.pipelines: list[p4r.SetForwardingPipelineConfigRequest] = []
         self.port = 0
 
@@ -69,9 +73,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    # The five methods of the service, with gRPC's names.
-
-    def StreamChannel(self, request_iterator: Iterator[p4r.StreamMessageRequest], context: Any) -> Any:
+    def StreamChannel(
+        self, request_iterator: Iterator[p4r.StreamMessageRequest], context: Any
+    ) -> Any:
         def receive() -> None:
             try:
                 for request in request_iterator:
@@ -92,9 +96,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             status = write_status(errors)
             context.set_code(grpc.StatusCode.UNKNOWN)
             context.set_details(status.message)
-            context.set_trailing_metadata(
-                [("grpc-status-details-bin", status.SerializeToString())]
-            )
+            context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
         return p4r.WriteResponse()
 
     def Read(self, request: p4r.ReadRequest, context: Any) -> Iterator[p4r.ReadResponse]:
@@ -114,5 +116,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             response.config.CopyFrom(self.pipelines[-1].config)
         return response
 
-    def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
+    def Capabilities(
+        self, request: p4r.CapabilitiesRequest, context: Any
+    ) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.5.0")

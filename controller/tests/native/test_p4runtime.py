@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from finsy.proto import p4r
+from sluice_testkit.wait import wait_until
+
 from native.drain import DEADLINE, Drain, readable
 from native.fake_switch import FakeSwitch
-
 from sluice._native import P4RuntimeClient
 
 PACKET_IN = [(1, 16), (2, 9), (3, 32)]
@@ -41,6 +42,10 @@ def events(client: P4RuntimeClient) -> Drain[Any]:
 
 def named(name: str, token: int | None = None) -> Any:
     return lambda event: event[0] == name and (token is None or event[1] == token)
+
+
+def handled(stats: dict[str, int]) -> int:
+    return stats["packet_in"] + stats["packet_in_dropped"]
 
 
 def packet_in(payload: bytes, *metadata: tuple[int, bytes]) -> p4r.StreamMessageResponse:
@@ -127,18 +132,11 @@ class TestPackets:
             client.set_packet_metadata(PACKET_IN, [])
             for number in range(30):
                 switch.responses.put(whole_packet_in(b"%d" % number))
-            mark = p4r.StreamMessageResponse(error=p4r.StreamError(message="end"))
-            switch.responses.put(mark)
+            wait_until(lambda: handled(client.stats()) == 30, DEADLINE)
             kept: list[Any] = []
-            events = Drain(client, slice_size=2)
-            # Not polled before the mark is in: wait for the counters instead.
-            while client.stats()["packet_in"] + client.stats()["packet_in_dropped"] < 30:
-                assert readable(client.fileno(), DEADLINE)
-            while True:
-                event = events.until(lambda _: True)
-                kept.extend(event[1] if event[0] == "packet_in" else [])
-                if len(kept) == 10:
-                    break
+            events: Drain[Any] = Drain(client, slice_size=2)
+            while len(kept) < 10:
+                kept.extend(events.until(named("packet_in"))[1])
             assert [payload for payload, _ in kept] == [b"%d" % n for n in range(10)]
             assert client.stats()["packet_in_dropped"] == 20
 
@@ -271,7 +269,8 @@ class TestWrite:
         switch.write_gate.clear()
         with closing(P4RuntimeClient(switch.address, 1, (0, 1), request_timeout=0.2)) as client:
             client.write(1, b"")
-            done = Drain(client).until(named("write_done"))
+            events: Drain[Any] = Drain(client)
+            done = events.until(named("write_done"))
         assert done[2] == 4
         assert "no answer within 0.2 s" in done[3]
 
@@ -313,9 +312,8 @@ class TestRead:
             assert produced.acquire(timeout=DEADLINE)
         # Nothing was polled: the reads are stuck now, or will be; a packet-in must still come in.
         switch.responses.put(whole_packet_in(b"still here"))
-        while client.stats()["packet_in"] < 1:
-            assert readable(client.fileno(), DEADLINE)
-        events = Drain(client, slice_size=16)
+        wait_until(lambda: client.stats()["packet_in"] == 1, DEADLINE)
+        events: Drain[Any] = Drain(client, slice_size=16)
         events.until(named("packet_in"))
         for _ in range(8):
             assert events.until(named("read_done"))[2] == 0
@@ -333,10 +331,12 @@ class TestEnd:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"
         client = P4RuntimeClient(address, 1, (0, 1))
-        events = Drain(client)
+        events: Drain[Any] = Drain(client)
         closed = events.until(named("closed"))
         assert closed[1] == 14
-        assert f"cannot connect to the P4Runtime server at {address}: Connection refused" in closed[2]
+        assert (
+            f"cannot connect to the P4Runtime server at {address}: Connection refused" in closed[2]
+        )
         assert not readable(client.fileno())
         with pytest.raises(ConnectionError, match="make a new P4RuntimeClient"):
             client.write(4, b"")

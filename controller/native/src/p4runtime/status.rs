@@ -58,7 +58,11 @@ mod tests {
 
     #[test]
     fn one_error_per_update_in_order() {
-        let details = details(vec![error_any(0, ""), error_any(6, "already there"), error_any(0, "")]);
+        let details = details(vec![
+            error_any(0, ""),
+            error_any(6, "already there"),
+            error_any(0, ""),
+        ]);
         let expected = [
             (0, String::new()),
             (6, "already there".to_owned()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySequence, PyTuple};
 
 use super::errors::client_error;
 use crate::p4runtime::client::{Client, ClientError, Options};
@@ -76,12 +76,12 @@ impl P4RuntimeClient {
         Ok(())
     }
 
-    fn packet_out(&self, batch: &Bound<'_, PyList>) -> PyResult<usize> {
+    fn packet_out(&self, batch: &Bound<'_, PySequence>) -> PyResult<usize> {
         let layout = self.0.packet_out_layout().map_err(client_error)?;
-        let mut messages = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len()?);
         let mut values = Vec::with_capacity(layout.fields().len());
-        for item in batch {
-            let (payload, metadata): (Bound<'_, PyBytes>, Bound<'_, PyTuple>) = item.extract()?;
+        for item in batch.try_iter()? {
+            let (payload, metadata): (Bound<'_, PyBytes>, Bound<'_, PyTuple>) = item?.extract()?;
             values.clear();
             for value in &metadata {
                 values.push(metadata_value(&value)?);

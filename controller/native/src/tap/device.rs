@@ -19,6 +19,8 @@ pub type Mac = [u8; 6];
 #[derive(Debug)]
 pub struct Tap {
     file: File,
+    /// A socket for interface ioctls, in the interface's network namespace.
+    control: OwnedFd,
     name: String,
     index: u32,
 }
@@ -43,20 +45,23 @@ impl Tap {
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
             .map_err(doing(|| format!("creating the TAP {name}")))?;
-        ioctl_int(
-            file.as_raw_fd(),
-            libc::TUNSETPERSIST as c_ulong,
-            i32::from(persist),
-        )
-        .map_err(doing(|| format!("making the TAP {name} persistent or not")))?;
-        let index = interface_index(name)?;
+        let control = control_socket()?;
+        let index = interface_index(&control, name)?;
         let tap = Self {
             file,
+            control,
             name: name.to_owned(),
             index,
         };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
+        // Last, so that a refusal above leaves nothing behind.
+        ioctl_int(
+            tap.as_raw_fd(),
+            libc::TUNSETPERSIST as c_ulong,
+            persist.into(),
+        )
+        .map_err(doing(|| format!("making {name} persistent or not")))?;
         Ok(tap)
     }
 
@@ -75,14 +80,13 @@ impl Tap {
     /// # Errors
     /// The kernel's.
     pub fn set_up(&self, up: bool) -> io::Result<()> {
-        let context = || format!("setting {} {}", self.name, if up { "up" } else { "down" });
         let mut request = request(&self.name)?;
-        control(libc::SIOCGIFFLAGS as c_ulong, &mut request).map_err(doing(context))?;
+        self.ask(libc::SIOCGIFFLAGS, &mut request, "reading the flags")?;
         // SAFETY: SIOCGIFFLAGS has filled this member of the union.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         let bit = libc::IFF_UP as libc::c_short;
         request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
-        control(libc::SIOCSIFFLAGS as c_ulong, &mut request).map_err(doing(context))
+        self.ask(libc::SIOCSIFFLAGS, &mut request, "setting the flags")
     }
 
     /// Sets the carrier, independent of the administrative state.
@@ -116,8 +120,7 @@ impl Tap {
     fn set_mtu(&self, mtu: u32) -> io::Result<()> {
         let mut request = request(&self.name)?;
         request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
-        control(libc::SIOCSIFMTU as c_ulong, &mut request)
-            .map_err(doing(|| format!("setting MTU {mtu} of {}", self.name)))
+        self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
@@ -130,8 +133,13 @@ impl Tap {
             *to = from as libc::c_char;
         }
         request.ifr_ifru.ifru_hwaddr = address;
-        control(libc::SIOCSIFHWADDR as c_ulong, &mut request)
-            .map_err(doing(|| format!("setting the MAC of {}", self.name)))
+        self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
+    }
+
+    /// An ioctl about this interface; `what` is for the error.
+    fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
+        ioctl_ifreq(self.control.as_raw_fd(), command, request)
+            .map_err(doing(|| format!("{what} of {}", self.name)))
     }
 }
 
@@ -189,23 +197,26 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn interface_index(name: &str) -> io::Result<u32> {
+fn interface_index(control: &OwnedFd, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
-    control(libc::SIOCGIFINDEX as c_ulong, &mut request)
-        .map_err(doing(|| format!("asking for the index of {name}")))?;
+    ioctl_ifreq(
+        control.as_raw_fd(),
+        libc::SIOCGIFINDEX as c_ulong,
+        &mut request,
+    )
+    .map_err(doing(|| format!("asking for the index of {name}")))?;
     // SAFETY: SIOCGIFINDEX has filled this member of the union.
     let index = unsafe { request.ifr_ifru.ifru_ifindex };
     u32::try_from(index).map_err(io::Error::other)
 }
 
-/// An interface ioctl on a socket of its own, in the network namespace of the calling thread.
-fn control(command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+/// A socket for interface ioctls, in the network namespace of the calling thread.
+fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers; the result is checked before it is used.
     let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     check(raw)?;
     // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-    ioctl_ifreq(socket.as_raw_fd(), command, request)
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn ioctl_ifreq(fd: RawFd, command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TapSet with real TAPs in a network namespace of the test's own. Needs root."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sluice_testkit.wait import wait_until
+
+from kernel_namespace import network_namespace
+from native.drain import DEADLINE, readable
+from sluice._native import TapSet
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+MAC = "02:00:00:00:00:01"
+ETHERTYPE = 0x88B5  # for local experiments (IEEE 802)
+
+
+@pytest.fixture(autouse=True)
+def namespace() -> Iterator[None]:
+    with network_namespace():
+        yield
+
+
+@pytest.fixture
+def taps() -> Iterator[TapSet]:
+    with closing(TapSet(queue_limit=100)) as taps:
+        yield taps
+
+
+@pytest.fixture
+def up(taps: TapSet) -> Callable[[str], int]:
+    """Adds a TAP that is up and silent."""
+
+    def add(name: str) -> int:
+        index = taps.add(name, 1500, MAC)
+        with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as file:
+            file.write("1")
+        taps.set_up(index, True)
+        return index
+
+    return add
+
+
+def link(name: str) -> dict[str, Any]:
+    """What `ip -details -json link show` says."""
+    command = ["ip", "-details", "-json", "link", "show", name]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(output)[0]
+    return found
+
+
+def exists(name: str) -> bool:
+    return name in [found for _, found in socket.if_nameindex()]
+
+
+def host_socket(name: str) -> socket.socket:
+    """The host's side of a TAP, on which frames of the test's EtherType are sent and seen."""
+    side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+    side.bind((name, ETHERTYPE))
+    side.settimeout(DEADLINE)
+    return side
+
+
+def frame(number: int, size: int = 60) -> bytes:
+    header = bytes.fromhex("020000000001020000000002") + ETHERTYPE.to_bytes(2, "big")
+    return header + number.to_bytes(4, "big") + bytes(size - len(header) - 4)
+
+
+def read(taps: TapSet, count: int) -> list[tuple[int, bytes]]:
+    frames: list[tuple[int, bytes]] = []
+    while len(frames) < count:
+        assert readable(taps.fileno(), DEADLINE)
+        frames.extend(taps.read(7))
+    return frames
+
+
+def test_an_interface_is_as_asked_and_goes_with_remove(taps: TapSet) -> None:
+    index = taps.add("tap-a", 1400, "02:00:00:00:0a:0b")
+    found = link("tap-a")
+    assert (found["ifindex"], found["mtu"], found["address"]) == (index, 1400, "02:00:00:00:0a:0b")
+    assert found["linkinfo"]["info_data"]["type"] == "tap"
+    assert "UP" not in found["flags"]
+    taps.remove(index)
+    assert not exists("tap-a")
+    with pytest.raises(ValueError, match="none of this TapSet"):
+        taps.remove(index)
+
+
+def test_up_and_carrier_are_independent(taps: TapSet) -> None:
+    index = taps.add("tap-a", 1500, MAC)
+    taps.set_carrier(index, False)
+    taps.set_up(index, True)
+    wait_until(lambda: link("tap-a")["operstate"] == "DOWN", DEADLINE)
+    assert {"UP", "NO-CARRIER"} <= set(link("tap-a")["flags"])
+    taps.set_carrier(index, True)
+    wait_until(lambda: "LOWER_UP" in link("tap-a")["flags"], DEADLINE)
+    taps.set_up(index, False)
+    assert "UP" not in link("tap-a")["flags"]
+
+
+def test_frames_go_both_ways_in_order(taps: TapSet, up: Callable[[str], int]) -> None:
+    first, second = up("tap-a"), up("tap-b")
+    with host_socket("tap-a") as a, host_socket("tap-b") as b:
+        for number in range(50):
+            a.send(frame(number))
+            b.send(frame(number, 1514))
+        got = read(taps, 100)
+        assert [data for index, data in got if index == first] == [frame(n) for n in range(50)]
+        expected = [frame(n, 1514) for n in range(50)]
+        assert [data for index, data in got if index == second] == expected
+        assert not readable(taps.fileno())
+
+        written = [(first if number % 2 else second, frame(number)) for number in range(50)]
+        assert taps.write(written) == 50
+        assert [a.recv(2000) for _ in range(25)] == [frame(n) for n in range(1, 50, 2)]
+        assert [b.recv(2000) for _ in range(25)] == [frame(n) for n in range(0, 50, 2)]
+    stats = taps.stats()
+    assert (stats[first]["rx_frames"], stats[first]["rx_bytes"]) == (50, 50 * 60)
+    assert (stats[second]["tx_frames"], stats[second]["tx_bytes"]) == (25, 25 * 60)
+
+
+def test_one_flooded_interface_drops_its_own_frames_only(
+    taps: TapSet, up: Callable[[str], int]
+) -> None:
+    flooded, quiet = up("tap-a"), up("tap-b")
+    with host_socket("tap-a") as a, host_socket("tap-b") as b:
+        for number in range(300):
+            a.send(frame(number))
+        wait_until(lambda: taps.stats()[flooded]["rx_frames"] == 300, DEADLINE)
+        b.send(frame(7))
+        wait_until(lambda: taps.stats()[quiet]["rx_frames"] == 1, DEADLINE)
+    got = read(taps, 101)
+    assert got == [(flooded, frame(number)) for number in range(100)] + [(quiet, frame(7))]
+    assert taps.stats()[flooded]["rx_dropped"] == 200
+    assert taps.stats()[quiet]["rx_dropped"] == 0
+
+
+def test_what_the_host_does_not_take_is_counted_by_name(
+    taps: TapSet, up: Callable[[str], int]
+) -> None:
+    down, fine = taps.add("tap-a", 1500, MAC), up("tap-b")
+    frames = [(down, frame(1)), (999_999, frame(2)), (fine, b"short"), (fine, frame(3))]
+    assert taps.write(frames) == 1
+    stats = taps.stats()
+    assert stats[down]["tx_dropped_down"] == 1
+    assert stats[fine]["tx_errors"] == 1
+    assert stats[0]["tx_unknown_interface"] == 1
+
+
+def test_an_interface_that_somebody_deletes_is_left_alone(
+    taps: TapSet, up: Callable[[str], int]
+) -> None:
+    gone, fine = up("tap-a"), up("tap-b")
+    subprocess.run(["ip", "link", "delete", "tap-a"], check=True)
+    wait_until(lambda: taps.stats()[gone]["rx_errors"] == 1, DEADLINE)
+    with host_socket("tap-b") as b:
+        b.send(frame(1))
+        assert read(taps, 1) == [(fine, frame(1))]
+    taps.remove(gone)
+    again = up("tap-a")
+    assert exists("tap-a")
+    assert again != fine
+
+
+def test_a_persistent_interface_survives_and_is_taken_over() -> None:
+    with closing(TapSet()) as taps:
+        index = taps.add("tap-p", 1500, MAC, True)
+    assert exists("tap-p")
+    with closing(TapSet()) as taps:
+        assert taps.add("tap-p", 1500, MAC) == index
+    assert not exists("tap-p")
+
+
+def test_close_removes_everything(taps: TapSet) -> None:
+    taps.add("tap-a", 1500, MAC)
+    taps.close()
+    taps.close()
+    assert not exists("tap-a")
+    with pytest.raises(ConnectionError, match="closed"):
+        taps.add("tap-a", 1500, MAC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "problem"),
+    [
+        (("a/b", 1500, MAC), ValueError, "no interface name"),
+        (("sixteen-bytes-ab", 1500, MAC), ValueError, "no interface name"),
+        (("tap-a", 1500, "02:00"), ValueError, "no MAC address"),
+        (("tap-a", 1500, "03:00:00:00:00:01"), ValueError, "multicast"),
+        (("tap-a", 10, MAC), OSError, "setting the MTU of tap-a: Invalid argument"),
+        (("lo", 1500, MAC), OSError, "creating the TAP lo"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_nothing(
+    taps: TapSet, arguments: tuple[str, int, str], error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        taps.add(*arguments, True)
+    assert not exists("tap-a")
+
+
+def test_a_name_in_use_is_refused_with_its_errno(taps: TapSet) -> None:
+    taps.add("tap-a", 1500, MAC)
+    with pytest.raises(OSError, match="tap-a") as caught:
+        taps.add("tap-a", 1500, MAC)
+    assert caught.value.errno == errno.EBUSY
