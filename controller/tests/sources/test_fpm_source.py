@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fpm_recordings
+import recordings
 from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent
 from sluice.sources.fpm import FpmSource
 from sluice.wire import fpm
@@ -38,7 +38,7 @@ class FakeServer:
 
 
 def payloads(name: str) -> list[bytes]:
-    return fpm.FrameSplitter().feed(fpm_recordings.stream(name))
+    return fpm.FrameSplitter().feed(recordings.stream(recordings.fpm(name)))
 
 
 def everything(source: FpmSource, limit: int = 1000) -> list[RouteEvent]:

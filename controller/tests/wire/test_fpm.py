@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """FPM decoding, on what zebra 8.4.4 really sent and on damaged forms of it.
 
-Each recording has its decoded events beside it (NAME.events); `REFRESH_GOLDENS=1 pytest` writes
-them anew, for a person to read before they are committed.
+Each recording has its decoded events beside it (NAME.events).
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fpm_recordings
+import recordings
+from event_text import event_text
 from sluice.model import (
     NexthopKind,
-    NexthopObjectDeleted,
     NexthopObjectUpdated,
     NexthopSpec,
     Prefix,
@@ -26,7 +25,6 @@ from sluice.model import (
     RouteEvent,
     RouteKey,
     RouteUpdated,
-    format_address,
     parse_address,
 )
 from sluice.wire import fpm
@@ -36,8 +34,8 @@ from wire.strategies import damaged
 PAYLOADS = sorted(
     {
         frame[fpm.HEADER.size :]
-        for name in fpm_recordings.NAMES
-        for _, frames in fpm_recordings.steps(name)
+        for recording in recordings.FPM
+        for _, frames in recordings.steps(recording)
         for frame in frames
     }
 )
@@ -47,49 +45,21 @@ def decode(payload: bytes) -> list[RouteEvent]:
     return fpm.decode_payload(payload, Counter())
 
 
-def spec_text(spec: NexthopSpec) -> str:
-    words = [spec.kind.name.lower()]
-    words += [format_address(spec.address)] if spec.address is not None else []
-    words += [f"dev {spec.ifindex}"] if spec.ifindex is not None else []
-    return " ".join([*words, f"weight {spec.weight}"])
-
-
-def event_text(event: RouteEvent) -> str:
-    match event:
-        case RouteUpdated(Route(key, protocol, metric, nexthops, nexthop_id)):
-            target = f"object {nexthop_id}" if nexthop_id else " | ".join(map(spec_text, nexthops))
-            origin = f"proto {protocol} metric {metric}"
-            return f"route {key.prefix} table {key.table} {origin}: {target}"
-        case RouteDeleted(key):
-            return f"no route {key.prefix} table {key.table}"
-        case NexthopObjectUpdated(identity, None, group):
-            members = " ".join(f"{member}*{weight}" for member, weight in group)
-            return f"object {identity}: {members}"
-        case NexthopObjectUpdated(identity, spec) if spec is not None:
-            return f"object {identity}: {spec_text(spec)}"
-        case NexthopObjectDeleted(identity):
-            return f"no object {identity}"
-    raise AssertionError(event)
-
-
-@pytest.mark.parametrize("name", fpm_recordings.NAMES)
-def test_recording_decodes_to_its_golden(name: str) -> None:
+@pytest.mark.parametrize("recording", recordings.FPM, ids=lambda path: path.stem)
+def test_recording_decodes_to_its_golden(recording: Path) -> None:
     lines: list[str] = []
     ignored: Counter[str] = Counter()
-    for step, frames in fpm_recordings.steps(name):
+    for step, frames in recordings.steps(recording):
         lines.append(f"== {step}")
         for frame in frames:
             (payload,) = fpm.FrameSplitter().feed(frame)
             lines += [event_text(event) for event in fpm.decode_payload(payload, ignored)]
     lines += [f"ignored: {dict(ignored)}"]
-    golden = fpm_recordings.DIRECTORY / f"{name}.events"
-    if os.environ.get("REFRESH_GOLDENS"):
-        golden.write_text("\n".join(lines) + "\n")
-    assert golden.read_text().splitlines() == lines
+    recordings.assert_golden(recording, lines)
 
 
 def events_of(name: str, step: str) -> list[RouteEvent]:
-    frames = dict(fpm_recordings.steps(name))[step]
+    frames = dict(recordings.steps(recordings.fpm(name)))[step]
     splitter = fpm.FrameSplitter()
     payloads = [payload for frame in frames for payload in splitter.feed(frame)]
     return [event for payload in payloads for event in decode(payload)]
@@ -148,7 +118,7 @@ def test_ipv4_route_over_ipv6_neighbours() -> None:
 
 @given(st.data())
 def test_a_stream_may_be_split_anywhere(data: st.DataObject) -> None:
-    stream = fpm_recordings.stream(data.draw(st.sampled_from(fpm_recordings.NAMES)))
+    stream = recordings.stream(data.draw(st.sampled_from(recordings.FPM)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
     splitter = fpm.FrameSplitter()
     payloads: list[bytes] = []
@@ -158,7 +128,7 @@ def test_a_stream_may_be_split_anywhere(data: st.DataObject) -> None:
 
 
 def test_a_stream_may_come_byte_by_byte() -> None:
-    stream = fpm_recordings.stream("link")
+    stream = recordings.stream(recordings.fpm("link"))
     splitter = fpm.FrameSplitter()
     payloads = [payload for byte in stream for payload in splitter.feed(bytes([byte]))]
     assert b"".join(map(fpm.frame, payloads)) == stream
@@ -202,7 +172,13 @@ def test_any_bytes_decode_or_raise_wire_error(payload: bytes) -> None:
     assert 0 <= offset <= len(payload)
 
 
-@given(st.lists(st.one_of(st.binary(max_size=20), damaged([fpm_recordings.stream("link")[:200]]))))
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=20), damaged([recordings.stream(recordings.fpm("link"))[:200]])
+        )
+    )
+)
 def test_any_stream_splits_or_raises_wire_error(chunks: list[bytes]) -> None:
     splitter = fpm.FrameSplitter()
     try:

@@ -56,7 +56,7 @@ NDMSG = Struct("=BBHiHBB")
 
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU = 1, 3, 4
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
-IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
+IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS = 1, 2, 4, 8
 IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
 NDA_DST, NDA_LLADDR = 1, 2
 NTF_USE, NTF_PROXY = 0x01, 0x08
@@ -230,7 +230,7 @@ def _address_body(ifindex: int, address: InterfaceAddress) -> bytes:
     if len(own) == 4 and address.length < 31:  # RFC 3021: a /31 has no broadcast address
         host_bits = (1 << (32 - address.length)) - 1
         broadcast = (int.from_bytes(own, "big") | host_bits).to_bytes(4, "big")
-        body += attribute(4, broadcast)  # IFA_BROADCAST
+        body += attribute(IFA_BROADCAST, broadcast)
     return body
 
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the recordings of record_fpm.py and record_rtnetlink.py, and compares with goldens.
+
+`REFRESH_GOLDENS=1 pytest` writes the goldens anew, for a person to read before they are committed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+GOLDENS = Path(__file__).parent / "goldens"
+FPM = sorted((GOLDENS / "fpm").glob("*.fpm"))
+RTNETLINK = GOLDENS / "rtnetlink" / "changes.netlink"
+
+
+def steps(recording: Path) -> list[tuple[str, list[bytes]]]:
+    """(what was done, the frames or datagrams that came of it), in order."""
+    found: list[tuple[str, list[bytes]]] = []
+    for line in recording.read_text().splitlines():
+        if line.startswith("== "):
+            found.append((line[3:], []))
+        elif line and not line.startswith("#"):
+            found[-1][1].append(bytes.fromhex(line))
+    return found
+
+
+def stream(recording: Path) -> bytes:
+    """Everything of a recording, one after another."""
+    return b"".join(data for _, items in steps(recording) for data in items)
+
+
+def fpm(name: str) -> Path:
+    """The recording of an FPM scenario."""
+    return GOLDENS / "fpm" / f"{name}.fpm"
+
+
+def assert_golden(recording: Path, lines: list[str]) -> None:
+    """Compares with the recording's .events file."""
+    golden = recording.with_suffix(".events")
+    if os.environ.get("REFRESH_GOLDENS"):
+        golden.write_text("\n".join(lines) + "\n")
+    assert golden.read_text().splitlines() == lines
