@@ -62,7 +62,7 @@ class P4RuntimeClient:
 
     address: "host:port" ("[::1]:9559" for IPv6). device_id: not 0. election_id: (high, low), not
     (0, 0). role: name, None for the default role. request_timeout: seconds without an answer
-    before a request is given up as DEADLINE_EXCEEDED (4). ValueError for arguments outside these."""
+    before a request is given up as DEADLINE_EXCEEDED (4). ValueError for other arguments."""
 
     def __new__(
         cls,

@@ -7,12 +7,13 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sluice_testkit.wait import wait_until
 
-import fpm_recordings
+import recordings
 from native.drain import DEADLINE, Drain, readable
 from sluice._native import FpmServer
 
@@ -64,11 +65,11 @@ def test_a_connection_from_start_to_end(server: FpmServer, events: Drain[Any]) -
     assert (stats["connections"], stats["frames"], stats["framing_errors"]) == (1, 200, 0)
 
 
-@pytest.mark.parametrize("name", fpm_recordings.NAMES)
+@pytest.mark.parametrize("recording", recordings.FPM, ids=lambda path: path.stem)
 def test_what_zebra_sends_is_framed_byte_by_byte(
-    server: FpmServer, events: Drain[Any], name: str
+    server: FpmServer, events: Drain[Any], recording: Path
 ) -> None:
-    frames = [frame for _, frames in fpm_recordings.steps(name) for frame in frames][:100]
+    frames = [frame for _, frames in recordings.steps(recording) for frame in frames][:100]
     with connect(server) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in b"".join(frames):
