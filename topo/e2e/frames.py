@@ -25,6 +25,23 @@ def echo_request(source: str, destination: str, ttl: int = 64) -> bytes:
     return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + icmp
 
 
+def arp_request(mac: str, source: str, wanted: str) -> bytes:
+    """An ARP request: `mac` at `source` asks who has `wanted`."""
+    sender = _mac(mac) + ipaddress.ip_address(source).packed
+    head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
+    return head + sender + bytes(6) + ipaddress.ip_address(wanted).packed
+
+
+def ethernet(to: str, mac: str, ethertype: int, payload: bytes, vlan: int | None = None) -> bytes:
+    """An Ethernet frame, with an 802.1Q tag if `vlan` is given."""
+    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
+    return _mac(to) + _mac(mac) + tag + struct.pack("!H", ethertype) + payload
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
 def inject(place: Namespace, interface: str, frame: bytes, count: int = 1) -> None:
     """Send a frame out of an interface, as it is."""
     with place.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:

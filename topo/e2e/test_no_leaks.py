@@ -14,7 +14,7 @@ from sluice_topo.network import Network, build_in_lab
 from sluice_topo.story import wait_for_legs
 from sluice_topo.traffic import PORT, UdpFlows
 
-from .frames import echo_request, inject
+from .frames import echo_request, ethernet, inject
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def test_transit_out_of_the_kernel_is_dropped(network: Network) -> None:
         place.link_up(name)
     place.add_address("side0", "10.77.0.1/24")
     mac = place.run("cat", "/sys/class/net/side0/address").stdout.strip()
-    frame = bytes.fromhex(mac.replace(":", "")) + bytes.fromhex("02aaaaaaaaaa0800")
-    frame += echo_request("10.77.0.2", h2.address(4))
+    echo = echo_request("10.77.0.2", h2.address(4))
+    frame = ethernet(mac, "02:aa:aa:aa:aa:aa", 0x0800, echo)
     with Capture(h2.namespace, "eth0", lambda seen: seen.source == "10.77.0.2") as capture:
         before = probes.kernel_forwarded(place)
         inject(place, "side1", frame, 10)
