@@ -13,6 +13,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from scenes import (
     SPECS,
     Desired,
@@ -28,8 +29,6 @@ from scenes import (
     resolved,
     route,
 )
-from test_reconciler import Bench
-
 from sluice.entities import Kind
 from sluice.model import (
     AddressAdded,
@@ -47,6 +46,7 @@ from sluice.model import (
     RoutesSettled,
     RouteUpdated,
 )
+from test_reconciler import Bench
 
 PREFIXES = ["0.0.0.0/0", "20.0.0.0/8", "20.1.0.0/16", "10.0.1.0/24", "10.0.1.8/29", "10.0.1.9/32"]
 HOSTS = {n: [f"10.0.{n}.9", f"10.0.{n}.10", "fe80::9"] for n in (1, 2, 3)}
@@ -128,7 +128,7 @@ class Facts:
         found = list(self.last.values())
         links = [event for event in found if isinstance(event, LinkChanged)]
         rest = [event for event in found if not isinstance(event, LinkChanged)]
-        random.Random(len(found)).shuffle(rest)  # noqa: S311
+        random.Random(len(found)).shuffle(rest)
         return links + rest
 
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+
 from fake_switch import (
     FAILED_PRECONDITION,
     RESOURCE_EXHAUSTED,
@@ -14,7 +15,6 @@ from fake_switch import (
     load_codec,
 )
 from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
-
 from sluice.entities import Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
 from sluice.model import Event
 from sluice.p4runtime.messages import Operation
@@ -71,7 +71,7 @@ class Bench:
         await self.settle()
 
     def check(self) -> None:
-        """The switch holds exactly what is desired, and never had to refuse a dangling reference."""
+        """The switch holds what is desired, and never had to refuse a dangling reference."""
         desired = {
             (kind, key): value
             for kind, entries in self.reconciler.desired.items()

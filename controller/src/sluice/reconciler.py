@@ -112,6 +112,7 @@ class Reconciler:
         self._work = asyncio.Event()
         self._next_retry = NEVER
         self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
+        self.on_progress: Callable[[], None] = lambda: None
 
     # -- what is wanted
 
@@ -226,6 +227,7 @@ class Reconciler:
 
     async def _wait_for_work(self) -> None:
         self._requeue_due()
+        self.on_progress()
         if self.pending:
             return
         self._work.clear()
@@ -386,6 +388,7 @@ class Reconciler:
             self._recovered(kind, [key for key, _ in batch.entries])
         if self._waiters:
             self._notify(kind, set_entries)
+        self.on_progress()
 
     def _sort_out(self, batch: _Batch, statuses: list[Status]) -> _Batch:
         """Deals with the refused updates of a batch; returns the batch of the others."""

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from fake_switch import load_codec
 from finsy.proto import p4i, p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_switch import load_codec
 from sluice.entities import (
     ADMIT,
     BLACKHOLE,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from scenes import (
     Desired,
     address,
@@ -20,7 +21,6 @@ from scenes import (
     route,
     slot,
 )
-
 from sluice.entities import (
     BLACKHOLE,
     LOCAL,

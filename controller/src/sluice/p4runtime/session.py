@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 POLL_SLICE = 512
 """Events taken from the client in one turn of the loop."""
 
-OK, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION = 0, 5, 6, 9
+OK, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION = 0, 5, 6, 7, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 CODE_NAMES = (
     "OK",
@@ -264,8 +264,15 @@ class Session:
             self.arbitration = "primary"
             self._primary.set()
             return
-        self._primary.clear()
         highest = election or self._election_id
+        if self._primary.is_set():
+            self._client.close()
+            self._closed(
+                P4RuntimeError(
+                    PERMISSION_DENIED, f"another controller took over (election id {highest})"
+                )
+            )
+            return
         if code == NOT_FOUND and highest >= self._election_id:
             # Nobody is primary, and a higher id than ours has been seen: go above it.
             high, low = highest
@@ -277,11 +284,12 @@ class Session:
             self.arbitration = f"another controller is primary (election id {highest})"
 
     def _closed(self, error: P4RuntimeError) -> None:
+        if self.closed.done():
+            return
         self._loop.remove_reader(self._client.fileno())
         self._primary.clear()
         self.arbitration = f"closed: {error}"
-        if not self.closed.done():
-            self.closed.set_result(error)
+        self.closed.set_result(error)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(P4RuntimeError(UNAVAILABLE, f"the session ended: {error}"))

@@ -149,6 +149,24 @@ class InterfaceTable:
             own += [a.address for others in self._other_addresses.values() for a in sorted(others)]
         return own
 
+    def answer_address(self, l3_if: int, vrf: int, size: int) -> Address | None:
+        """An own address of `size` octets to send errors from: of the interface if it has one,
+        else of the VRF; global ones before link-local ones."""
+        state = self.by_l3_if.get(l3_if)
+        own = [] if state is None else [a.address for a in sorted(state.addresses)]
+        candidates = [a for a in own + self.local_addresses(vrf) if len(a) == size]
+        usable = [a for a in candidates if a[0] != 127 and a != LOOPBACK6]
+        return min(usable, key=is_link_local, default=None)
+
+    def broadcasts(self) -> set[Address]:
+        """The directed broadcast addresses of the router's links."""
+        return {
+            slots[1].prefix.address
+            for state in self.by_l3_if.values()
+            for address in state.addresses
+            if len(slots := local_slots(state.spec.vrf, address)) == 2
+        }
+
     # -- events
 
     def link_changed(self, event: LinkChanged, changes: Changes) -> bool:

@@ -66,6 +66,7 @@ class NexthopTable:
         self._groups: dict[tuple[WeightedPath, ...], _GroupState] = {}
         self._by_l3_if: dict[int, dict[Path, _NexthopState]] = {}
         self._paths_by_id: dict[int, Path] = {}
+        self._groups_by_id: dict[int, tuple[WeightedPath, ...]] = {}
         self._down: set[int] = set()
         self._nexthop_ids = IdPool("next-hop")
         self._group_ids = IdPool("next-hop group")
@@ -121,6 +122,14 @@ class NexthopTable:
     def paths(self) -> list[Path]:
         """All next hops in use."""
         return list(self._nexthops)
+
+    def group_ids(self) -> list[int]:
+        """The groups in use."""
+        return list(self._groups_by_id)
+
+    def members_of(self, group: int) -> tuple[WeightedPath, ...]:
+        """The members of a group in use, those whose link is down too."""
+        return self._groups_by_id.get(group, ())
 
     def acquire(self, path: Path, mac: Mac | None, changes: Changes) -> int:
         """One more use of a next hop; returns its id. Raises OutOfIdsError."""
@@ -199,6 +208,7 @@ class NexthopTable:
         if group.uses:
             return
         del self._groups[members]
+        del self._groups_by_id[group.id]
         self._group_ids.release(group.id)
         changes.set(Kind.GROUP_ENTRY, group.id, None)
         changes.set(Kind.GROUP, group.id, None)
@@ -230,6 +240,7 @@ class NexthopTable:
                 changes.set(Kind.GROUP_MEMBER, state.id, MEMBER)
             state.groups[identifier] = group
         self._groups[members] = group
+        self._groups_by_id[identifier] = members
         self._write_group(group, changes)
         changes.set(Kind.GROUP_ENTRY, identifier, GROUP_OF_SAME_ID)
         return group

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The local API: JSON, one object a line, over a Unix socket that only its group may use (0660).
+
+A request is ``{"command": "show", "what": "routes", ...}``, an answer ``{"ok": true, "data": ...}``
+or ``{"ok": false, "error": "what was wrong and what to do"}``. A connection may carry any number of
+requests, answered in their order. ``what`` is one of
+
+  ============  ====================================================================  ==============
+  status        router, switch, FPM, what is pending and what was refused             object
+  interfaces    layer-3 interfaces with state, addresses, counters                    list
+  routes        prefixes with their action and next hops; ``prefix``, ``limit``       object
+  nexthops      next hops and groups in use                                           object
+  neighbors     neighbours on the router's links                                      list
+  punts         packets sent to the CPU by reason, and what became of them            object
+  counters      drops by reason in the switch, and the controller's own counters      object
+  metrics       the same counts as Prometheus text                                    string
+  ============  ====================================================================  ==============
+
+`views` makes the data, `server` answers, `client` asks. Addresses, prefixes and MAC addresses are
+text as people write them; times are seconds.
+"""

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the daemon, from another process: what the `sluice` command and programs use.
+
+Depends on the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 30.0
+
+
+class DaemonAbsentError(Exception):
+    """Nobody answers on the socket."""
+
+
+class RequestError(Exception):
+    """The daemon refused the request, or answered something that is no answer."""
+
+
+def ask(path: Path, request: dict[str, Any]) -> Any:
+    """The answer's data. Raises DaemonAbsentError or RequestError, in sentences for people."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT)
+            connection.connect(str(path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = json.loads(_line(connection))
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise DaemonAbsentError(
+            f"no controller answers on {path}; start one with `sluice run CONFIG`, or name its "
+            "socket with --socket"
+        ) from error
+    except PermissionError as error:
+        raise RequestError(f"{path}: permission denied; use root or the socket's group") from error
+    except TimeoutError as error:
+        raise RequestError(f"{path}: no answer within {TIMEOUT:.0f} s") from error
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path}: {error}") from error
+    if not isinstance(answer, dict) or not answer.get("ok"):
+        message = answer.get("error") if isinstance(answer, dict) else None
+        raise RequestError(str(message or f"{path}: an answer that is none: {answer!r}"))
+    return answer.get("data")
+
+
+def _line(connection: socket.socket) -> bytes:
+    chunks = []
+    while True:
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            raise ValueError("the controller closed the connection without an answer")
+        chunks.append(chunk)
+        if chunk.endswith(b"\n"):
+            return b"".join(chunks)

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API tells: the controller's state as plain data.
+
+`Views(controller).answer(request)` is the handler of the server. Counters are read from the switch
+when they are asked for; without a switch they are null. Depends on controller and what it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Any
+
+from sluice import __version__
+from sluice.api.server import BadRequestError
+from sluice.controller import Controller
+from sluice.entities import Kind, RouteSlot, Target, TargetKind
+from sluice.metrics import render
+from sluice.model import Prefix, RouteKey, format_address, format_mac
+from sluice.p4.counters import Count, Request
+from sluice.p4runtime.session import P4RuntimeError
+from sluice.state.interfaces import InterfaceState
+from sluice.state.nexthops import Path
+
+SHOWN_FAILURES = 20
+ROUTES_PER_SLICE = 2000
+DEFAULT_ROUTE_LIMIT = 10_000_000
+
+PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
+    2: "kernel",
+    3: "boot",
+    4: "static",
+    11: "zebra",
+    186: "bgp",
+    187: "isis",
+    188: "ospf",
+    189: "rip",
+    190: "ripng",
+    191: "nhrp",
+    192: "eigrp",
+    193: "ldp",
+    194: "sharp",
+    195: "pbr",
+    196: "static",
+    197: "openfabric",
+    198: "srte",
+}
+
+
+class Views:
+    """The answers to `show`."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "status": self._status,
+            "interfaces": self._interfaces,
+            "routes": self._routes,
+            "nexthops": self._nexthops,
+            "neighbors": self._neighbors,
+            "punts": self._punts,
+            "counters": self._counters,
+            "metrics": self._metrics,
+        }
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        """Raises BadRequestError."""
+        if request.get("command") != "show":
+            raise BadRequestError(f"unknown command {request.get('command')!r}; there is: show")
+        view = self._views.get(str(request.get("what")))
+        if view is None:
+            known = ", ".join(self._views)
+            raise BadRequestError(f"cannot show {request.get('what')!r}; there is: {known}")
+        return await view(request)
+
+    # -- status
+
+    async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+        controller, reconciler = self._controller, self._controller.reconciler
+        session, rib = controller.session, controller.fib.rib
+        failures = reconciler.failures
+        return {
+            "version": __version__,
+            "router": controller.config.router,
+            "ready": controller.ready,
+            "synced": bool(reconciler.synced and controller.sources.kernel.synced),
+            "switch": {
+                "target": controller.config.switch.target,
+                "address": str(controller.config.switch.address),
+                "connected": session is not None and session.is_primary,
+                "arbitration": "not connected" if session is None else session.arbitration,
+                "last_error": controller.last_error,
+                "installed": {
+                    kind.name.lower(): len(held)
+                    for kind, held in reconciler.installed.by_kind.items()
+                },
+            },
+            "fpm": {
+                "peer": controller.fib.session,
+                "routes": len(rib),
+                "stale_routes": rib.stale,
+                "settled": controller.settled,
+                "waiting_for_objects": rib.waiting_objects(),
+            },
+            "reconciler": {
+                "pending": reconciler.pending,
+                "orphans": reconciler.orphans,
+                "failed": len(failures),
+                "failures": [
+                    {"what": f"{kind.name.lower()} {describe(key)}", "error": str(failure)}
+                    for (kind, key), failure in islice(failures.items(), SHOWN_FAILURES)
+                ],
+                **reconciler.counters,
+            },
+            "problems": dict(controller.fib.problems),
+        }
+
+    # -- interfaces
+
+    async def _interfaces(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        schema = self._controller.counter_schema
+        states = self._controller.fib.interfaces.by_l3_if
+        sent = await self._read(schema.egress_requests(states), schema.egress)
+        received = await self._read(
+            [schema.admission_request(s.spec.port, s.spec.vlan) for s in states.values()],
+            schema.direct,
+        )
+        return [
+            self._interface(
+                state,
+                None if received is None else received.get((state.spec.port, state.spec.vlan)),
+                None if sent is None else sent.get(l3_if),
+            )
+            for l3_if, state in states.items()
+        ]
+
+    def _interface(
+        self, state: InterfaceState, received: Count | None, sent: Count | None
+    ) -> dict[str, Any]:
+        spec = state.spec
+        vrfs = {vrf.id: vrf.name for vrf in self._controller.config.vrfs}
+        return {
+            "name": spec.name,
+            "l3_if": spec.l3_if,
+            "port": spec.port,
+            "vlan": spec.vlan,
+            "vrf": vrfs.get(spec.vrf, str(spec.vrf)),
+            "device": spec.device,
+            "up": state.up,
+            "carrier": state.device_carrier,
+            "mac": format_mac(state.mac),
+            "mtu": state.mtu,
+            "addresses": [str(address) for address in sorted(state.addresses)],
+            "received": None if received is None else received._asdict(),
+            "sent": None if sent is None else sent._asdict(),
+        }
+
+    # -- routes
+
+    async def _routes(self, request: dict[str, Any]) -> dict[str, Any]:
+        wanted = self._prefix(request)
+        limit = request.get("limit") or DEFAULT_ROUTE_LIMIT
+        if not isinstance(limit, int) or limit < 0:
+            raise BadRequestError("limit is a whole number")
+        desired = self._controller.reconciler.desired[Kind.ROUTE]
+        slots = [slot for slot in desired if isinstance(slot, RouteSlot)]
+        if wanted is not None:
+            slots = [slot for slot in slots if slot.prefix == wanted]
+        await asyncio.sleep(0)
+        slots.sort(key=lambda slot: (slot.vrf, len(slot.prefix.address), slot.prefix))
+        routes = []
+        for start in range(0, min(limit, len(slots)), ROUTES_PER_SLICE):
+            chunk = slots[start : min(start + ROUTES_PER_SLICE, limit)]
+            routes += [self._route(slot) for slot in chunk if slot in desired]
+            await asyncio.sleep(0)
+        return {"total": len(slots), "routes": routes}
+
+    @staticmethod
+    def _prefix(request: dict[str, Any]) -> Prefix | None:
+        text = request.get("prefix")
+        if text is None:
+            return None
+        try:
+            return Prefix.parse(str(text))
+        except ValueError as error:
+            raise BadRequestError(str(error)) from None
+
+    def _route(self, slot: RouteSlot) -> dict[str, Any]:
+        reconciler = self._controller.reconciler
+        target = reconciler.desired[Kind.ROUTE][slot]
+        installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
+        failure = reconciler.failures.get((Kind.ROUTE, slot))
+        return {
+            "vrf": slot.vrf,
+            "prefix": str(slot.prefix),
+            "protocol": self._protocol(slot),
+            "nexthops": self._target(target) if isinstance(target, Target) else [],
+            "action": target.kind.name.lower() if isinstance(target, Target) else None,
+            "id": target.id if isinstance(target, Target) else None,
+            "installed": installed == target,
+            "error": None if failure is None else str(failure),
+        }
+
+    def _protocol(self, slot: RouteSlot) -> str:
+        fib = self._controller.fib
+        table = {vrf.id: vrf.table for vrf in self._controller.config.vrfs}.get(slot.vrf, 0)
+        entry = fib.rib.get(RouteKey(table, slot.prefix))
+        if entry is None:
+            is_host = slot.prefix.length == len(slot.prefix.address) * 8
+            return "neighbor" if is_host else "connected"
+        return PROTOCOLS.get(entry.route.protocol, str(entry.route.protocol))
+
+    def _target(self, target: Target) -> list[dict[str, Any]]:
+        nexthops = self._controller.fib.nexthops
+        if target.kind is TargetKind.NEXTHOP:
+            path = nexthops.path_of(target.id)
+            return [] if path is None else [self._path(path) | {"weight": 1}]
+        if target.kind is TargetKind.GROUP:
+            return [
+                self._path(member.path) | {"weight": member.weight}
+                for member in nexthops.members_of(target.id)
+            ]
+        return []
+
+    def _path(self, path: Path) -> dict[str, Any]:
+        interface = self._controller.fib.interfaces.by_l3_if.get(path.l3_if)
+        mac = self._controller.fib.neighbors.mac_of(path)
+        return {
+            "interface": None if interface is None else interface.spec.name,
+            "gateway": None if path.address is None else format_address(path.address),
+            "mac": None if mac is None else format_mac(mac),
+            "up": interface is not None and interface.usable,
+        }
+
+    # -- next hops and neighbours
+
+    async def _nexthops(self, request: dict[str, Any]) -> dict[str, Any]:
+        controller, table = self._controller, self._controller.fib.nexthops
+        schema = controller.counter_schema
+        paths = {table.id_of(path): path for path in table.paths()}
+        known = {identifier: path for identifier, path in paths.items() if identifier is not None}
+        counts = await self._read([schema.nexthop_request(i) for i in known], schema.direct)
+        held = controller.reconciler.installed
+        return {
+            "nexthops": [
+                self._path(path)
+                | {
+                    "id": identifier,
+                    "used_by": held.uses((Kind.NEXTHOP, identifier)),
+                    "sent": _as_dict(None if counts is None else counts.get((identifier,))),
+                }
+                for identifier, path in sorted(known.items())
+            ],
+            "groups": [
+                {
+                    "id": identifier,
+                    "used_by": held.uses((Kind.GROUP_ENTRY, identifier)),
+                    "members": self._target(Target(TargetKind.GROUP, identifier)),
+                }
+                for identifier in sorted(table.group_ids())
+            ],
+        }
+
+    async def _neighbors(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        controller = self._controller
+        now = asyncio.get_running_loop().time()
+        return [
+            self._path(neighbor.path)
+            | {
+                "address": format_address(neighbor.path.address or b""),
+                "state": neighbor.state.name.lower(),
+                "age": round(now - neighbor.since, 1),
+                "nexthop": controller.fib.nexthops.id_of(neighbor.path),
+            }
+            for neighbor in sorted(
+                controller.fib.neighbors, key=lambda n: (n.path.l3_if, n.path.address or b"")
+            )
+        ]
+
+    # -- counts
+
+    async def _punts(self, request: dict[str, Any]) -> dict[str, Any]:
+        controller = self._controller
+        schema, punts = controller.counter_schema, controller.sources.punts
+        counts = await self._read(schema.reason_requests(), schema.by_reason)
+        names = controller.packets.reasons
+        dropped = {
+            names[n].value if n in names else str(n): count for n, count in punts.dropped.items()
+        }
+        reasons = {}
+        for reason in names.values():
+            name = reason.value
+            rate = controller.config.punt_rates.get(name)
+            reasons[name] = {
+                "to_cpu": None if counts is None else counts["punts"][name].packets,
+                "metered_away": None if counts is None else counts["punts_dropped"][name].packets,
+                "queue_full": dropped.get(name, 0),
+                "handled": controller.punts.by_reason[name],
+                "rate": None if rate is None else rate.rate,
+            }
+        return {
+            "reasons": reasons,
+            "waiting": len(punts),
+            "held": len(controller.held),
+            "results": dict(controller.punts.counters),
+            "held_packets": dict(controller.held.counters),
+        }
+
+    async def _counters(self, request: dict[str, Any]) -> dict[str, Any]:
+        schema = self._controller.counter_schema
+        counts = await self._read(schema.reason_requests(), schema.by_reason)
+        drops = None
+        if counts is not None:
+            drops = {name: count._asdict() for name, count in counts["drops"].items()}
+        return {"switch_drops": drops, "controller": self._own_counters()}
+
+    def _own_counters(self) -> dict[str, dict[str, int]]:
+        controller, sources = self._controller, self._controller.sources
+        groups: dict[str, Counter[str] | Any] = {
+            "controller": controller.counters,
+            "reconciler": controller.reconciler.counters,
+            "punts": controller.punts.counters,
+            "held_packets": controller.held.counters,
+            "punt_queue": sources.punts.counters,
+            "fpm": sources.routes.counters,
+            "kernel": sources.kernel.counters,
+            "host": sources.host.counters,
+        }
+        return {name: dict(counters) for name, counters in groups.items()}
+
+    async def _metrics(self, request: dict[str, Any]) -> str:
+        return render(
+            router=self._controller.config.router,
+            status=await self._status(request),
+            punts=await self._punts(request),
+            counters=await self._counters(request),
+            interfaces=await self._interfaces(request),
+        )
+
+    async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
+        """What the switch counts; None without a switch."""
+        session = self._controller.session
+        if session is None or not session.is_primary:
+            return None
+        entities: list[Request] = []
+        try:
+            if requests:
+                async for part in session.read(requests):
+                    entities.extend(part)
+        except P4RuntimeError as error:
+            self._controller.counters[f"counters not read: {error}"] += 1
+            return None
+        return decode(entities)
+
+
+def describe(key: object) -> str:
+    """An entity's key, for people."""
+    if isinstance(key, RouteSlot):
+        return f"{key.prefix} vrf {key.vrf}"
+    return str(key)
+
+
+def _as_dict(count: Count | None) -> dict[str, int] | None:
+    return None if count is None else count._asdict()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon: sources, controller and API put together, and their life from start to signal.
+
+The only module that makes real sources and the native client. `run(config_path)` returns an exit
+code; what goes wrong at start is said in one sentence on standard error. On SIGTERM or SIGINT the
+daemon leaves; what it installed stays in the switch and goes on forwarding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from sluice._native import FpmServer, P4RuntimeClient, TapSet
+from sluice.api.server import ApiServer
+from sluice.api.views import Views
+from sluice.config import Config, ConfigError, load_config
+from sluice.controller import ELECTION_ID, Controller
+from sluice.inputs import Sources
+from sluice.p4.schema import SchemaError, load_pipeline
+from sluice.p4runtime.client import Client
+from sluice.sources.fpm import FpmSource
+from sluice.sources.host import HostInterfaces
+from sluice.sources.kernel import KernelMonitor
+from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.punt import PuntQueue
+from sluice.sources.replay import ReplayGate
+
+OK, FAILED = 0, 1
+
+
+def run(config_path: Path) -> int:
+    """Runs the daemon until a signal; the process's exit code."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        asyncio.run(_run(load_config(config_path)))
+    except (ConfigError, SchemaError, OSError) as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return FAILED
+    return OK
+
+
+async def _run(config: Config) -> None:
+    pipeline = load_pipeline(config.switch.pipeline)
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    async with contextlib.AsyncExitStack() as stack:
+        sources = _make_sources(config, stack)
+        controller = Controller(config, pipeline, sources, lambda: _connect(config), _say_ready)
+        await stack.enter_async_context(ApiServer(config.api_socket, Views(controller).answer))
+        # What is alive now lives as long as the daemon; and a full table's garbage collections
+        # would otherwise walk millions of routes that never are garbage.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
+        await _until_signal(asyncio.create_task(controller.run()))
+
+
+def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
+    """Opens everything; `stack` closes it. Raises OSError in a sentence."""
+    kernel = KernelMonitor()
+    stack.callback(kernel.close)
+    taps = TapSet()
+    stack.callback(taps.close)
+    host = HostInterfaces(taps, kernel)
+    for interface in config.interfaces:
+        try:
+            host.add(interface)
+        except OSError as error:
+            raise OSError(f"interface {interface.name}: {error}") from error
+    dump = KernelRouteDump()
+    stack.callback(dump.close)
+    try:
+        server = FpmServer(str(config.fpm.listen))
+    except OSError as error:
+        raise OSError(f"fpm.listen {config.fpm.listen}: {error}") from error
+    stack.callback(server.close)
+    kernel.start()
+    return Sources(
+        routes=FpmSource(server),
+        gate=ReplayGate(config.fpm.quiet_seconds),
+        dump=dump,
+        kernel=kernel,
+        host=host,
+        punts=PuntQueue(config.limits.punt_queue),
+    )
+
+
+def _connect(config: Config) -> Client:
+    switch = config.switch
+    return P4RuntimeClient(str(switch.address), switch.device_id, ELECTION_ID)
+
+
+def _say_ready() -> None:
+    print("sluice: ready", file=sys.stderr, flush=True)
+
+
+async def _until_signal(main: asyncio.Task[None]) -> None:
+    """Runs the task until it fails, or until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, main.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await main

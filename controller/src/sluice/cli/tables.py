@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's data as tables for people. Depends on rich; colours only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Row = list[str | Text]
+WIDE = 240
+"""Columns when the output is no terminal: lines are not to be broken then."""
+
+
+def show(what: str, data: Any) -> None:
+    """Prints one view."""
+    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
+    _VIEWS[what](console, data)
+
+
+def _table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
+    if not rows:
+        console.print(empty)
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if right else "left", no_wrap=True
+        )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _good(good: bool, yes: str, no: str) -> Text:
+    return Text(yes if good else no, style="green" if good else "red")
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _count(count: dict[str, int] | None, unit: str) -> str:
+    return "-" if count is None else _number(count[unit])
+
+
+def _nexthop(nexthop: dict[str, Any]) -> str:
+    via = f"via {nexthop['gateway']} " if nexthop["gateway"] else ""
+    weight = f" weight {nexthop['weight']}" if nexthop.get("weight", 1) != 1 else ""
+    down = "" if nexthop["up"] else " (down)"
+    return f"{via}dev {nexthop['interface']}{weight}{down}"
+
+
+# --- views ---------------------------------------------------------------------------------------
+
+
+def _status(console: Console, data: dict[str, Any]) -> None:
+    switch, fpm, reconciler = data["switch"], data["fpm"], data["reconciler"]
+    lines: list[tuple[str, str | Text]] = [
+        ("router", data["router"]),
+        ("synced", _good(data["synced"], "yes", "no")),
+        ("switch", f"{switch['target']} at {switch['address']}"),
+        ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
+        ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
+        ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
+        ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
+    ]
+    if switch["last_error"]:
+        lines.append(("last error", Text(switch["last_error"], style="red")))
+    if reconciler["failed"]:
+        lines.append(("refused", Text(f"{reconciler['failed']:,} updates", style="red")))
+    lines += [("", f"{item['what']}: {item['error']}") for item in reconciler["failures"]]
+    lines += [("problem", f"{text} ({count:,})") for text, count in data["problems"].items()]
+    waiting = fpm["waiting_for_objects"].items()
+    lines += [("waiting", f"{n:,} routes for next-hop object {number}") for number, n in waiting]
+    grid = Table.grid(padding=(0, 2))
+    for name, value in lines:
+        grid.add_row(name, value)
+    console.print(grid)
+
+
+def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["name"],
+            f"{item['port']}" + (f".{item['vlan']}" if item["vlan"] else ""),
+            item["vrf"],
+            _good(item["up"], "up", "down"),
+            _good(item["carrier"], "yes", "no"),
+            item["mac"],
+            str(item["mtu"]),
+            _count(item["received"], "packets"),
+            _count(item["sent"], "packets"),
+            " ".join(item["addresses"]),
+        ]
+        for item in data
+    ]
+    columns = ["name", "port", "vrf", "state", "carrier", "mac", ">mtu", ">received", ">sent"]
+    _table(console, [*columns, "addresses"], rows, "no interfaces")
+
+
+def _routes(console: Console, data: dict[str, Any]) -> None:
+    rows: list[Row] = []
+    for route in data["routes"]:
+        legs = [_nexthop(nexthop) for nexthop in route["nexthops"]] or [route["action"] or "-"]
+        state = Text("installed") if route["installed"] else Text("pending", style="yellow")
+        if route["error"]:
+            state = Text(route["error"], style="red")
+        rows.append([route["prefix"], str(route["vrf"]), route["protocol"], legs[0], state])
+        rows += [["", "", "", leg, ""] for leg in legs[1:]]
+    _table(console, ["prefix", "vrf", "protocol", "next hop", "state"], rows, "no routes")
+    if len(data["routes"]) < data["total"]:
+        console.print(f"{len(data['routes']):,} of {data['total']:,} routes")
+
+
+def _nexthops(console: Console, data: dict[str, Any]) -> None:
+    rows: list[Row] = [
+        [
+            str(item["id"]),
+            item["interface"] or "-",
+            item["gateway"] or "on link",
+            item["mac"] or ("-" if item["gateway"] is None else "unresolved"),
+            _good(item["up"], "up", "down"),
+            _number(item["used_by"]),
+            _count(item["sent"], "packets"),
+        ]
+        for item in data["nexthops"]
+    ]
+    columns = [">id", "interface", "gateway", "mac", "link", ">used by", ">packets"]
+    _table(console, columns, rows, "no next hops")
+    if data["groups"]:
+        console.print()
+    rows = []
+    for group in data["groups"]:
+        legs = [_nexthop(member) for member in group["members"]]
+        rows.append([str(group["id"]), _number(group["used_by"]), legs[0] if legs else "-"])
+        rows += [["", "", leg] for leg in legs[1:]]
+    if rows:
+        _table(console, [">group", ">used by", "members"], rows, "")
+
+
+def _neighbors(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["address"],
+            item["interface"] or "-",
+            item["mac"] or "-",
+            item["state"],
+            f"{item['age']:.0f}s",
+            str(item["nexthop"] or "-"),
+        ]
+        for item in data
+    ]
+    columns = ["address", "interface", "mac", "state", ">since", ">next hop"]
+    _table(console, columns, rows, "no neighbors")
+
+
+def _punts(console: Console, data: dict[str, Any]) -> None:
+    rows: list[Row] = [
+        [
+            reason,
+            _number(item["to_cpu"]),
+            _number(item["metered_away"]),
+            _number(item["queue_full"]),
+            _number(item["handled"]),
+            _number(item["rate"]),
+        ]
+        for reason, item in data["reasons"].items()
+    ]
+    columns = ["reason", ">to CPU", ">metered away", ">queue full", ">handled", ">rate limit"]
+    _table(console, columns, rows, "")
+    console.print(f"{data['waiting']} packets wait, {data['held']} are held for a neighbour")
+    results = {**data["results"], **data["held_packets"]}
+    _table(console, [">count", "result"], [[f"{n:,}", text] for text, n in results.items()], "")
+
+
+def _counters(console: Console, data: dict[str, Any]) -> None:
+    drops = data["switch_drops"]
+    if drops is None:
+        console.print("the switch is not connected: its counters are not known")
+    else:
+        rows: list[Row] = [
+            [reason, _count(count, "packets"), _count(count, "bytes")]
+            for reason, count in drops.items()
+            if count["packets"]
+        ]
+        columns = ["dropped by the switch", ">packets", ">bytes"]
+        _table(console, columns, rows, "nothing dropped by the switch")
+    rows = [
+        [part, what, f"{count:,}"]
+        for part, counters in data["controller"].items()
+        for what, count in sorted(counters.items())
+    ]
+    _table(console, ["part", "what", ">count"], rows, "")
+
+
+def _metrics(console: Console, data: str) -> None:
+    console.file.write(data)
+
+
+_VIEWS: dict[str, Callable[[Console, Any], None]] = {
+    "status": _status,
+    "interfaces": _interfaces,
+    "routes": _routes,
+    "nexthops": _nexthops,
+    "neighbors": _neighbors,
+    "punts": _punts,
+    "counters": _counters,
+    "metrics": _metrics,
+}

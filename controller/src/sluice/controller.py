@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller: one event loop in which sources, state, reconciler and packets meet.
+
+Walks (docs/ARCHITECTURE.md):
+  a route       routes inlet -> Fib.apply -> Reconciler.submit -> Reconciler.run -> switch
+  a neighbour   kernel inlet -> Fib.apply -> next hop modified -> held packets re-injected
+  a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
+  a host frame  host inlet -> packet-out (to a port, or of local origin)
+
+Work comes in by inlets of the `scheduler`, in order of priority: timers, kernel (links, addresses,
+neighbours), punts, host frames, routes, the comparison with the kernel's routes. Each takes a
+bounded slice. Routes are not read while the reconciler is far behind, which FPM's TCP connection
+passes on to zebra.
+
+Until the switch has been read for the first time, no event is applied: which ids it uses is not
+known yet. Depends on state, reconciler, punts; sources come as arguments (`Sources`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from sluice.config import Config
+from sluice.entities import (
+    HASH_SEED_KEY,
+    Changes,
+    Group,
+    HashSeed,
+    Key,
+    Kind,
+    Nexthop,
+    PuntLimit,
+)
+from sluice.held import HeldPackets
+from sluice.icmp import RateLimiter
+from sluice.inputs import Sources
+from sluice.model import FpmSessionClosed, FpmSessionOpened, NeighborChanged
+from sluice.p4.codec import Codec
+from sluice.p4.counters import CounterSchema
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Pipeline, Schema
+from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.session import P4RuntimeError, Session
+from sluice.punts import Outcome, PuntHandler
+from sluice.reconciler import Reconciler
+from sluice.scheduler import Inlet, Scheduler
+from sluice.state.fib import Fib
+from sluice.state.keeper import NeighborKeeper
+from sluice.state.nexthops import Path
+
+log = logging.getLogger(__name__)
+
+KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE, DUMP_SLICE = 256, 64, 64, 256, 4
+ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
+"""Updates pending at which routes stop being read, and at which they are read again."""
+FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
+ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
+
+KERNEL_KINDS = (Kind.EGRESS_INTERFACE, Kind.LOCAL_PREFIX, Kind.ROUTER_MAC, Kind.L3_INTERFACE)
+ELECTION_ID = (0, 1)
+"""Asked for first; a session that finds a higher one without an owner goes above it."""
+
+ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
+
+
+class Controller:
+    """One router. `connect` makes a P4Runtime client; `on_ready` is called once, when the switch is
+    programmed with the interfaces."""
+
+    def __init__(
+        self,
+        config: Config,
+        pipeline: Pipeline,
+        sources: Sources,
+        connect: Callable[[], Client],
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config = config
+        self.sources = sources
+        self._pipeline = pipeline
+        self._connect = connect
+        self._on_ready = on_ready
+        self._clock = asyncio.get_running_loop().time
+        schema = Schema(pipeline.p4info)
+        self.packets = PacketSchema(schema)
+        self.counter_schema = CounterSchema(schema)
+        self.fib = Fib(
+            [interface.spec for interface in config.interfaces],
+            {vrf.table: vrf.id for vrf in config.vrfs},
+        )
+        self.reconciler = Reconciler(Codec(schema), self._entity_deleted, self._clock)
+        self.reconciler.on_progress = self._progress
+        self.keeper = NeighborKeeper()
+        limits = config.limits
+        self.held = HeldPackets(
+            limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
+        )
+        limiter = RateLimiter(
+            limits.icmp_errors_per_second,
+            limits.icmp_errors_burst,
+            max(1.0, limits.icmp_errors_per_second / 10),
+            max(1.0, limits.icmp_errors_burst / 2),
+        )
+        self.punts = PuntHandler(self.fib, self.packets, self.held, limiter, self._when_ready)
+        self.counters: Counter[str] = Counter()
+        self.session: Session | None = None
+        self.last_error: str | None = None
+        self.ready = False
+        self.settled = False
+        self._adopted = False
+        self._released_kernel_kinds = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.scheduler = Scheduler()
+        self._make_inlets()
+        self.reconciler.submit(self.fib.start())
+        self.reconciler.submit(self._settings())
+
+    def _make_inlets(self) -> None:
+        sources = self.sources
+        self._timers = Inlet("timers", 0, self._drain_timers)
+        self._kernel = Inlet("kernel", 1, self._drain_kernel, sources.kernel.fileno())
+        self._punts = Inlet("punts", 2, self._drain_punts)
+        self._host = Inlet("host", 3, self._drain_host, sources.host.fileno())
+        self._routes = Inlet("routes", 4, self._drain_routes, sources.routes.fileno())
+        self._dump = Inlet("route comparison", 5, self._drain_dump, sources.dump.fileno())
+        for inlet in (
+            self._timers,
+            self._kernel,
+            self._punts,
+            self._host,
+            self._routes,
+            self._dump,
+        ):
+            self.scheduler.add(inlet)
+        self.scheduler.enable(self._kernel, False)
+        self.scheduler.enable(self._routes, False)
+
+    def _settings(self) -> Changes:
+        """What the configuration alone decides: punt meters and the hash seed."""
+        changes = Changes()
+        for reason, rate in self.config.punt_rates.items():
+            changes.set(Kind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
+        seed = zlib.crc32(self.config.router.encode())
+        changes.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
+        return changes
+
+    # -- life
+
+    async def run(self) -> None:
+        """Runs until cancelled. What is in the switch stays there and goes on forwarding."""
+        tasks = [
+            asyncio.create_task(self.scheduler.run()),
+            asyncio.create_task(self._keep_connected()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _keep_connected(self) -> None:
+        delay = FIRST_RECONNECT
+        while True:
+            connected = False
+            try:
+                connected = await self._run_session()
+            except P4RuntimeError as error:
+                message = f"{self.config.switch.address}: {error}"
+                if message != self.last_error:
+                    log.warning("switch %s", message)
+                self.last_error = message
+            self.reconciler.disconnect()
+            delay = FIRST_RECONNECT if connected else min(LAST_RECONNECT, delay * 2)
+            await asyncio.sleep(delay)
+
+    async def _run_session(self) -> bool:
+        """One session from connection to end; whether it came to writing."""
+        switch = self.config.switch
+        session = Session(self._connect(), switch.device_id, ELECTION_ID, None, self._packets_in)
+        self.session = session
+        writing: asyncio.Task[None] | None = None
+        try:
+            await session.become_primary()
+            if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
+                log.info("gave the switch at %s its pipeline", switch.address)
+            session.set_packet_metadata(self.packets.packet_in, self.packets.packet_out)
+            await self.reconciler.read_back(session)
+            self._adopt()
+            await self.reconciler.compare()
+            self.last_error = None
+            writing = asyncio.create_task(self.reconciler.run(session))
+            ends: set[asyncio.Future[Any]] = {writing, session.closed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                raise session.closed.result()
+            writing.result()
+        except P4RuntimeError as error:
+            if writing is None:
+                raise
+            log.warning("switch %s: session ended: %s", switch.address, error)
+            self.last_error = str(error)
+        finally:
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+            session.close()
+            self.session = None
+        return True
+
+    def _adopt(self) -> None:
+        """After the first read-back: ids keep their meaning, and events may come in."""
+        if self._adopted:
+            return
+        self._adopted = True
+        found = self.reconciler.installed.by_kind
+        nexthops = {
+            key: value if isinstance(value, Nexthop) else None
+            for key, value in found[Kind.NEXTHOP].items()
+            if isinstance(key, int)
+        }
+        groups = {
+            key: value if isinstance(value, Group) else None
+            for key, value in found[Kind.GROUP].items()
+            if isinstance(key, int)
+        }
+        self._submit(self.fib.adopt(nexthops, groups, self._clock()))
+        self.scheduler.enable(self._kernel, True)
+        self.scheduler.enable(self._routes, True)
+
+    def _submit(self, changes: Changes) -> None:
+        self.reconciler.submit(changes)
+        if changes.resolve:
+            now = self._clock()
+            for l3_if, address in changes.resolve:
+                self.keeper.ask(Path(l3_if, address), now)
+            self.scheduler.wake(self._timers)
+
+    def _entity_deleted(self, kind: Kind, key: Key) -> None:
+        if isinstance(key, int):
+            self.fib.confirm_deleted(kind, key)
+
+    def _progress(self) -> None:
+        """The reconciler got on."""
+        pending = self.reconciler.pending
+        if not self._routes.enabled and self._adopted and pending <= ROUTES_CAUGHT_UP:
+            self.scheduler.enable(self._routes, True)
+        if not self.ready and self._released_kernel_kinds and self.reconciler.synced:
+            self.ready = True
+            self._on_ready()
+
+    # -- inlets: each does one slice and returns whether more may be there
+
+    def _drain_kernel(self) -> bool:
+        events = self.sources.kernel.poll(KERNEL_SLICE)
+        now = self._clock()
+        for event in events:
+            self.sources.host.apply(event)
+        self._submit(self.fib.apply(events, now))
+        outcome = Outcome()
+        for event in events:
+            if isinstance(event, NeighborChanged):
+                self._neighbor_changed(event, now, outcome)
+        self._carry_out(outcome)
+        if self.sources.kernel.synced and not self._released_kernel_kinds:
+            self._released_kernel_kinds = True
+            self.reconciler.release(KERNEL_KINDS)
+        return bool(events)
+
+    def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: Outcome) -> None:
+        l3_if = self.fib.interfaces.l3_if_of(event.ifindex)
+        if l3_if is None:
+            return
+        path = Path(l3_if, event.address)
+        in_use = self.fib.nexthops.id_of(path) is not None
+        self.keeper.changed(path, event.state, in_use, now)
+        self.scheduler.wake(self._timers)
+        self.punts.neighbor_changed(path, event.state, now, outcome)
+
+    def _drain_punts(self) -> bool:
+        now, outcome = self._clock(), Outcome()
+        packets = self.sources.punts.take(PUNT_SLICE)
+        for packet in packets:
+            self.punts.handle(packet, now, outcome)
+        self._carry_out(outcome)
+        if outcome.resolve:
+            self.scheduler.wake(self._timers)
+        return len(self.sources.punts) > 0
+
+    def _drain_host(self) -> bool:
+        frames = self.sources.host.poll(HOST_SLICE)
+        batch: list[tuple[bytes, Metadata]] = []
+        for l3_if, frame in frames:
+            is_ip = frame[12:14] in ETHERTYPES_IP
+            metadata = self.packets.local_origin(l3_if) if is_ip else self.packets.to_port(l3_if)
+            batch.append((frame, metadata))
+        self._packets_out(batch)
+        return bool(frames)
+
+    def _drain_routes(self) -> bool:
+        if self.reconciler.pending > ROUTES_BEHIND:
+            self.scheduler.enable(self._routes, False)
+            return True
+        events = self.sources.routes.poll(ROUTE_SLICE)
+        if not events:
+            return False
+        now = self._clock()
+        gate = self.sources.gate
+        for event in events:
+            if type(event) in (FpmSessionOpened, FpmSessionClosed):
+                log.info("FPM: %s", event)
+                gate.note(event, now)
+        gate.note(events[-1], now)
+        self._submit(self.fib.apply(events, now))
+        self._set_timer()
+        return True
+
+    def _drain_dump(self) -> bool:
+        if not self.sources.dump.running:
+            return False
+        kernel = self.sources.dump.poll(DUMP_SLICE)
+        if kernel is None:
+            return False
+        now = self._clock()
+        stale = frozenset(self.fib.rib.stale_keys())
+        verdict = self.sources.gate.settle(stale, frozenset(kernel), now)
+        self._submit(self.fib.apply([verdict], now))
+        if not self.settled:
+            self.settled = True
+            self.reconciler.release(ROUTE_KINDS)
+        self._set_timer()
+        return False
+
+    def _drain_timers(self) -> bool:
+        now, outcome = self._clock(), Outcome()
+        self.punts.expire(now, outcome)
+        for path in self.keeper.due(now):
+            if self.fib.nexthops.id_of(path) is None and path not in self.held:
+                self.keeper.forget(path)
+            else:
+                outcome.resolve.append(path)
+        self._carry_out(outcome)
+        due = self.sources.gate.due
+        if due is not None and due <= now and not self.sources.dump.running:
+            self.sources.dump.start()
+        self._set_timer()
+        return False
+
+    def _set_timer(self) -> None:
+        """Wakes the timers' inlet when the next thing is due."""
+        gate_due = None if self.sources.dump.running else self.sources.gate.due
+        dues = (self.held.next_deadline, self.keeper.next_due, gate_due)
+        due = min((due for due in dues if due is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(due, self.scheduler.wake, self._timers)
+
+    # -- packets
+
+    def _packets_in(self, packets: list[tuple[bytes, Metadata]]) -> None:
+        self.sources.punts.offer(packets)
+        self.scheduler.wake(self._punts)
+
+    def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
+        if not batch:
+            return
+        taken = 0 if self.session is None else self.session.packet_out(batch)
+        self.counters["packets out"] += taken
+        self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        if outcome.to_host:
+            self.sources.host.deliver(outcome.to_host)
+        self._packets_out(outcome.packet_outs)
+        for path in outcome.resolve:
+            ifindex = self.fib.interfaces.ifindex_of(path.l3_if)
+            if ifindex is not None and path.address is not None:
+                self.counters["neighbours asked for"] += 1
+                self.sources.kernel.use_neighbor(ifindex, path.address)
+
+    def _when_ready(self, path: Path) -> None:
+        """The neighbour is known: its packets go on once the switch knows it too."""
+        identifier = self.fib.nexthops.id_of(path)
+        if identifier is not None:
+            self.reconciler.when_installed(Kind.NEXTHOP, identifier, lambda: self._release(path))
+
+    def _release(self, path: Path) -> None:
+        outcome = Outcome()
+        self.punts.release(path, outcome)
+        self._carry_out(outcome)

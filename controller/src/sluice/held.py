@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets held while their neighbour is resolved: few for each, a bounded number in all.
+
+Pure: the caller brings the clock. A packet leaves by `release` (resolved), `fail` (the kernel gave
+up) or `expired` (no word in time), or was never taken in (`hold` says so and counts it).
+Depends on model and state.nexthops (for `Path`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sluice.model import PuntedPacket
+from sluice.state.nexthops import Path
+
+
+class _Waiting:
+    __slots__ = ("deadline", "packets")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.packets: list[PuntedPacket] = []
+
+
+class HeldPackets:
+    """The packets that wait, by neighbour."""
+
+    def __init__(self, per_neighbor: int, total: int, seconds: float) -> None:
+        self._per_neighbor = per_neighbor
+        self._total = total
+        self._seconds = seconds
+        self._waiting: dict[Path, _Waiting] = {}
+        self._count = 0
+        self.counters: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._waiting
+
+    def hold(self, path: Path, packet: PuntedPacket, now: float) -> bool:
+        """Takes a packet in, unless there is no room; the oldest of a neighbour stay."""
+        waiting = self._waiting.get(path)
+        if waiting is not None and len(waiting.packets) >= self._per_neighbor:
+            self.counters["dropped: too many for one neighbour"] += 1
+            return False
+        if self._count >= self._total:
+            self.counters["dropped: too many in all"] += 1
+            return False
+        if waiting is None:
+            waiting = self._waiting[path] = _Waiting(now + self._seconds)
+        waiting.packets.append(packet)
+        self._count += 1
+        self.counters["held"] += 1
+        return True
+
+    def release(self, path: Path) -> list[PuntedPacket]:
+        """The neighbour is known: its packets, in their order."""
+        packets = self._take(path)
+        self.counters["released"] += len(packets)
+        return packets
+
+    def fail(self, path: Path) -> list[PuntedPacket]:
+        """The neighbour does not answer: its packets, whose senders are owed an error."""
+        packets = self._take(path)
+        self.counters["failed"] += len(packets)
+        return packets
+
+    def expired(self, now: float) -> list[PuntedPacket]:
+        """The packets of neighbours of whom nothing was heard in time."""
+        # In the order of their deadlines, since each waits as long as any other.
+        late: list[PuntedPacket] = []
+        while self._waiting:
+            path, waiting = next(iter(self._waiting.items()))
+            if waiting.deadline > now:
+                break
+            late += self.fail(path)
+        return late
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expired` has something to give next."""
+        for waiting in self._waiting.values():
+            return waiting.deadline
+        return None
+
+    def _take(self, path: Path) -> list[PuntedPacket]:
+        waiting = self._waiting.pop(path, None)
+        if waiting is None:
+            return []
+        self._count -= len(waiting.packets)
+        return waiting.packets

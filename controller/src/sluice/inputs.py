@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller needs of its sources: the interfaces that `sluice.sources` implements.
+
+The controller does not import the sources; `app` puts the two together, and tests put fakes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sluice.model import (
+    Address,
+    HostFrame,
+    KernelEvent,
+    PuntedPacket,
+    Route,
+    RouteEvent,
+    RouteKey,
+    RoutesSettled,
+)
+
+
+class RouteInput(Protocol):
+    """Routes and next-hop objects of the routing daemon (`sources.fpm.FpmSource`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused or went wrong, by name."""
+
+    def fileno(self) -> int:
+        """Readable while there may be events."""
+
+    def poll(self, limit: int) -> list[RouteEvent]:
+        """About `limit` events; none: nothing is left for now."""
+
+
+class KernelInput(Protocol):
+    """Links, addresses and neighbours (`sources.kernel.KernelMonitor`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused or went wrong, by name."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that was there at start has been told."""
+
+    def fileno(self) -> int:
+        """Readable while there may be events."""
+
+    def poll(self, limit: int) -> list[KernelEvent]:
+        """About `limit` events; none: nothing is left for now."""
+
+    def use_neighbor(self, ifindex: int, address: Address) -> None:
+        """Has the kernel resolve or confirm a neighbour."""
+
+
+class HostInput(Protocol):
+    """The host's interfaces (`sources.host.HostInterfaces`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused or went wrong, by name."""
+
+    def fileno(self) -> int:
+        """Readable while there may be frames."""
+
+    def poll(self, limit: int) -> list[HostFrame]:
+        """Frames that the host sent; none: nothing is left for now."""
+
+    def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
+        """Gives (l3_if, frame) pairs to the host."""
+
+    def apply(self, event: KernelEvent) -> None:
+        """Takes notice of links and addresses."""
+
+
+class PuntInput(Protocol):
+    """The queue of punted packets (`sources.punt.PuntQueue`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused or went wrong, by name."""
+
+    @property
+    def dropped(self) -> Mapping[int, int]:
+        """Packets for which there was no room, by punt reason."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+
+    def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
+        """Takes in (frame, metadata) pairs as far as there is room."""
+
+    def take(self, limit: int) -> list[PuntedPacket]:
+        """The next packets, in fair turns."""
+
+
+class ReplayGate(Protocol):
+    """When the routing daemon's replay is over (`sources.replay.ReplayGate`)."""
+
+    @property
+    def due(self) -> float | None:
+        """When to compare with the kernel's routes."""
+
+    def note(self, event: RouteEvent, now: float) -> None:
+        """Takes notice of an event."""
+
+    def settle(
+        self, stale: frozenset[RouteKey], kernel: frozenset[RouteKey], now: float
+    ) -> RoutesSettled:
+        """The verdict on the routes that were not named again."""
+
+
+class RouteDump(Protocol):
+    """The kernel's routes (`sources.kernel_routes.KernelRouteDump`)."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a dump is under way."""
+
+    def fileno(self) -> int:
+        """Readable while part of a dump waits."""
+
+    def start(self) -> None:
+        """Begins a dump."""
+
+    def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
+        """The routes, when the dump is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Everything that the controller takes its events from."""
+
+    routes: RouteInput
+    gate: ReplayGate
+    dump: RouteDump
+    kernel: KernelInput
+    host: HostInput
+    punts: PuntInput

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts as Prometheus text (exposition format 0.0.4), made from the API's own views.
+
+Pure: plain data in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Sample = tuple[dict[str, str], float]
+
+
+def render(
+    router: str,
+    status: dict[str, Any],
+    punts: dict[str, Any],
+    counters: dict[str, Any],
+    interfaces: list[dict[str, Any]],
+) -> str:
+    """One text of all metrics; what the switch did not tell is left out."""
+    lines: list[str] = []
+    for name, form, text, samples in _metrics(status, punts, counters, interfaces):
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {form}"]
+        for labels, value in samples:
+            joined = ",".join(
+                f'{label}="{_escape(content)}"'
+                for label, content in {"router": router, **labels}.items()
+            )
+            lines.append(f"{name}{{{joined}}} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(
+    status: dict[str, Any],
+    punts: dict[str, Any],
+    counters: dict[str, Any],
+    interfaces: list[dict[str, Any]],
+) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    reconciler, switch = status["reconciler"], status["switch"]
+    yield (
+        "sluice_synced",
+        "gauge",
+        "1 when the switch holds what is desired",
+        [({}, status["synced"])],
+    )
+    yield "sluice_switch_connected", "gauge", "1 with a session", [({}, switch["connected"])]
+    yield "sluice_routes", "gauge", "routes of the routing daemon", [({}, status["fpm"]["routes"])]
+    yield "sluice_pending_updates", "gauge", "updates to be made", [({}, reconciler["pending"])]
+    yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
+    installed = [({"kind": kind}, count) for kind, count in switch["installed"].items()]
+    yield "sluice_installed_entities", "gauge", "entities in the switch", installed
+    for field, text in (
+        ("to_cpu", "packets sent to the CPU"),
+        ("metered_away", "packets that a punt meter dropped"),
+        ("queue_full", "packets that the full punt queue dropped"),
+        ("handled", "punted packets handled"),
+    ):
+        samples = [
+            ({"reason": reason}, values[field])
+            for reason, values in punts["reasons"].items()
+            if values[field] is not None
+        ]
+        yield f"sluice_punt_{field}_total", "counter", text, samples
+    drops = counters["switch_drops"] or {}
+    samples = [({"reason": reason}, count["packets"]) for reason, count in drops.items()]
+    yield "sluice_switch_drops_total", "counter", "packets dropped by the switch", samples
+    for direction in ("received", "sent"):
+        for unit in ("packets", "bytes"):
+            samples = [
+                ({"interface": interface["name"]}, interface[direction][unit])
+                for interface in interfaces
+                if interface[direction] is not None
+            ]
+            yield (
+                f"sluice_interface_{direction}_{unit}_total",
+                "counter",
+                f"{unit} {direction}",
+                samples,
+            )
+    samples = [
+        ({"part": part, "what": what}, count)
+        for part, values in counters["controller"].items()
+        for what, count in values.items()
+    ]
+    yield "sluice_controller_events_total", "counter", "the controller's own counters", samples
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

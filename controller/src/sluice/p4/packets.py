@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packet-in and packet-out: the metadata that travel with packets, in P4Info's order.
+
+`PacketSchema` reads the layouts and enums once; its methods give the metadata of each kind of
+packet-out (DESIGN.md's three kinds). Values a kind does not use are 0.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from sluice.model import PuntedPacket
+from sluice.p4.schema import Schema
+from sluice.p4runtime.client import Metadata
+
+PACKET_IN = PuntedPacket._fields[1:]
+PACKET_OUT = (
+    "kind",
+    "stage",
+    "origin",
+    "verdict",
+    "egress_port",
+    "ingress_port",
+    "ingress_l3_if",
+    "vrf",
+    "egress_l3_if",
+    "nexthop_id",
+    "bundle",
+    "sa_bundle",
+    "rule",
+    "list_id",
+    "generation",
+    "inbound_list_id",
+    "inbound_generation",
+)
+
+
+class PuntReason(Enum):
+    """Why the pipeline sent a packet to the CPU (punt_reason_t, by name)."""
+
+    ARP = "ARP"
+    LINK_PROTOCOL = "LINK_PROTOCOL"
+    NEIGHBOR_DISCOVERY = "NEIGHBOR_DISCOVERY"
+    ROUTING_PROTOCOL = "ROUTING_PROTOCOL"
+    IKE = "IKE"
+    LOCAL = "LOCAL"
+    TTL_EXCEEDED = "TTL_EXCEEDED"
+    MTU_EXCEEDED = "MTU_EXCEEDED"
+    NEIGHBOR_UNRESOLVED = "NEIGHBOR_UNRESOLVED"
+    NO_ROUTE = "NO_ROUTE"
+    UNREACHABLE = "UNREACHABLE"
+    PROHIBITED = "PROHIBITED"
+    IP_OPTIONS = "IP_OPTIONS"
+    EXTENSION_HEADERS = "EXTENSION_HEADERS"
+    INBOUND_MISS = "INBOUND_MISS"
+    OUTBOUND_MISS = "OUTBOUND_MISS"
+
+
+class PacketSchema:
+    """Layouts and numbers of packets to and from the CPU. Raises SchemaError."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.packet_in = schema.metadata("packet_in", PACKET_IN)
+        self.packet_out = schema.metadata("packet_out", PACKET_OUT)
+        self.reasons = {
+            schema.member("punt_reason_t", reason.value): reason for reason in PuntReason
+        }
+        kinds = ("TO_PORT", "LOCAL_ORIGIN", "REINJECT")
+        self._to_port, self._local_origin, self._reinject = (
+            schema.member("packet_out_kind_t", kind) for kind in kinds
+        )
+        self._routing = schema.member("stage_t", "ROUTING")
+        self._rewrite = schema.member("stage_t", "REWRITE")
+        self.origin_local = schema.member("origin_t", "LOCAL")
+        schema.check()
+
+    def to_port(self, egress_l3_if: int) -> Metadata:
+        """A listed non-IP frame, out of an interface as it is."""
+        return _metadata(kind=self._to_port, egress_l3_if=egress_l3_if)
+
+    def local_origin(self, egress_l3_if: int, vrf: int = 0) -> Metadata:
+        """IP of this router: out of an interface with the MAC addresses it has, or (0) routed."""
+        return _metadata(
+            kind=self._local_origin,
+            origin=self.origin_local,
+            vrf=vrf,
+            egress_l3_if=egress_l3_if,
+        )
+
+    def reinject_at_routing(self, packet: PuntedPacket) -> Metadata:
+        """A punted packet, to be routed as if it had not been punted."""
+        return self._again(packet, self._routing, 0)
+
+    def reinject_at_rewrite(self, packet: PuntedPacket, nexthop_id: int) -> Metadata:
+        """A punted packet whose next hop is known, to be rewritten and sent."""
+        return self._again(packet, self._rewrite, nexthop_id)
+
+    def _again(self, packet: PuntedPacket, stage: int, nexthop_id: int) -> Metadata:
+        return _metadata(
+            kind=self._reinject,
+            stage=stage,
+            origin=packet.origin,
+            ingress_port=packet.ingress_port,
+            ingress_l3_if=packet.ingress_l3_if,
+            vrf=packet.vrf,
+            egress_l3_if=packet.egress_l3_if,
+            nexthop_id=nexthop_id,
+            bundle=packet.bundle,
+            list_id=packet.list_id,
+            generation=packet.generation,
+            inbound_list_id=packet.inbound_list_id,
+            inbound_generation=packet.inbound_generation,
+        )
+
+
+def _metadata(**values: int) -> Metadata:
+    return tuple([values.get(name, 0) for name in PACKET_OUT])

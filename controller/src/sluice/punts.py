@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do with a punted packet: give it to the host, answer it, fragment it, hold it.
+
+`PuntHandler.handle(packet, now)` decides and leaves its decisions in `Outcome`; it sends nothing.
+Every packet ends in exactly one of those ways or in a named counter. An error about a packet that
+this router itself sent is never sent anywhere (RFC 1812 4.3.2.7 would have it go to ourselves).
+Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from sluice.fragment import fragment_ipv4
+from sluice.held import HeldPackets
+from sluice.icmp import ErrorKind, RateLimiter, Refusal, error_for
+from sluice.model import Address, NeighborState, PuntedPacket
+from sluice.p4.packets import PacketSchema, PuntReason
+from sluice.p4runtime.client import Metadata
+from sluice.state.fib import Fib
+from sluice.state.nexthops import Path
+from sluice.wire.errors import WireError
+from sluice.wire.packet import ip_payload, local_frame, parse_ethernet, parse_ipv4, parse_ipv6
+
+IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE = 131, 137
+_SINGLE_OCTET_OPTIONS = (0, 1)
+
+FOR_THE_HOST = frozenset(
+    {
+        PuntReason.ARP,
+        PuntReason.LINK_PROTOCOL,
+        PuntReason.NEIGHBOR_DISCOVERY,
+        PuntReason.ROUTING_PROTOCOL,
+        PuntReason.IKE,
+        PuntReason.LOCAL,
+    }
+)
+ANSWERED = {
+    PuntReason.TTL_EXCEEDED: ErrorKind.TTL_EXCEEDED,
+    PuntReason.NO_ROUTE: ErrorKind.NO_ROUTE,
+    PuntReason.UNREACHABLE: ErrorKind.ROUTE_UNREACHABLE,
+    PuntReason.PROHIBITED: ErrorKind.PROHIBITED,
+}
+
+
+class Outcome:
+    """What is to be done after a slice of packets."""
+
+    __slots__ = ("packet_outs", "resolve", "to_host")
+
+    def __init__(self) -> None:
+        self.to_host: list[tuple[int, bytes]] = []
+        self.packet_outs: list[tuple[bytes, Metadata]] = []
+        self.resolve: list[Path] = []
+
+
+class PuntHandler:
+    """Decides about punted packets. `when_ready(path, callback)` calls back once the switch can
+    forward to a neighbour that is known."""
+
+    def __init__(
+        self,
+        fib: Fib,
+        packets: PacketSchema,
+        held: HeldPackets,
+        limiter: RateLimiter,
+        when_ready: Callable[[Path], None],
+    ) -> None:
+        self._fib = fib
+        self._packets = packets
+        self._held = held
+        self._limiter = limiter
+        self._when_ready = when_ready
+        self.counters: Counter[str] = Counter()
+        self.by_reason: Counter[str] = Counter()
+
+    def handle(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+        """Decides about one packet."""
+        reason = self._packets.reasons.get(packet.reason)
+        if reason is None:
+            self.counters["dropped: unknown punt reason"] += 1
+            return
+        self.by_reason[reason.value] += 1
+        if reason in FOR_THE_HOST:
+            outcome.to_host.append((packet.ingress_l3_if, packet.frame))
+        elif reason in ANSWERED:
+            self._answer(packet, ANSWERED[reason], now, outcome)
+        elif reason is PuntReason.NEIGHBOR_UNRESOLVED:
+            self._hold(packet, now, outcome)
+        elif reason is PuntReason.MTU_EXCEEDED:
+            self._too_big(packet, now, outcome)
+        elif reason is PuntReason.IP_OPTIONS:
+            self._look_at_options(packet, outcome)
+        elif reason is PuntReason.EXTENSION_HEADERS:
+            # Deeper than the parser walks, and no policy applies: routed by its addresses.
+            outcome.packet_outs.append((packet.frame, self._packets.reinject_at_routing(packet)))
+        else:
+            self.counters[f"dropped: {reason.value}, and no policy is configured"] += 1
+
+    # -- ICMP errors
+
+    def unreachable(self, packets: list[PuntedPacket], now: float, outcome: Outcome) -> None:
+        """The neighbour of these does not answer."""
+        for packet in packets:
+            self._answer(packet, ErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
+
+    def _answer(
+        self, packet: PuntedPacket, kind: ErrorKind, now: float, outcome: Outcome, mtu: int = 0
+    ) -> None:
+        if packet.origin == self._packets.origin_local:
+            self.counters[f"dropped: own packet, {kind.name}"] += 1
+            return
+        try:
+            ip = ip_payload(packet.frame)
+            source = parse_ipv4(ip).source if ip[0] >> 4 == 4 else parse_ipv6(ip).source
+        except WireError as error:
+            self.counters[f"dropped: {error.name}"] += 1
+            return
+        own = self._answer_from(packet, len(source))
+        if own is None:
+            self.counters["icmp refused: no_own_address"] += 1
+            return
+        answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
+        refusal = answer if isinstance(answer, Refusal) else self._limiter.refuse(source, now)
+        if refusal is not None or isinstance(answer, Refusal):
+            self.counters[f"icmp refused: {refusal}"] += 1
+            return
+        self.counters[f"icmp sent: {kind.name}"] += 1
+        metadata = self._packets.local_origin(0, packet.vrf)
+        outcome.packet_outs.append((local_frame(answer), metadata))
+
+    def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
+        """An address of the interface the packet came by, as traceroute expects, else any."""
+        return self._fib.interfaces.answer_address(packet.ingress_l3_if, packet.vrf, size)
+
+    # -- MTU
+
+    def _too_big(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+        interface = self._fib.interfaces.by_l3_if.get(packet.egress_l3_if)
+        if interface is None:
+            self.counters["dropped: too big for an unknown interface"] += 1
+            return
+        try:
+            ip = ip_payload(packet.frame)
+            if ip[0] >> 4 != 4 or parse_ipv4(ip).dont_fragment:
+                self._answer(packet, ErrorKind.TOO_BIG, now, outcome, interface.mtu)
+                return
+            ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
+            fragments = fragment_ipv4(ip, interface.mtu)
+        except WireError as error:
+            self.counters[f"dropped: {error.name}"] += 1
+            return
+        self.counters["packets fragmented"] += 1
+        metadata = self._packets.reinject_at_rewrite(packet, packet.nexthop_id)
+        outcome.packet_outs += [(ethernet + fragment, metadata) for fragment in fragments]
+
+    # -- IPv4 options
+
+    def _look_at_options(self, packet: PuntedPacket, outcome: Outcome) -> None:
+        """Options that the target's parser could not walk: all but source routes may pass."""
+        try:
+            options = parse_ipv4(ip_payload(packet.frame)).options
+            source_routed = has_source_route(options)
+        except WireError as error:
+            self.counters[f"dropped: {error.name}"] += 1
+            return
+        if source_routed:
+            self.counters["dropped: source_route"] += 1
+        else:
+            outcome.packet_outs.append((packet.frame, self._packets.reinject_at_routing(packet)))
+
+    # -- neighbours
+
+    def _hold(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+        path = self._wanted_neighbor(packet)
+        if path is None:
+            self.counters["dropped: no neighbour to ask for"] += 1
+            return
+        first = path not in self._held
+        if not self._held.hold(path, packet, now):
+            return
+        if self._fib.neighbors.mac_of(path) is not None:
+            self._when_ready(path)  # resolved meanwhile; the switch knows, or will in a moment
+        elif first:
+            outcome.resolve.append(path)
+
+    def _wanted_neighbor(self, packet: PuntedPacket) -> Path | None:
+        path = self._fib.nexthops.path_of(packet.nexthop_id)
+        if path is not None and path.address is not None:
+            return path
+        if packet.egress_l3_if not in self._fib.interfaces.by_l3_if:
+            return None
+        try:
+            ip = ip_payload(packet.frame)
+            address = parse_ipv4(ip).destination if ip[0] >> 4 == 4 else parse_ipv6(ip).destination
+        except WireError as error:
+            self.counters[f"malformed: {error.name}"] += 1
+            return None
+        return Path(packet.egress_l3_if, address)
+
+    def release(self, path: Path, outcome: Outcome) -> None:
+        """The switch can forward to this neighbour now: its packets go on."""
+        identifier = self._fib.nexthops.id_of(path)
+        packets = self._held.release(path)
+        if identifier is None:
+            self.counters["dropped: neighbour gone again"] += len(packets)
+            return
+        for packet in packets:
+            metadata = self._packets.reinject_at_rewrite(packet, identifier)
+            outcome.packet_outs.append((packet.frame, metadata))
+
+    def neighbor_changed(
+        self, path: Path, state: NeighborState, now: float, outcome: Outcome
+    ) -> None:
+        """What the kernel says of a neighbour, after the Fib has taken it in."""
+        if path not in self._held:
+            return
+        if self._fib.neighbors.mac_of(path) is not None:
+            if self._fib.nexthops.id_of(path) is None:
+                # Known, but nothing may lead there (off-link, or overridden by a longer prefix).
+                self.unreachable(self._held.fail(path), now, outcome)
+            else:
+                self._when_ready(path)
+        elif state is NeighborState.FAILED:
+            self.unreachable(self._held.fail(path), now, outcome)
+
+    def expire(self, now: float, outcome: Outcome) -> None:
+        """Answers for the packets that waited too long."""
+        self.unreachable(self._held.expired(now), now, outcome)
+
+
+def has_source_route(options: bytes) -> bool:
+    """Whether IPv4 options hold a loose or strict source route. Raises WireError."""
+    start = 0
+    while start < len(options) and options[start] != 0:
+        kind = options[start]
+        if kind in (IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE):
+            return True
+        if kind in _SINGLE_OCTET_OPTIONS:
+            start += 1
+            continue
+        length = options[start + 1] if start + 1 < len(options) else 0
+        if length < 2 or start + length > len(options):
+            raise WireError("ipv4_option_length", start, f"option {kind} has length {length}")
+        start += length
+    return False

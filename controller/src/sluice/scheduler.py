@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is: inlets drained in bounded slices, by priority, none starved.
+
+An inlet is a place where work comes in: it is `ready` when its file descriptor is readable or when
+it is woken, and its `drain` does one slice of work and says whether more may be there. The ready
+inlet of the highest priority goes first, but one that was passed over `PATIENCE` times has its turn
+before it. Between slices the event loop runs. Depends on asyncio only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+PATIENCE = 8
+
+
+class Inlet:
+    """A place where work comes in; a smaller `priority` goes first."""
+
+    def __init__(
+        self, name: str, priority: int, drain: Callable[[], bool], fileno: int | None = None
+    ) -> None:
+        self.name = name
+        self.priority = priority
+        self.drain = drain
+        self.fileno = fileno
+        self.ready = False
+        self.enabled = True
+        self.slices = 0
+        self.passed_over = 0
+
+
+class Scheduler:
+    """The inlets of one event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._inlets: list[Inlet] = []
+        self._wake = asyncio.Event()
+
+    @property
+    def inlets(self) -> tuple[Inlet, ...]:
+        """All inlets, by priority."""
+        return tuple(self._inlets)
+
+    def add(self, inlet: Inlet) -> None:
+        """One more inlet, which is watched from now on."""
+        self._inlets.append(inlet)
+        self._inlets.sort(key=lambda other: other.priority)
+        self._watch(inlet)
+
+    def wake(self, inlet: Inlet) -> None:
+        """There is work in this inlet."""
+        inlet.ready = True
+        self._wake.set()
+
+    def enable(self, inlet: Inlet, enabled: bool) -> None:
+        """A disabled inlet keeps what it has until it is enabled."""
+        if inlet.enabled != enabled:
+            inlet.enabled = enabled
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Drains the inlets until cancelled."""
+        try:
+            while True:
+                inlet = self._next()
+                if inlet is None:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                inlet.passed_over = 0
+                inlet.slices += 1
+                inlet.ready = False
+                if inlet.drain():
+                    inlet.ready = True
+                elif not inlet.ready:
+                    self._watch(inlet)
+                await asyncio.sleep(0)
+        finally:
+            for inlet in self._inlets:
+                if inlet.fileno is not None:
+                    self._loop.remove_reader(inlet.fileno)
+
+    def _next(self) -> Inlet | None:
+        ready = [inlet for inlet in self._inlets if inlet.ready and inlet.enabled]
+        if not ready:
+            return None
+        chosen = next((inlet for inlet in ready if inlet.passed_over >= PATIENCE), ready[0])
+        for inlet in ready:
+            inlet.passed_over += 1
+        return chosen
+
+    def _watch(self, inlet: Inlet) -> None:
+        if inlet.fileno is not None:
+            self._loop.add_reader(inlet.fileno, self._readable, inlet)
+
+    def _readable(self, inlet: Inlet) -> None:
+        if inlet.fileno is not None:
+            self._loop.remove_reader(inlet.fileno)
+        self.wake(inlet)
