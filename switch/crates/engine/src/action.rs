@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Running actions.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use num_bigint::BigInt;
+use sluice_program::action::{LValue, LogPart};
+use sluice_program::expr::{Arith, HeaderRef};
+use sluice_program::{Action, HeaderId, MeterUnit, Op, Slot, StackId, UnionStackId};
+use sluice_tables::ActionEntry;
+
+use crate::bits;
+use crate::eval::in_class;
+use crate::machine::{Flow, Machine};
+use crate::number::Number;
+use crate::packet::CloneRequest;
+use crate::trace::Trace;
+
+impl<T: Trace> Machine<'_, T> {
+    /// Runs an action with an entry's parameters.
+    pub(crate) fn run_action(&mut self, entry: &ActionEntry) -> Flow {
+        let program = self.program;
+        let action: &Action = program.action(entry.action);
+        let mut steps = 0;
+        let mut next = 0;
+        while let Some(op) = action.ops.get(next) {
+            steps += 1;
+            if steps > self.config.max_action_steps {
+                self.work.counters.action_limit += 1;
+                break;
+            }
+            next = match op {
+                Op::Jump(target) => *target,
+                Op::JumpUnless(condition, target) => {
+                    if self.bool(condition, &entry.params) { next + 1 } else { *target }
+                }
+                Op::Exit => return Flow::Exit,
+                other => {
+                    self.run_op(other, &entry.params);
+                    next + 1
+                }
+            };
+        }
+        Flow::Continue
+    }
+
+    /// Runs one operation that is neither a jump nor `exit`.
+    pub(crate) fn run_op(&mut self, op: &Op, params: &[u64]) {
+        match op {
+            Op::Move { to, from } => move_bits(&mut self.packet.phv.bytes, *to, *from),
+            Op::Assign(target, value) => self.assign(target, value, params),
+            Op::AssignVarbit(to, from) => self.assign_varbit(to, from, params),
+            Op::AssignHeader(to, from) => {
+                if let (Some(to), Some(from)) = (self.header(to, params), self.header(from, params))
+                {
+                    self.packet.phv.copy_header(self.program, to, from);
+                }
+            }
+            Op::AssignUnion(to, from) => {
+                if let (Some(to), Some(from)) = (self.union(to, params), self.union(from, params)) {
+                    self.assign_union(to, from);
+                }
+            }
+            Op::AssignStack(to, from) => self.assign_stack(*to, *from),
+            Op::AssignUnionStack(to, from) => self.assign_union_stack(*to, *from),
+            Op::AddHeader(header) => self.add_header(header, params),
+            Op::RemoveHeader(header) => self.remove_header(header, params),
+            Op::Push(stack, count) => self.push(*stack, self.index(count, params)),
+            Op::Pop(stack, count) => self.pop(*stack, self.index(count, params)),
+            Op::PushUnion(stack, count) => self.push_union(*stack, self.index(count, params)),
+            Op::PopUnion(stack, count) => self.pop_union(*stack, self.index(count, params)),
+            Op::MarkToDrop => self.mark_to_drop(),
+            Op::Log(parts, arguments) => self.log(parts, arguments, params),
+            Op::Assert(condition) => {
+                if !self.bool(condition, params) {
+                    self.work.counters.assertions_failed += 1;
+                    self.sink.log("an assertion failed");
+                }
+            }
+            Op::Jump(_) | Op::JumpUnless(..) | Op::Exit => {}
+            _ => self.run_extern(op, params),
+        }
+    }
+
+    /// Counters, meters, registers, hashes, and what the traffic manager does later.
+    fn run_extern(&mut self, op: &Op, params: &[u64]) {
+        match op {
+            Op::Count(id, index) => {
+                let index = self.index(index, params) as usize;
+                match self.context.externs.counter(*id, index) {
+                    Some(cell) => cell.count(self.packet.ingress_length),
+                    None => self.out_of_range(),
+                }
+            }
+            Op::ExecuteMeter(id, index, target) => {
+                let index = self.index(index, params) as usize;
+                let amount = match self.program.meter(*id).unit {
+                    MeterUnit::Packets => 1,
+                    MeterUnit::Bytes => self.packet.ingress_length,
+                };
+                match self.context.externs.meter(*id, index) {
+                    Some(meter) => {
+                        let color = meter.execute(amount, self.context.now_us);
+                        self.store(target, &(color as i64), params);
+                    }
+                    None => self.out_of_range(),
+                }
+            }
+            Op::RegisterRead(target, id, index) => {
+                let index = self.index(index, params) as usize;
+                match self.context.externs.register(*id, index) {
+                    Some([word]) => {
+                        let value = i128::from(word.load(Ordering::Relaxed));
+                        self.store(target, &value, params);
+                    }
+                    Some(words) => {
+                        let words: Vec<u64> =
+                            words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+                        self.store(target, &BigInt::from_words(&words), params);
+                    }
+                    None => self.out_of_range(),
+                }
+            }
+            Op::RegisterWrite(id, index, value) => {
+                let index = self.index(index, params) as usize;
+                let width = self.program.register(*id).width;
+                match self.context.externs.register(*id, index) {
+                    Some([word]) => {
+                        let low = self.low_u64(value, params);
+                        word.store(low & (u64::MAX >> (64 - width)), Ordering::Relaxed);
+                    }
+                    Some(words) => self.write_wide_register(words, width, value, params),
+                    None => self.out_of_range(),
+                }
+            }
+            Op::Hash { target, base, calculation, max } => {
+                let hash = self.calculate(*calculation);
+                let (base, max) = (self.low_u64(base, params), self.low_u64(max, params));
+                let value = (hash % max.max(1)).wrapping_add(base);
+                self.store(target, &i128::from(value), params);
+            }
+            Op::Random(target, low, high) => {
+                let (low, high) = (self.low_u64(low, params), self.low_u64(high, params));
+                if low <= high {
+                    let value = self.work.random.between(low, high);
+                    self.store(target, &i128::from(value), params);
+                }
+            }
+            Op::Digest(id) => self.packet.requests.digest = Some(*id),
+            Op::Clone { session, preserve } => {
+                let session = (self.low_u64(session, params) & 0x7fff) as u32;
+                let preserve = *preserve;
+                self.packet.requests.clone = Some(CloneRequest { session, preserve });
+            }
+            Op::Resubmit(list) => self.packet.requests.resubmit = Some(*list),
+            Op::Recirculate(list) => self.packet.requests.recirculate = Some(*list),
+            Op::Truncate(length) => {
+                let length = usize::try_from(self.index(length, params)).unwrap_or(usize::MAX);
+                self.packet.truncate = self.packet.truncate.min(length);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn assign(&mut self, target: &LValue, value: &Arith, params: &[u64]) {
+        in_class!(value.class, N => {
+            let value = self.data::<N>(&value.data, params);
+            self.store(target, &value, params);
+        });
+    }
+
+    /// Writes modulo the target's width. A header beyond its stack is not written to.
+    #[inline]
+    pub(crate) fn store<N: Number>(&mut self, target: &LValue, value: &N, params: &[u64]) {
+        match target {
+            LValue::Field(slot) => value.store(&mut self.packet.phv.bytes, *slot),
+            LValue::HeaderField(header, slot) => match self.header(header, params) {
+                Some(id) => {
+                    let slot = slot.moved(self.program.header(id).offset);
+                    value.store(&mut self.packet.phv.bytes, slot);
+                }
+                None => self.out_of_range(),
+            },
+        }
+    }
+
+    fn write_wide_register(
+        &self,
+        words: &[std::sync::atomic::AtomicU64],
+        width: u16,
+        value: &Arith,
+        params: &[u64],
+    ) {
+        let value: BigInt = self.data::<BigInt>(&value.data, params).modulo_power(width.into());
+        let digits = value.to_u64_digits().1;
+        for (position, word) in words.iter().rev().enumerate() {
+            word.store(digits.get(position).copied().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    fn mark_to_drop(&mut self) {
+        let standard = &self.program.standard_metadata;
+        let bytes = &mut self.packet.phv.bytes;
+        i64::from(self.config.drop_port).store(bytes, standard.egress_spec);
+        if let Some(slot) = standard.mcast_grp {
+            0i64.store(bytes, slot);
+        }
+    }
+
+    fn add_header(&mut self, header: &HeaderRef, params: &[u64]) {
+        let Some(id) = self.header(header, params) else { return self.out_of_range() };
+        let phv = &mut self.packet.phv;
+        if !phv.is_valid(id) {
+            phv.clear(self.program, id);
+            phv.set_valid(self.program, id);
+            let bytes = phv.wire_bytes(self.program, id) as u64;
+            self.packet.length = self.packet.length.wrapping_add(bytes);
+        }
+    }
+
+    fn remove_header(&mut self, header: &HeaderRef, params: &[u64]) {
+        let Some(id) = self.header(header, params) else { return self.out_of_range() };
+        let phv = &mut self.packet.phv;
+        if phv.is_valid(id) {
+            let bytes = phv.wire_bytes(self.program, id) as u64;
+            phv.set_invalid(id);
+            self.packet.length = self.packet.length.wrapping_sub(bytes);
+        }
+    }
+
+    fn assign_varbit(&mut self, to: &HeaderRef, from: &HeaderRef, params: &[u64]) {
+        let (Some(to), Some(from)) = (self.header(to, params), self.header(from, params)) else {
+            return self.out_of_range();
+        };
+        let (Some(target), Some(source)) = (self.varbit_slot(to), self.varbit_slot(from)) else {
+            return;
+        };
+        let phv = &mut self.packet.phv;
+        let used = phv.varbit_bits(from).min(u32::from(target.width));
+        let content = phv.bytes.clone();
+        bits::copy_bits(&content, source.bit(), &mut phv.bytes, target.bit(), used as usize);
+        phv.set_varbit_bits(to, used);
+    }
+
+    /// The space reserved for a header's `varbit` field.
+    pub(crate) fn varbit_slot(&self, id: HeaderId) -> Option<Slot> {
+        let header = self.program.header(id);
+        let ty = self.program.header_type(header.ty);
+        ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
+    }
+
+    fn assign_union(&mut self, to: sluice_program::UnionId, from: sluice_program::UnionId) {
+        let (to, from) = (self.program.union(to), self.program.union(from));
+        let phv = &mut self.packet.phv;
+        // Invalid ones first, so that making one member valid does not undo another.
+        let pairs = || to.headers.iter().zip(&from.headers);
+        for (to, _) in pairs().filter(|(to, from)| to != from) {
+            phv.set_invalid(*to);
+        }
+        let valid = pairs().find(|(_, from)| phv.is_valid(**from));
+        if let Some((to, from)) = valid {
+            phv.copy_header(self.program, *to, *from);
+        }
+    }
+
+    fn assign_stack(&mut self, to: StackId, from: StackId) {
+        let filled = self.packet.phv.filled(from);
+        self.packet.phv.set_filled(to, filled);
+        let pairs = self.program.stack(to).headers.iter().zip(&self.program.stack(from).headers);
+        for (to, from) in pairs {
+            self.packet.phv.copy_header(self.program, *to, *from);
+        }
+    }
+
+    fn assign_union_stack(&mut self, to: UnionStackId, from: UnionStackId) {
+        let filled = self.packet.phv.union_filled(from);
+        self.packet.phv.set_union_filled(to, filled);
+        let (to, from) = (self.program.union_stack(to), self.program.union_stack(from));
+        for (to, from) in to.unions.iter().zip(&from.unions) {
+            self.assign_union(*to, *from);
+        }
+    }
+
+    /// `push_front`: elements move up, the first ones become invalid (P4_16 section 8.18).
+    fn push(&mut self, stack: StackId, count: u64) {
+        let headers = &self.program.stack(stack).headers;
+        let count = count.min(headers.len() as u64) as usize;
+        for index in (count..headers.len()).rev() {
+            self.packet.phv.copy_header(self.program, headers[index], headers[index - count]);
+        }
+        headers[..count].iter().for_each(|id| self.packet.phv.set_invalid(*id));
+        let filled = (self.packet.phv.filled(stack) + count).min(headers.len());
+        self.packet.phv.set_filled(stack, filled);
+    }
+
+    /// `pop_front`: elements move down, the last ones become invalid.
+    fn pop(&mut self, stack: StackId, count: u64) {
+        let headers = &self.program.stack(stack).headers;
+        let count = count.min(headers.len() as u64) as usize;
+        for index in count..headers.len() {
+            self.packet.phv.copy_header(self.program, headers[index - count], headers[index]);
+        }
+        let kept = headers.len() - count;
+        headers[kept..].iter().for_each(|id| self.packet.phv.set_invalid(*id));
+        let filled = self.packet.phv.filled(stack).saturating_sub(count);
+        self.packet.phv.set_filled(stack, filled);
+    }
+
+    fn clear_union(&mut self, union: sluice_program::UnionId) {
+        for id in &self.program.union(union).headers {
+            self.packet.phv.set_invalid(*id);
+        }
+    }
+
+    fn push_union(&mut self, stack: UnionStackId, count: u64) {
+        let unions = &self.program.union_stack(stack).unions;
+        let count = count.min(unions.len() as u64) as usize;
+        for index in (count..unions.len()).rev() {
+            self.assign_union(unions[index], unions[index - count]);
+        }
+        unions[..count].iter().for_each(|union| self.clear_union(*union));
+        let filled = (self.packet.phv.union_filled(stack) + count).min(unions.len());
+        self.packet.phv.set_union_filled(stack, filled);
+    }
+
+    fn pop_union(&mut self, stack: UnionStackId, count: u64) {
+        let unions = &self.program.union_stack(stack).unions;
+        let count = count.min(unions.len() as u64) as usize;
+        for index in count..unions.len() {
+            self.assign_union(unions[index - count], unions[index]);
+        }
+        unions[unions.len() - count..].iter().for_each(|union| self.clear_union(*union));
+        let filled = self.packet.phv.union_filled(stack).saturating_sub(count);
+        self.packet.phv.set_union_filled(stack, filled);
+    }
+
+    fn log(&mut self, parts: &[LogPart], arguments: &[Arith], params: &[u64]) {
+        let mut message = String::new();
+        for part in parts {
+            match part {
+                LogPart::Text(text) => message.push_str(text),
+                LogPart::Argument(index) => {
+                    let value = self.data::<BigInt>(&arguments[*index].data, params);
+                    let _ = write!(message, "{value}");
+                }
+            }
+        }
+        if !message.is_empty() {
+            self.sink.log(&message);
+        }
+    }
+}
+
+/// Copies between two slots of equal width.
+#[inline]
+fn move_bits(bytes: &mut [u8], to: Slot, from: Slot) {
+    if to.is_bytes() && from.is_bytes() {
+        let start = from.byte as usize;
+        bytes.copy_within(start..start + from.bytes(), to.byte as usize);
+    } else if bits::fits_u64(to) && bits::fits_u64(from) {
+        let value = bits::load_u64(bytes, from);
+        bits::store_u64(bytes, to, value);
+    } else {
+        let mut value = vec![0; from.bytes()];
+        bits::load_padded(bytes, from, &mut value);
+        bits::store_padded(bytes, to, &value);
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calculations over fields, headers and payload; checksums verified after parsing and updated
+//! before deparsing.
+
+use sluice_program::{CalculationId, CalculationInput, Checksum, HashAlgorithm, Program, Slot};
+
+use crate::bits;
+use crate::hash;
+use crate::machine::Machine;
+use crate::number::Number;
+use crate::packet::Packet;
+use crate::trace::Trace;
+
+/// Bits appended one after the other; the last byte is zero-padded.
+struct BitString<'a> {
+    bytes: &'a mut Vec<u8>,
+    bits: usize,
+}
+
+impl BitString<'_> {
+    fn append(&mut self, source: &[u8], from: usize, count: usize) {
+        self.bytes.resize((self.bits + count).div_ceil(8), 0);
+        bits::copy_bits(source, from, self.bytes, self.bits, count);
+        self.bits += count;
+    }
+}
+
+fn varbit_slot(program: &Program, header: sluice_program::HeaderId) -> Option<Slot> {
+    let header = program.header(header);
+    let ty = program.header_type(header.ty);
+    ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
+}
+
+/// Puts the input of a calculation together. Headers that are not valid are left out.
+fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: &mut Vec<u8>) {
+    out.clear();
+    let phv = &packet.phv;
+    let mut string = BitString { bytes: out, bits: 0 };
+    for input in inputs {
+        match input {
+            CalculationInput::Field(header, slot) if phv.is_valid(*header) => {
+                string.append(&phv.bytes, slot.bit(), usize::from(slot.width));
+            }
+            CalculationInput::Varbit(header) if phv.is_valid(*header) => {
+                if let Some(slot) = varbit_slot(program, *header) {
+                    string.append(&phv.bytes, slot.bit(), phv.varbit_bits(*header) as usize);
+                }
+            }
+            CalculationInput::Header(header) if phv.is_valid(*header) => {
+                phv.emit(program, *header, string.bytes);
+                string.bits = string.bytes.len() * 8;
+            }
+            CalculationInput::Constant(value, width) => {
+                let width = usize::from(*width);
+                string.append(value, value.len() * 8 - width, width);
+            }
+            CalculationInput::Payload => string.bytes.extend_from_slice(packet.payload()),
+            _ => {}
+        }
+    }
+}
+
+/// The hash over inputs; `scratch` is overwritten.
+pub(crate) fn hash_inputs(
+    program: &Program,
+    packet: &Packet,
+    algorithm: HashAlgorithm,
+    inputs: &[CalculationInput],
+    scratch: &mut Vec<u8>,
+) -> u64 {
+    gather(program, packet, inputs, scratch);
+    hash::hash(algorithm, scratch)
+}
+
+impl<T: Trace> Machine<'_, T> {
+    /// The value of a named calculation.
+    pub(crate) fn calculate(&mut self, id: CalculationId) -> u64 {
+        let calculation = self.program.calculation(id);
+        let scratch = &mut self.work.hash_input;
+        hash_inputs(self.program, self.packet, calculation.algorithm, &calculation.input, scratch)
+    }
+
+    /// Whether all checksums to be verified are right.
+    pub(crate) fn verify_checksums(&mut self) -> bool {
+        let program = self.program;
+        let mut right = true;
+        for checksum in program.checksums.iter().filter(|checksum| checksum.verify) {
+            if self.packet.phv.is_valid(checksum.header) && self.applies(checksum) {
+                let computed = i128::from(self.calculate(checksum.calculation));
+                right &= i128::load(&self.packet.phv.bytes, checksum.target) == computed;
+            }
+        }
+        right
+    }
+
+    /// Writes all checksums to be updated.
+    pub(crate) fn update_checksums(&mut self) {
+        let program = self.program;
+        for checksum in program.checksums.iter().filter(|checksum| checksum.update) {
+            if self.applies(checksum) {
+                let computed = i128::from(self.calculate(checksum.calculation));
+                computed.store(&mut self.packet.phv.bytes, checksum.target);
+            }
+        }
+    }
+
+    fn applies(&self, checksum: &Checksum) -> bool {
+        checksum.condition.as_ref().is_none_or(|condition| self.bool(condition, &[]))
+    }
+}

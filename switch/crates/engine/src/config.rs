@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can be set for an engine.
+
+/// Limits keep a program, or a packet made for it, from occupying a worker for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The value of `egress_spec` that drops.
+    pub drop_port: u32,
+    /// How often one packet that came in may enter ingress or egress, copies included.
+    pub max_passes: u32,
+    /// States that one parser run may enter.
+    pub max_parser_steps: u32,
+    /// Operations that one run of an action may execute.
+    pub max_action_steps: u32,
+    /// Where `random` starts; equal seeds give equal sequences.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            drop_port: 511,
+            max_passes: 1_000,
+            max_parser_steps: 10_000,
+            max_action_steps: 100_000,
+            seed: 1,
+        }
+    }
+}

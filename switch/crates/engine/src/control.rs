@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Running a pipeline: tables and conditions, one after the other.
+
+use sluice_program::control::KeySource;
+use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
+
+use crate::bits;
+use crate::checksum::hash_inputs;
+use crate::machine::{Flow, Machine};
+use crate::number::Number;
+use crate::packet::Packet;
+use crate::trace::Trace;
+
+impl<T: Trace> Machine<'_, T> {
+    /// Runs a pipeline to its end or to `exit`.
+    pub(crate) fn run_pipeline(&mut self, pipeline: &Pipeline) {
+        let mut next = pipeline.first;
+        while let Some(node) = next {
+            next = match node {
+                Node::Conditional(id) => self.condition(id),
+                Node::Table(id) => match self.apply(id) {
+                    (Flow::Continue, next) => next,
+                    (Flow::Exit, _) => return,
+                },
+            };
+        }
+    }
+
+    fn condition(&mut self, id: ConditionalId) -> Next {
+        let conditional = self.program.conditional(id);
+        let value = self.bool(&conditional.condition, &[]);
+        self.trace.condition(id, value);
+        if value { conditional.if_true } else { conditional.if_false }
+    }
+
+    fn apply(&mut self, id: TableId) -> (Flow, Next) {
+        let program = self.program;
+        let table = program.table(id);
+        build_key(table, self.packet, &mut self.work.key);
+        let work = &mut *self.work;
+        let packet = &*self.packet;
+        let selector = || {
+            let profile = table.profile.map(|profile| program.profile(profile));
+            let selector = profile.and_then(|profile| profile.selector.as_ref());
+            selector.map_or(0, |selector| {
+                let scratch = &mut work.hash_input;
+                hash_inputs(program, packet, selector.algorithm, &selector.input, scratch)
+            })
+        };
+        let side = self.context.side;
+        let found = side.lookup(id, &work.key, selector);
+        let hit = found.hit.is_some();
+        if table.with_counters || table.support_timeout {
+            found.state.hit(self.packet.ingress_length, self.context.now_us);
+        }
+        if let (true, Some((meter, target)), Some(cell)) = (hit, table.meter, found.state.meter()) {
+            let amount = match program.meter(meter).unit {
+                MeterUnit::Packets => 1,
+                MeterUnit::Bytes => self.packet.ingress_length,
+            };
+            let color = cell.execute(amount, self.context.now_us);
+            (color as i64).store(&mut self.packet.phv.bytes, target);
+        }
+        let action = found.action.map(|entry| entry.action);
+        self.trace.table(id, &self.work.key, hit, action);
+        let flow = match found.action {
+            Some(entry) => self.run_action(entry),
+            None => {
+                self.work.counters.empty_group += u64::from(hit);
+                Flow::Continue
+            }
+        };
+        (flow, table.next_after(action, hit))
+    }
+}
+
+/// A table's key from the packet: each field in whole bytes, 0 where its header is not valid.
+fn build_key(table: &Table, packet: &Packet, out: &mut Vec<u8>) {
+    out.clear();
+    out.resize(table.key_bytes, 0);
+    let phv = &packet.phv;
+    for key in &table.key {
+        let target = &mut out[key.offset..key.offset + key.bytes()];
+        match key.source {
+            KeySource::Metadata(slot) => bits::load_padded(&phv.bytes, slot, target),
+            KeySource::Field(header, slot) if phv.is_valid(header) => {
+                bits::load_padded(&phv.bytes, slot, target);
+            }
+            KeySource::Field(..) => {}
+            KeySource::Valid(header) => target[0] = u8::from(phv.is_valid(header)),
+        }
+        if let Some(mask) = &key.mask {
+            target.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happened to packets, by name.
+
+/// Counts of one worker. Every packet that comes in, and every copy made of one, ends in exactly one
+/// of the first group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sent by a port.
+    pub transmitted: u64,
+    /// `egress_spec` was the drop port at the end of ingress.
+    pub dropped_ingress: u64,
+    /// `egress_spec` was the drop port at the end of egress.
+    pub dropped_egress: u64,
+    /// Multicast to a group that does not exist or has no replica.
+    pub dropped_no_replica: u64,
+    /// Resubmitted, recirculated or copied more often than [`crate::Config::max_passes`].
+    pub dropped_pass_limit: u64,
+    /// A parser that took more steps than [`crate::Config::max_parser_steps`].
+    pub dropped_parser_limit: u64,
+    /// Replaced by its copies: multicast, resubmit, recirculate.
+    pub replaced: u64,
+
+    /// Packets that came in.
+    pub received: u64,
+    /// Copies made: clones and replicas, packets resubmitted and recirculated.
+    pub copies: u64,
+    /// Parsing ended with an error (which by itself drops nothing).
+    pub parser_errors: u64,
+    /// A checksum was wrong (which by itself drops nothing).
+    pub checksum_errors: u64,
+    /// Clones to a session that does not exist.
+    pub clone_no_session: u64,
+    /// An access beyond a counter, meter, register or header stack; it had no effect.
+    pub index_out_of_range: u64,
+    /// An action that took more steps than [`crate::Config::max_action_steps`]; it was cut short.
+    pub action_limit: u64,
+    /// A selector group without a live member: no action ran.
+    pub empty_group: u64,
+    /// An `assert` or `assume` that did not hold.
+    pub assertions_failed: u64,
+    /// Digests sent.
+    pub digests: u64,
+}
+
+impl Counters {
+    /// All counters with their names, in a fixed order.
+    pub fn named(&self) -> [(&'static str, u64); 17] {
+        [
+            ("received", self.received),
+            ("copies", self.copies),
+            ("transmitted", self.transmitted),
+            ("dropped_ingress", self.dropped_ingress),
+            ("dropped_egress", self.dropped_egress),
+            ("dropped_no_replica", self.dropped_no_replica),
+            ("dropped_pass_limit", self.dropped_pass_limit),
+            ("dropped_parser_limit", self.dropped_parser_limit),
+            ("replaced", self.replaced),
+            ("parser_errors", self.parser_errors),
+            ("checksum_errors", self.checksum_errors),
+            ("clone_no_session", self.clone_no_session),
+            ("index_out_of_range", self.index_out_of_range),
+            ("action_limit", self.action_limit),
+            ("empty_group", self.empty_group),
+            ("assertions_failed", self.assertions_failed),
+            ("digests", self.digests),
+        ]
+    }
+}

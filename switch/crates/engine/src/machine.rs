@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One packet in the hands of the interpreter: what every step of it needs.
+
+use sluice_program::Program;
+use sluice_tables::{Externs, Side};
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::packet::{Packet, Sink};
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// What the tables and the clock say while a packet is processed.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The version of the tables that this packet sees.
+    pub side: &'a Side,
+    /// Counters, meters and registers.
+    pub externs: &'a Externs,
+    /// Now, in microseconds since the switch started.
+    pub now_us: u64,
+}
+
+/// Buffers and state that outlive a packet, so that the next one allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) key: Vec<u8>,
+    pub(crate) hash_input: Vec<u8>,
+    pub(crate) random: Random,
+    pub(crate) counters: Counters,
+}
+
+/// See the module.
+pub(crate) struct Machine<'a, T> {
+    pub(crate) program: &'a Program,
+    pub(crate) config: &'a Config,
+    pub(crate) context: Context<'a>,
+    pub(crate) packet: &'a mut Packet,
+    pub(crate) work: &'a mut Work,
+    pub(crate) sink: &'a mut dyn Sink,
+    pub(crate) trace: &'a mut T,
+}
+
+/// Whether an action or pipeline goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Exit,
+}
+
+impl<T: Trace> Machine<'_, T> {
+    /// Notes an access beyond an array or stack.
+    #[cold]
+    pub(crate) fn out_of_range(&mut self) {
+        self.work.counters.index_out_of_range += 1;
+    }
+}

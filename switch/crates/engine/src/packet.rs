@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What goes into the engine, what comes out, and a packet in between.
+
+use sluice_program::{DigestId, FieldListId, Program};
+
+use crate::phv::Phv;
+
+/// A packet as it came in.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketIn<'a> {
+    /// From the first byte of the Ethernet header, without frame check sequence.
+    pub data: &'a [u8],
+    /// The port, below 512.
+    pub port: u32,
+    /// Now, in microseconds since the switch started (the epoch of the store).
+    pub now_us: u64,
+}
+
+/// Takes what processing a packet gives. Called from inside the packet path: keep it short.
+pub trait Sink {
+    /// A packet leaves by a port (the CPU port included).
+    fn transmit(&mut self, port: u32, data: &[u8]);
+
+    /// A digest for the control plane: each field in (width + 7) / 8 big-endian bytes, one after
+    /// the other, in the order of [`sluice_program::Digest::fields`].
+    fn digest(&mut self, digest: DigestId, fields: &[u8]);
+
+    /// A line that the program logs with `log_msg`. Allocates, as logging does.
+    fn log(&mut self, message: &str) {
+        let _ = message;
+    }
+}
+
+/// `standard_metadata.instance_type`: why a packet is processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum InstanceType {
+    Normal = 0,
+    IngressClone = 1,
+    EgressClone = 2,
+    Recirculated = 4,
+    Replicated = 5,
+    Resubmitted = 6,
+}
+
+/// A clone that the program asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CloneRequest {
+    pub(crate) session: u32,
+    pub(crate) preserve: Option<FieldListId>,
+}
+
+/// What the program asked the traffic manager for. The last request of a kind counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    pub(crate) clone: Option<CloneRequest>,
+    pub(crate) digest: Option<DigestId>,
+    pub(crate) resubmit: Option<Option<FieldListId>>,
+    pub(crate) recirculate: Option<Option<FieldListId>>,
+}
+
+/// A packet between parser and deparser.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub(crate) phv: Phv,
+    /// The packet as it last entered the parser.
+    pub(crate) data: Vec<u8>,
+    /// Bytes of `data` that the parser took.
+    pub(crate) parsed: usize,
+    /// Length limit set by `truncate`.
+    pub(crate) truncate: usize,
+    /// Length as `packet_length` shows it: as received, then headers added and removed.
+    pub(crate) length: u64,
+    /// Length as counters and meters count it: as it came in or was recirculated.
+    pub(crate) ingress_length: u64,
+    pub(crate) ingress_port: u32,
+    pub(crate) requests: Requests,
+}
+
+impl Packet {
+    pub(crate) fn new(program: &Program) -> Self {
+        Self {
+            phv: Phv::new(program),
+            data: Vec::with_capacity(2048),
+            parsed: 0,
+            truncate: usize::MAX,
+            length: 0,
+            ingress_length: 0,
+            ingress_port: 0,
+            requests: Requests::default(),
+        }
+    }
+
+    /// A packet that starts anew with these bytes: nothing parsed, metadata 0.
+    pub(crate) fn start(&mut self, program: &Program, data: &[u8], port: u32) {
+        self.phv.reset(program);
+        self.data.clear();
+        self.data.extend_from_slice(data);
+        self.parsed = 0;
+        self.truncate = usize::MAX;
+        self.length = data.len() as u64;
+        self.ingress_length = self.length;
+        self.ingress_port = port;
+        self.requests = Requests::default();
+    }
+
+    /// A copy of another packet in its present state, without its requests and length limit.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.phv.copy_from(&other.phv);
+        self.data.clear();
+        self.data.extend_from_slice(&other.data);
+        self.parsed = other.parsed;
+        self.truncate = usize::MAX;
+        self.length = other.length;
+        self.ingress_length = other.ingress_length;
+        self.ingress_port = other.ingress_port;
+        self.requests = Requests::default();
+    }
+
+    /// What follows the parsed headers, within the length limit.
+    pub(crate) fn payload(&self) -> &[u8] {
+        let rest = &self.data[self.parsed..];
+        &rest[..rest.len().min(self.truncate)]
+    }
+}

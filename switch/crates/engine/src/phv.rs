@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The packet's header vector: all headers and metadata, their validity, and how far stacks are
+//! filled.
+
+use sluice_program::{HeaderId, Program, StackId, UnionStackId};
+
+use crate::bits;
+
+/// See the module. The bytes of a header that is not valid are kept, as BMv2 keeps them; at the
+/// start of a packet all bytes are 0, so that nothing of one packet is seen by another.
+#[derive(Clone, Debug)]
+pub(crate) struct Phv {
+    pub(crate) bytes: Vec<u8>,
+    valid: Vec<bool>,
+    /// Bits that the `varbit` field of each header has now.
+    varbit_bits: Vec<u32>,
+    /// Elements in each header stack, then in each union stack.
+    filled: Vec<u32>,
+    stacks: usize,
+    metadata_bytes: usize,
+}
+
+impl Phv {
+    pub(crate) fn new(program: &Program) -> Self {
+        let stacks = program.stacks.len();
+        Self {
+            bytes: vec![0; program.phv_bytes],
+            valid: program.headers.iter().map(|header| header.metadata).collect(),
+            varbit_bits: vec![0; program.headers.len()],
+            filled: vec![0; stacks + program.union_stacks.len()],
+            stacks,
+            metadata_bytes: program.metadata_bytes,
+        }
+    }
+
+    /// As it is before parsing.
+    pub(crate) fn reset(&mut self, program: &Program) {
+        self.bytes.fill(0);
+        self.varbit_bits.fill(0);
+        self.filled.fill(0);
+        for (valid, header) in self.valid.iter_mut().zip(&program.headers) {
+            *valid = header.metadata;
+        }
+    }
+
+    /// All metadata 0, headers as they are.
+    pub(crate) fn reset_metadata(&mut self) {
+        self.bytes[..self.metadata_bytes].fill(0);
+    }
+
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.bytes.copy_from_slice(&other.bytes);
+        self.valid.copy_from_slice(&other.valid);
+        self.varbit_bits.copy_from_slice(&other.varbit_bits);
+        self.filled.copy_from_slice(&other.filled);
+    }
+
+    #[inline]
+    pub(crate) fn is_valid(&self, header: HeaderId) -> bool {
+        self.valid[header.index()]
+    }
+
+    /// Makes a header valid; in a union that makes the other members invalid.
+    pub(crate) fn set_valid(&mut self, program: &Program, id: HeaderId) {
+        if let Some(union) = program.header(id).union {
+            for member in &program.union(union).headers {
+                self.valid[member.index()] = false;
+            }
+        }
+        self.valid[id.index()] = true;
+    }
+
+    pub(crate) fn set_invalid(&mut self, header: HeaderId) {
+        self.valid[header.index()] = false;
+    }
+
+    pub(crate) fn varbit_bits(&self, header: HeaderId) -> u32 {
+        self.varbit_bits[header.index()]
+    }
+
+    pub(crate) fn set_varbit_bits(&mut self, header: HeaderId, bits: u32) {
+        self.varbit_bits[header.index()] = bits;
+    }
+
+    pub(crate) fn filled(&self, stack: StackId) -> usize {
+        self.filled[stack.index()] as usize
+    }
+
+    pub(crate) fn set_filled(&mut self, stack: StackId, elements: usize) {
+        self.filled[stack.index()] = elements as u32;
+    }
+
+    pub(crate) fn union_filled(&self, stack: UnionStackId) -> usize {
+        self.filled[self.stacks + stack.index()] as usize
+    }
+
+    pub(crate) fn set_union_filled(&mut self, stack: UnionStackId, elements: usize) {
+        self.filled[self.stacks + stack.index()] = elements as u32;
+    }
+
+    /// The bytes of a header in the PHV.
+    fn range(program: &Program, header: HeaderId) -> std::ops::Range<usize> {
+        let header = program.header(header);
+        let start = header.offset as usize;
+        start..start + header.bytes as usize
+    }
+
+    /// All fields 0, no `varbit` content.
+    pub(crate) fn clear(&mut self, program: &Program, header: HeaderId) {
+        self.bytes[Self::range(program, header)].fill(0);
+        self.varbit_bits[header.index()] = 0;
+    }
+
+    /// Copies fields and validity from a header of the same type.
+    pub(crate) fn copy_header(&mut self, program: &Program, to: HeaderId, from: HeaderId) {
+        if !self.is_valid(from) {
+            self.set_invalid(to);
+            return;
+        }
+        let start = program.header(to).offset as usize;
+        self.bytes.copy_within(Self::range(program, from), start);
+        self.varbit_bits[to.index()] = self.varbit_bits[from.index()];
+        self.set_valid(program, to);
+    }
+
+    /// Both valid with equal fields, or both invalid.
+    pub(crate) fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
+        let both = self.is_valid(left);
+        both == self.is_valid(right)
+            && (!both
+                || self.varbit_bits(left) == self.varbit_bits(right)
+                    && self.bytes[Self::range(program, left)]
+                        == self.bytes[Self::range(program, right)])
+    }
+
+    /// Bytes that a valid header has on the wire.
+    pub(crate) fn wire_bytes(&self, program: &Program, header: HeaderId) -> usize {
+        let ty = program.header_type(program.header(header).ty);
+        (ty.fixed_bits + self.varbit_bits(header) as usize) / 8
+    }
+
+    /// Appends a header as it is on the wire.
+    pub(crate) fn emit(&self, program: &Program, id: HeaderId, out: &mut Vec<u8>) {
+        let header = program.header(id);
+        let ty = program.header_type(header.ty);
+        let start = header.offset as usize;
+        let Some(varbit) = ty.varbit else {
+            out.extend_from_slice(&self.bytes[start..start + header.bytes as usize]);
+            return;
+        };
+        // The parts before, in and after the varbit field, whose content is left-aligned in the
+        // space that is reserved for it.
+        let slot = ty.fields[varbit].slot;
+        let (before, reserved) = (slot.bit(), usize::from(slot.width));
+        let used = self.varbit_bits(id) as usize;
+        let after = ty.fixed_bits - before;
+        let first = out.len();
+        out.resize(first + self.wire_bytes(program, id), 0);
+        let (source, target) = (&self.bytes[start..], &mut out[first..]);
+        bits::copy_bits(source, 0, target, 0, before + used);
+        bits::copy_bits(source, before + reserved, target, before + used, after);
+    }
+
+    /// Takes a header off `data`, which has as many bytes as the header with `varbit_bits`.
+    pub(crate) fn extract(
+        &mut self,
+        program: &Program,
+        id: HeaderId,
+        varbit_bits: u32,
+        data: &[u8],
+    ) {
+        let header = program.header(id);
+        let ty = program.header_type(header.ty);
+        let start = header.offset as usize;
+        match ty.varbit {
+            None => self.bytes[start..start + data.len()].copy_from_slice(data),
+            Some(varbit) => {
+                let slot = ty.fields[varbit].slot;
+                let (before, reserved) = (slot.bit(), usize::from(slot.width));
+                let used = varbit_bits as usize;
+                let after = ty.fixed_bits - before;
+                let target = &mut self.bytes[start..];
+                target[..header.bytes as usize].fill(0);
+                bits::copy_bits(data, 0, target, 0, before + used);
+                bits::copy_bits(data, before + used, target, before + reserved, after);
+                self.varbit_bits[id.index()] = varbit_bits;
+            }
+        }
+        self.set_valid(program, id);
+    }
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The v1model architecture around an engine: a packet's whole life, with all its copies.
+//!
+//! ```text
+//! parser -> ingress -> clone, digest -> resubmit | multicast | drop | unicast
+//!                                                     egress -> clone -> drop | deparser -> recirculate | port
+//! ```
+//!
+//! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in
+//! a queue and are processed one after the other, each seeing the same version of the tables; their
+//! number is bounded by [`crate::Config::max_passes`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sluice_program::{FieldListId, Program};
+use sluice_tables::{CloneSession, Externs, Replica, Side};
+
+use crate::bits;
+use crate::counters::Counters;
+use crate::interpreter::{Engine, Parsed};
+use crate::machine::Context;
+use crate::packet::{InstanceType, Packet, PacketIn, Requests, Sink};
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Parser and ingress.
+    Ingress,
+    /// Egress and deparser, then this port.
+    Egress(u32),
+}
+
+/// An engine with what it needs to process packets from end to end. One for each worker.
+pub struct Switch<E> {
+    engine: E,
+    program: Arc<Program>,
+    waiting: VecDeque<(Stage, Box<Packet>)>,
+    spare: Vec<Box<Packet>>,
+    out: Vec<u8>,
+    digest: Vec<u8>,
+    passes: u32,
+}
+
+impl<E: Engine> Switch<E> {
+    /// A switch that runs packets through `engine`.
+    pub fn new(engine: E) -> Self {
+        Self {
+            program: Arc::clone(engine.program()),
+            engine,
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            out: Vec::with_capacity(2048),
+            digest: Vec::new(),
+            passes: 0,
+        }
+    }
+
+    /// What happened to packets so far.
+    pub fn counters(&mut self) -> &Counters {
+        self.engine.counters()
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// Processes one packet and every copy of it to the end.
+    pub fn process(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        input: PacketIn<'_>,
+        sink: &mut dyn Sink,
+    ) {
+        let context = Context { side, externs, now_us: input.now_us };
+        self.engine.counters().received += 1;
+        let mut packet = self.take_spare();
+        packet.start(&self.program, input.data, input.port);
+        packet.set_ingress_metadata(&self.program, input.now_us);
+        self.passes = 0;
+        self.run(context, Stage::Ingress, packet, sink);
+        while let Some((stage, packet)) = self.waiting.pop_front() {
+            self.run(context, stage, packet, sink);
+        }
+    }
+
+    fn take_spare(&mut self) -> Box<Packet> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Packet::new(&self.program)))
+    }
+
+    fn run(
+        &mut self,
+        context: Context<'_>,
+        stage: Stage,
+        mut packet: Box<Packet>,
+        sink: &mut dyn Sink,
+    ) {
+        self.passes += 1;
+        if self.passes > self.engine.config().max_passes {
+            self.engine.counters().dropped_pass_limit += 1;
+        } else {
+            match stage {
+                Stage::Ingress => self.ingress(context, &mut packet, sink),
+                Stage::Egress(port) => self.egress(context, port, &mut packet, sink),
+            }
+        }
+        self.spare.push(packet);
+    }
+
+    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        if self.engine.parse(context, packet, sink) == Parsed::Limit {
+            self.engine.counters().dropped_parser_limit += 1;
+            return self.engine.fate("dropped: the parser does not end");
+        }
+        self.engine.ingress(context, packet, sink);
+        let recirculate = packet.requests.recirculate;
+        let requests = std::mem::replace(
+            &mut packet.requests,
+            Requests { recirculate, ..Requests::default() },
+        );
+        if let Some(clone) = requests.clone {
+            self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
+        }
+        if let Some(digest) = requests.digest {
+            self.send_digest(packet, digest, sink);
+        }
+        if let Some(list) = requests.resubmit {
+            self.resubmit(context, packet, list);
+            return self.replaced("resubmitted");
+        }
+        let group = packet.multicast_group(&self.program);
+        if group != 0 {
+            packet.set_instance_type(&self.program, InstanceType::Replicated);
+            return self.multicast(context, packet, group);
+        }
+        let port = packet.egress_spec(&self.program);
+        if port == self.engine.config().drop_port {
+            self.engine.counters().dropped_ingress += 1;
+            return self.engine.fate("dropped by ingress");
+        }
+        packet.set_instance_type(&self.program, InstanceType::Normal);
+        if self.waiting.is_empty() {
+            self.egress(context, port, packet, sink);
+        } else {
+            // Its clones go first.
+            let mut moved = self.take_spare();
+            std::mem::swap(&mut *moved, packet);
+            self.waiting.push_back((Stage::Egress(port), moved));
+        }
+    }
+
+    fn egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
+        let drop_port = self.engine.config().drop_port;
+        packet.set_egress_metadata(&self.program, port, context.now_us, drop_port);
+        self.engine.egress(context, packet, sink);
+        let requests = std::mem::take(&mut packet.requests);
+        if let Some(clone) = requests.clone {
+            self.clone_egress(context, packet, clone.session, clone.preserve);
+        }
+        if packet.egress_spec(&self.program) == drop_port {
+            self.engine.counters().dropped_egress += 1;
+            return self.engine.fate("dropped by egress");
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.engine.deparse(context, packet, &mut out, sink);
+        match requests.recirculate {
+            Some(list) => {
+                self.recirculate(packet, list, &out);
+                self.replaced("recirculated");
+            }
+            None => {
+                sink.transmit(port, &out);
+                self.engine.counters().transmitted += 1;
+                self.engine.fate("transmitted");
+            }
+        }
+        self.out = out;
+    }
+
+    fn replaced(&mut self, fate: &str) {
+        self.engine.counters().replaced += 1;
+        self.engine.fate(fate);
+    }
+
+    /// A copy waits for its turn.
+    fn enqueue(&mut self, stage: Stage, copy: Box<Packet>) {
+        self.engine.counters().copies += 1;
+        self.waiting.push_back((stage, copy));
+    }
+
+    /// One copy of `packet`, cut to `limit` bytes, for each replica; together they cannot exceed the
+    /// limit of passes.
+    fn replicate(&mut self, packet: &Packet, replicas: &[Replica], limit: usize) {
+        for replica in replicas {
+            if self.waiting.len() as u32 >= self.engine.config().max_passes {
+                self.engine.counters().copies += 1;
+                self.engine.counters().dropped_pass_limit += 1;
+                continue;
+            }
+            let mut copy = self.take_spare();
+            copy.copy_from(packet);
+            copy.truncate = limit;
+            copy.set_replica_instance(&self.program, replica.instance);
+            self.enqueue(Stage::Egress(replica.port), copy);
+        }
+    }
+
+    fn multicast(&mut self, context: Context<'_>, packet: &Packet, group: u32) {
+        let replicas = context.side.multicast(group);
+        if replicas.is_empty() {
+            self.engine.counters().dropped_no_replica += 1;
+            return self.engine.fate("dropped: the multicast group has no replica");
+        }
+        self.replicate(packet, replicas, usize::MAX);
+        self.replaced("multicast");
+    }
+
+    /// Copies as the packet was when ingress began, parsed again, with the preserved metadata.
+    fn clone_ingress(
+        &mut self,
+        context: Context<'_>,
+        packet: &Packet,
+        session: u32,
+        preserve: Option<FieldListId>,
+        sink: &mut dyn Sink,
+    ) {
+        let Some(session) = context.side.clone_session(session) else {
+            self.engine.counters().clone_no_session += 1;
+            return;
+        };
+        let mut copy = self.take_spare();
+        copy.start(&self.program, &packet.data, packet.ingress_port);
+        copy.ingress_length = packet.ingress_length;
+        copy.set_ingress_metadata(&self.program, context.now_us);
+        if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
+            copy.preserve(&self.program, preserve, packet);
+            copy.set_instance_type(&self.program, InstanceType::IngressClone);
+            self.replicate(&copy, &session.replicas, limit(session));
+        }
+        self.spare.push(copy);
+    }
+
+    /// Copies as the packet is at the end of egress, with the preserved metadata.
+    fn clone_egress(
+        &mut self,
+        context: Context<'_>,
+        packet: &Packet,
+        session: u32,
+        preserve: Option<FieldListId>,
+    ) {
+        let Some(session) = context.side.clone_session(session) else {
+            self.engine.counters().clone_no_session += 1;
+            return;
+        };
+        let mut copy = self.take_spare();
+        copy.copy_from(packet);
+        copy.preserve(&self.program, preserve, packet);
+        copy.set_instance_type(&self.program, InstanceType::EgressClone);
+        self.replicate(&copy, &session.replicas, limit(session));
+        self.spare.push(copy);
+    }
+
+    /// The packet as it last entered the parser enters it again.
+    fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
+        let mut copy = self.take_spare();
+        copy.start(&self.program, &packet.data, packet.ingress_port);
+        copy.ingress_length = packet.ingress_length;
+        copy.preserve(&self.program, list, packet);
+        copy.set_ingress_metadata(&self.program, context.now_us);
+        copy.set_instance_type(&self.program, InstanceType::Resubmitted);
+        self.enqueue(Stage::Ingress, copy);
+    }
+
+    /// The packet as it would have left enters the parser, from no port.
+    fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
+        let mut copy = self.take_spare();
+        copy.start(&self.program, data, 0);
+        copy.preserve(&self.program, list, packet);
+        copy.set_length(&self.program);
+        copy.set_instance_type(&self.program, InstanceType::Recirculated);
+        self.enqueue(Stage::Ingress, copy);
+    }
+
+    fn send_digest(
+        &mut self,
+        packet: &Packet,
+        id: sluice_program::DigestId,
+        sink: &mut dyn Sink,
+    ) {
+        self.digest.clear();
+        for (_, slot) in &self.program.digest(id).fields {
+            let start = self.digest.len();
+            self.digest.resize(start + slot.bytes(), 0);
+            bits::load_padded(&packet.phv.bytes, *slot, &mut self.digest[start..]);
+        }
+        sink.digest(id, &self.digest);
+        self.engine.counters().digests += 1;
+    }
+}
+
+/// Bytes that copies of a clone session keep.
+fn limit(session: &CloneSession) -> usize {
+    if session.packet_length == 0 { usize::MAX } else { session.packet_length as usize }
+}
