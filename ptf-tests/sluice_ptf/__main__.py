@@ -25,27 +25,29 @@ PORTS = (1, 2, 3, 4)
 VETH_MTU = 9000
 
 
-def test_end(port: int) -> str:
-    """The interface by which the test reaches a port of the switch."""
-    return f"test{port}"
+def far_ends(prefix: str = "test") -> dict[int, str]:
+    """The interfaces by which the test reaches the ports of the switch."""
+    return {port: f"{prefix}{port}" for port in PORTS}
 
 
-def plug(namespace: Namespace) -> dict[int, str]:
+def plug(namespace: Namespace, prefix: str = "test") -> dict[int, str]:
     """Give a namespace the ports' veth pairs, silent at both ends; port to the switch's end."""
-    switch_ends = {port: f"switch{port}" for port in PORTS}
-    for port, switch_end in switch_ends.items():
-        veth(namespace, switch_end, namespace, test_end(port), mtu=VETH_MTU)
-        namespace.silence(test_end(port))
+    switch_ends = {}
+    for port, test_end in far_ends(prefix).items():
+        switch_ends[port] = f"{prefix}-switch{port}"
+        veth(namespace, switch_ends[port], namespace, test_end, mtu=VETH_MTU)
+        namespace.silence(test_end)
     return switch_ends
 
 
 def ptf_command(target: Target, build: Path, logs: Path, specs: list[str]) -> list[str]:
     """The command line of PTF's own runner."""
     parameters = f"address='{target.grpc}';device_id={target.device_id};build='{build}'"
-    interfaces = [word for port in PORTS for word in ("-i", f"{port}@{test_end(port)}")]
+    interfaces = [word for port, end in far_ends().items() for word in ("-i", f"{port}@{end}")]
     runner = str(Path(sys.executable).parent / "ptf")
     options = ["--test-dir", str(HERE / "tests"), "--pypath", str(HERE), "--log-dir", str(logs)]
-    options += ["--debug", "info", "--fail-skipped", "--socket-recv-size", "10240"]
+    options += ["--platform-dir", str(HERE / "platform"), "--platform", "packet_sockets"]
+    options += ["--debug", "info", "--fail-skipped"]
     return [runner, *options, "-t", parameters, *interfaces, *specs]
 
 

@@ -80,15 +80,13 @@ def probe() -> Probe:
 
 @contextlib.contextmanager
 def link_down(port: int) -> Iterator[None]:
-    """A port of the switch loses its link; PTF looks away meanwhile, as it would die of it."""
+    """A port of the switch loses its link."""
     interface = ptf.config["port_map"][_DEVICE, port]
-    ptf.dataplane_instance.port_remove(_DEVICE, port)
     subprocess.run(["ip", "link", "set", "dev", interface, "down"], check=True)
     try:
         yield
     finally:
         subprocess.run(["ip", "link", "set", "dev", interface, "up"], check=True)
-        ptf.dataplane_instance.port_add(interface, _DEVICE, port)
 
 
 def ptf_test(function: Test) -> type[BaseTest]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP
 from scapy.packet import Packet, Raw
 
+from sluice_ptf.router import HOST_MAC
 from sluice_ptf.standard import HOST4, HOST6
 
 SPORT = 49152
@@ -32,6 +34,11 @@ def ip6(dst: str, payload: Packet, **header: Any) -> Packet:
 def udp(dport: int = DPORT, sport: int = SPORT, size: int = 18) -> Packet:
     """A UDP datagram with `size` bytes of payload."""
     return UDP(sport=sport, dport=dport) / Raw(bytes(index & 0xFF for index in range(size)))
+
+
+def arp(target: str, operation: int = 1) -> Packet:
+    """An ARP request or reply from the host on A."""
+    return ARP(op=operation, hwsrc=HOST_MAC, psrc=HOST4, hwdst="00:00:00:00:00:00", pdst=target)
 
 
 def tcp(dport: int = DPORT, sport: int = SPORT) -> Packet:

@@ -32,6 +32,7 @@ from sluice_ptf.wire import Ports
 CPU = 510
 WINDOW = 32
 DEADLINE_SECONDS = 10.0
+IMPATIENT_SECONDS = 1.0  # once a sentinel was lost, until one is seen again
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF
@@ -88,6 +89,7 @@ class Probe:
         self._client = client
         self._ports = ports
         self._flushes = 0
+        self._patience = DEADLINE_SECONDS
         self._templates = _templates(ports.numbers)
         client.write(update("INSERT", entry) for entry in self._entries())
 
@@ -163,15 +165,17 @@ class Probe:
                 self._client.packet_out(frame, {"kind": "LOCAL_ORIGIN", "vrf": SENTINEL_VRF})
             else:
                 self._ports.send(source, frame)
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + self._patience
         while missing:
             self._take_frames(outcome, missing, 0.0 if missing == {CPU} else 0.05)
             self._take_punts(outcome, missing)
             if missing and time.monotonic() > deadline:
+                waited, self._patience = self._patience, IMPATIENT_SECONDS
                 raise SentinelLost(
                     f"sent into {source}: no sentinel at {sorted(missing)} "
-                    f"in {DEADLINE_SECONDS:g} s; came out so far: {outcome}"
+                    f"in {waited:g} s; came out so far: {outcome}"
                 )
+        self._patience = DEADLINE_SECONDS
 
     def _take_frames(self, outcome: Outcome, missing: set[int], timeout: float) -> None:
         for port, frame in self._ports.receive(timeout):

@@ -8,9 +8,11 @@ port keep their order. Linux takes no frame shorter than an Ethernet header.
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol
@@ -39,11 +41,57 @@ class Ports(Protocol):
         """All (port, frame) that came out since; waits `timeout` seconds for the first."""
 
 
+class PacketSocket:
+    """One port: an interface of the network namespace that this process is in."""
+
+    def __init__(self, interface: str):
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        self._socket.setblocking(False)
+        self._socket.bind((interface, ETH_P_ALL))
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait on."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def send(self, frame: bytes) -> int:
+        """Put one frame on the wire; returns its length."""
+        return self._socket.send(frame)
+
+    def receive(self) -> bytes | None:
+        """The oldest frame that came out of the switch; None if there is none."""
+        try:
+            frame, ancillary, _flags, _address = self._socket.recvmsg(_FRAME_BYTES, 64)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ENETDOWN:
+                return None
+            raise
+        for level, kind, data in ancillary:
+            if level == SOL_PACKET and kind == PACKET_AUXDATA:
+                status, *_rest, tci, tpid = _AUXDATA.unpack(data[: _AUXDATA.size])
+                if status & TP_STATUS_VLAN_VALID:
+                    return frame[:12] + struct.pack("!HH", tpid or 0x8100, tci) + frame[12:]
+        return frame
+
+    def receive_at(self) -> tuple[bytes, float] | None:
+        """`receive`, with the time."""
+        frame = self.receive()
+        return None if frame is None else (frame, time.time())
+
+
 class PacketPorts:
-    """Ports as interfaces of the network namespace that this process is in."""
+    """All ports, by interface."""
 
     def __init__(self, interfaces: Mapping[int, str]):
-        self._sockets = {port: _open(name) for port, name in sorted(interfaces.items())}
+        self._sockets = {port: PacketSocket(name) for port, name in sorted(interfaces.items())}
         self._port_of = {end.fileno(): port for port, end in self._sockets.items()}
         self._poll = select.epoll()
         for descriptor in self._port_of:
@@ -80,29 +128,6 @@ class PacketPorts:
         received = []
         for descriptor, _events in self._poll.poll(timeout):
             port = self._port_of[descriptor]
-            while (frame := _receive(self._sockets[port])) is not None:
+            while (frame := self._sockets[port].receive()) is not None:
                 received.append((port, frame))
         return received
-
-
-def _open(interface: str) -> socket.socket:
-    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    end.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-    end.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-    end.setblocking(False)
-    end.bind((interface, ETH_P_ALL))
-    return end
-
-
-def _receive(end: socket.socket) -> bytes | None:
-    try:
-        frame, ancillary, _flags, _address = end.recvmsg(_FRAME_BYTES, 64)
-    except BlockingIOError:
-        return None
-    for level, kind, data in ancillary:
-        if level == SOL_PACKET and kind == PACKET_AUXDATA:
-            status, *_rest, tci, tpid = _AUXDATA.unpack(data[: _AUXDATA.size])
-            if status & TP_STATUS_VLAN_VALID:
-                return frame[:12] + struct.pack("!HH", tpid or 0x8100, tci) + frame[12:]
-    return frame

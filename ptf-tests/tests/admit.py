@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """l3_admit: which frames come in at all."""
 
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
 from sluice_ptf.case import bare_ptf_test, ptf_test
-from sluice_ptf.packets import udp_to
+from sluice_ptf.packets import arp, udp_to
 from sluice_ptf.router import HOST_MAC, Interface, Nexthop, Router
 from sluice_ptf.standard import OTHER_VRF, TO_B, TO_C, TO_D, TO_E, A, B, D, E
 
@@ -19,7 +19,7 @@ def nothing_comes_in_without_an_interface(router: Router) -> None:
     """An empty router drops everything in NO_INTERFACE, also what it would punt."""
     for packet in (udp_to(V4), udp_to(V6)):
         router.drops(A, packet, "NO_INTERFACE")
-    router.drops(A, Ether(src=HOST_MAC, dst=BROADCAST) / ARP(pdst="10.1.0.1"), "NO_INTERFACE")
+    router.drops(A, Ether(src=HOST_MAC, dst=BROADCAST) / arp("10.1.0.1"), "NO_INTERFACE")
 
 
 @ptf_test

@@ -11,11 +11,11 @@ from scapy.layers.inet6 import (
     ICMPv6ND_RS,
     IPv6ExtHdrHopByHop,
 )
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from sluice_ptf.case import ptf_test
-from sluice_ptf.packets import echo, hops, ip4, ip6, tcp, udp, udp_to
+from sluice_ptf.packets import arp, echo, hops, ip4, ip6, tcp, udp, udp_to
 from sluice_ptf.router import HOST_MAC, Interface, Router
 from sluice_ptf.standard import TO_B, A, D, E
 
@@ -100,20 +100,20 @@ def an_address_can_be_taken_away(router: Router) -> None:
 
 
 @ptf_test
-def arp(router: Router) -> None:
+def address_resolution(router: Router) -> None:
     """Requests and replies, to everybody or to us, in a VLAN too."""
     for mac in ("ff:ff:ff:ff:ff:ff", A.mac):
         for operation in (1, 2):
-            frame = Ether(src=HOST_MAC, dst=mac) / ARP(op=operation, pdst=OURS4) / Raw(bytes(18))
+            frame = Ether(src=HOST_MAC, dst=mac) / arp(OURS4, operation) / Raw(bytes(18))
             delivered(router, A, bytes(frame), "ARP")
-    tagged = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / ARP(pdst="10.4.0.1")
+    tagged = Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / arp("10.4.0.1")
     delivered(router, D, bytes(tagged), "ARP")
 
 
 @ptf_test
-def arp_for_others(router: Router) -> None:
+def address_resolution_of_others(router: Router) -> None:
     """A reply that goes to another station is not ours to see."""
-    frame = Ether(src=HOST_MAC, dst="02:de:ad:00:00:01") / ARP(op=2, pdst=OURS4)
+    frame = Ether(src=HOST_MAC, dst="02:de:ad:00:00:01") / arp(OURS4, 2)
     router.drops(A, bytes(frame), "NOT_FOR_ROUTER")
 
 

@@ -4,12 +4,12 @@
 from collections.abc import Mapping
 
 from scapy.layers.inet6 import ICMPv6ND_NS
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from sluice_ptf.case import bare_ptf_test, ptf_test
 from sluice_ptf.frames import tagged
-from sluice_ptf.packets import hops, ip4, ip6, tcp, udp, udp_to
+from sluice_ptf.packets import arp, hops, ip4, ip6, tcp, udp, udp_to
 from sluice_ptf.router import (
     HOST_MAC,
     FromCpu,
@@ -29,7 +29,7 @@ OURS4 = "10.1.0.1"
 V4 = "10.2.0.9"
 V6 = "2001:db8:2::9"
 LISTED = (
-    Ether(src=B.mac, dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=V4) / Raw(bytes(18)),
+    Ether(src=B.mac, dst="ff:ff:ff:ff:ff:ff") / arp(V4) / Raw(bytes(18)),
     Ether(src=B.mac, dst="01:80:c2:00:00:0e", type=0x88CC) / Raw(bytes(46)),
     Ether(src=B.mac, dst="01:80:c2:00:00:14", type=46) / Raw(bytes(46)),
     Ether(src=B.mac, dst="09:00:2b:00:00:05", type=1497) / Raw(b"\xfe\xfe\x03" + bytes(1494)),
@@ -72,7 +72,7 @@ def to_a_bare_port(router: Router) -> None:
 @bare_ptf_test
 def to_a_bare_port_with_a_tag(router: Router) -> None:
     """The controller's own tag stays."""
-    frame = bytes(Ether(src=D.mac, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / ARP(pdst=V4))
+    frame = bytes(Ether(src=D.mac, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / arp(V4))
     router.packet_out(frame, leaves(4, frame), kind="TO_PORT", egress_port=4)
 
 
@@ -335,5 +335,5 @@ def a_frame_from_a_wire_is_no_packet_out(router: Router) -> None:
         int.from_bytes(item.value, "big").to_bytes(field.bitwidth // 8, "big")
         for field, item in zip(fields, request.packet.metadata, strict=True)
     )
-    frame = header + bytes(Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / ARP(pdst=OURS4))
+    frame = header + bytes(Ether(src=HOST_MAC, dst="ff:ff:ff:ff:ff:ff") / arp(OURS4))
     router.drops(A, frame, "UNLISTED_PROTOCOL")

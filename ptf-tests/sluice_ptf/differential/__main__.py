@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search: random states and packets through sluice-switch and BMv2.
+
+    python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
+    python -m sluice_ptf.differential --corpus
+
+Every state is drawn from seed and number, so that a finding can be repeated.
+What differs is run again packet by packet, and written with the reference's
+outcome as a golden candidate to DIR (build/differential): once the question
+who is right is answered, it goes to ptf-tests/goldens/. The exit code is 1 if
+anything differed. --corpus writes the base corpus of goldens from BMv2 alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sluice_ptf.__main__ import far_ends, plug
+from sluice_ptf.differential import golden
+from sluice_ptf.differential.canonical import canonical
+from sluice_ptf.differential.case import Case, Subject
+from sluice_ptf.differential.packets import Generator
+from sluice_ptf.differential.states import random_state
+from sluice_ptf.probe import Probe
+from sluice_ptf.runtime import RuntimeClient
+from sluice_ptf.schema import Schema
+from sluice_ptf.wire import PacketPorts
+from sluice_testkit import where
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.target import Target
+
+REFERENCE, OURS = "bmv2", "sluice-switch"
+GRPC_PORTS = {REFERENCE: 9559, OURS: 9560}
+CORPUS_SEED = 20261120
+CORPUS_PACKETS = 40
+CORPUS_FRAME_BYTES = 700
+
+
+@contextlib.contextmanager
+def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[Subject]:
+    """A target, loaded with the pipeline; its gRPC port and interfaces are its own."""
+    target = Target(
+        namespace,
+        plug(namespace, name[:4]),
+        lab.supervisor,
+        name=name,
+        label=name,
+        grpc_port=GRPC_PORTS[name],
+    )
+    target.start()
+    build = where.pipeline()
+    schema = Schema.load(build)
+    with (
+        RuntimeClient(target.grpc, schema, target.device_id) as client,
+        PacketPorts(far_ends(name[:4])) as ports,
+    ):
+        client.set_pipeline(build / "router.json")
+        yield Subject(name, client, Probe(client, ports))
+
+
+def draw_case(seed: int, number: int, packets: int) -> Case:
+    """The case of this seed and number."""
+    draw = Random(f"{seed}/{number}")
+    state = random_state(draw)
+    description = f"seed {seed}, case {number}"
+    return Case(description, state, Generator(draw, state).any(packets))
+
+
+def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:
+    """Run a case on both; how many packets differ. They are written as a golden."""
+    outcomes = [canonical(subject.run(case), case.state) for subject in (reference, ours)]
+    if not outcomes[0].difference(outcomes[1]):
+        return 0
+    each = [
+        [canonical(outcome, case.state) for outcome in subject.run_each(case)]
+        for subject in (reference, ours)
+    ]
+    rows = list(zip(case.packets, *each, strict=True))
+    differing = [row for row in rows if row[1].difference(row[2])]
+    for packet, theirs, own in differing[:5]:
+        print(f"{case.description}: {packet}\n{theirs.difference(own)}", flush=True)
+    if not differing:
+        print(f"{case.description}: together only\n{outcomes[0].difference(outcomes[1])}")
+    kept = differing or rows
+    name = case.description.replace(", ", "-").replace(" ", "-")
+    small = replace(case, packets=[row[0] for row in kept])
+    golden.write(found / f"{name}.json", small, [row[1] for row in kept])
+    return len(kept)
+
+
+def search(arguments: Any, reference: Subject, ours: Subject) -> int:
+    """Compare cases until the time is up; how many packets differed."""
+    end = time.monotonic() + arguments.seconds
+    number = sent = differing = 0
+    while time.monotonic() < end or number == 0:
+        case = draw_case(arguments.seed, number, arguments.packets)
+        differing += compare(case, reference, ours, arguments.found)
+        number, sent = number + 1, sent + len(case.packets)
+        if sys.stdout.isatty():
+            print(f"\r{number} states, {sent} packets, {differing} differ", end="", flush=True)
+    print(f"\nseed {arguments.seed}: {number} states, {sent} packets, {differing} differ")
+    return differing
+
+
+def write_corpus(reference: Subject) -> None:
+    """The base corpus: one golden for each kind of packet, from the reference."""
+    kinds = list(Generator(Random(0), random_state(Random(0))).kinds)
+    for kind in kinds:
+        draw = Random(f"{CORPUS_SEED}/{kind}")
+        state = random_state(draw)
+        drawn = Generator(draw, state).of_kind(kind, 2 * CORPUS_PACKETS)
+        packets = [one for one in drawn if len(one.frame) <= CORPUS_FRAME_BYTES][:CORPUS_PACKETS]
+        case = Case(f"base corpus: {kind}", state, packets)
+        outcomes = [canonical(outcome, state) for outcome in reference.run_each(case)]
+        golden.write(golden.GOLDENS / f"corpus-{kind}.json", case, outcomes)
+
+
+def _arguments() -> Any:
+    parser = argparse.ArgumentParser(prog="differential", description="sluice-switch against BMv2")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the time")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long; default 60")
+    parser.add_argument("--packets", type=int, default=300, help="for each state; default 300")
+    found = where.repository() / "build" / "differential"
+    parser.add_argument("--found", type=Path, default=found, help="where findings go")
+    parser.add_argument("--corpus", action="store_true", help="write the base corpus, by BMv2")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Search, or write the corpus."""
+    arguments = _arguments()
+    with Lab() as lab:
+        namespace = lab.namespace("differential")
+        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+        return namespace.inside(lambda: run(arguments, lab, namespace))
+
+
+def run(arguments: Any, lab: Lab, namespace: Namespace) -> int:
+    """What `main` was asked for, in the namespace that has the targets."""
+    with running(lab, namespace, REFERENCE) as reference:
+        if arguments.corpus:
+            write_corpus(reference)
+            return 0
+        with running(lab, namespace, OURS) as ours:
+            return 1 if search(arguments, reference, ours) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

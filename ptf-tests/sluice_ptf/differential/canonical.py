@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of an outcome is the program's doing, and not a choice left to the target.
+
+A selector may choose any member of a group, so a packet that took one is shown
+as having taken the group: without port, MAC addresses and tag, which differ
+between members. That is enough, because the states that are compared give the
+members of a group one fate: all resolved or none, one MTU, next hops of their
+own. Order between packets is none of the program's doing either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from sluice_ptf.differential.case import State
+from sluice_ptf.frames import mac_bytes, untagged
+from sluice_ptf.probe import Outcome
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """An outcome in lines that compare and that people can read."""
+
+    lines: tuple[str, ...]
+
+    def difference(self, other: Canonical) -> str:
+        """What is in one and not in the other; empty if they are alike."""
+        ours, theirs = Counter(self.lines), Counter(other.lines)
+        text = [f"- {line}" for line in (ours - theirs).elements()]
+        text += [f"+ {line}" for line in (theirs - ours).elements()]
+        return "\n".join(text)
+
+
+def canonical(outcome: Outcome, state: State) -> Canonical:
+    """The outcome of packets in a state."""
+    group_of = {nexthop: group.id for group in state.groups for nexthop in group.members}
+    group_by_mac = {
+        mac_bytes(str(entry.params["dst_mac"])): group_of[int(entry.match["nexthop_id"])]
+        for entry in state.of("nexthop")
+        if entry.match["nexthop_id"] in group_of and entry.action == "set_neighbor"
+    }
+    lines = []
+    for port, frame in outcome.out:
+        group = group_by_mac.get(frame[:6])
+        if group is None:
+            lines.append(f"port {port}: {frame.hex()}")
+        else:
+            lines.append(f"group {group}: {untagged(frame)[12:].hex()}")
+    for punt in outcome.punts:
+        shown: dict[str, object] = {key: value for key, value in punt.metadata.items() if value}
+        group = group_of.get(punt.metadata["nexthop_id"])
+        if group is not None:
+            shown |= {"nexthop_id": f"group {group}"}
+            shown.pop("egress_l3_if", None)
+        header = " ".join(f"{key}={value}" for key, value in shown.items())
+        lines.append(f"punt {header}: {punt.frame.hex()}")
+    for label in ("drops", "punted", "metered"):
+        lines += [f"{label} {key}: {count}" for key, count in getattr(outcome, label).items()]
+    return Canonical(tuple(sorted(lines)))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goldens: cases with their outcome, run against any target, without BMv2.
+
+    python -m sluice_ptf.differential.golden --address HOST:PORT --build DIR
+
+Each file of ptf-tests/goldens/ holds a case and the canonical outcome of each of
+its packets: the reference's, or the specification's where the reference was
+wrong. SLUICE_RENEW_GOLDENS=1 writes what the target under test makes of them;
+look at the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sluice_ptf.__main__ import far_ends
+from sluice_ptf.differential.canonical import Canonical, canonical
+from sluice_ptf.differential.case import Case, Subject, case_from_json, case_to_json
+from sluice_ptf.probe import Probe
+from sluice_ptf.runtime import RuntimeClient
+from sluice_ptf.schema import Schema
+from sluice_ptf.wire import PacketPorts
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
+
+
+def read(path: Path) -> tuple[Case, list[Canonical]]:
+    """A golden: its case, and what must come of each packet."""
+    data = json.loads(path.read_text())
+    return case_from_json(data), [Canonical(tuple(one["outcome"])) for one in data["packets"]]
+
+
+def write(path: Path, case: Case, outcomes: Sequence[Canonical]) -> None:
+    """Write a golden, one line for each entry and each packet."""
+    data = case_to_json(case)
+    for packet, outcome in zip(data["packets"], outcomes, strict=True):
+        packet["outcome"] = list(outcome.lines)
+    lines = [f' "description": {json.dumps(data["description"])}']
+    for key in ("entries", "groups", "packets"):
+        rows = ",\n".join("  " + json.dumps(row) for row in data[key])
+        lines.append(f' "{key}": [\n{rows}\n ]')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def check(subject: Subject, path: Path) -> list[str]:
+    """Run a golden; what differs, packet by packet."""
+    case, expected = read(path)
+    outcomes = [canonical(outcome, case.state) for outcome in subject.run_each(case)]
+    if os.environ.get("SLUICE_RENEW_GOLDENS"):
+        write(path, case, outcomes)
+        return []
+    found = []
+    for packet, wanted, outcome in zip(case.packets, expected, outcomes, strict=True):
+        if difference := wanted.difference(outcome):
+            found.append(f"{path.name}: {packet}\n{difference}")
+    return found
+
+
+def _arguments() -> Any:
+    parser = argparse.ArgumentParser(prog="golden", description="Run the goldens on a target")
+    parser.add_argument("--address", required=True, help="the target's P4Runtime server")
+    parser.add_argument("--build", type=Path, required=True, help="the folder of router.json")
+    parser.add_argument("goldens", nargs="*", type=Path, help="files; default: all")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run them all; 1 if one differs."""
+    arguments = _arguments()
+    paths = arguments.goldens or sorted(GOLDENS.glob("*.json"))
+    schema = Schema.load(arguments.build)
+    with RuntimeClient(arguments.address, schema) as client, PacketPorts(far_ends()) as ports:
+        client.set_pipeline(arguments.build / "router.json")
+        subject = Subject("target", client, Probe(client, ports))
+        found = [difference for path in paths for difference in check(subject, path)]
+    for difference in found:
+        print(difference)
+    print(f"{len(paths)} goldens, {len(found)} packets differ")
+    return 1 if found or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
