@@ -1,2 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The running switch: workers, replication, transactions.
+//! The running switch: ports and workers around the engine.
+//!
+//! ```text
+//!   ports ──► Receiver ─┐                                   ┌─► Transmitter ──► ports
+//!                       ├─► worker: Switch::process(packet) ┼─► Handler::packet_in   (the CPU port)
+//!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
+//! ```
+//!
+//! Workers are threads that own their ports' halves and a [`sluice_engine::Switch`]; they wait in epoll when there is
+//! nothing to do. A program is swapped, and ports come and go, between two batches; whoever asked waits until all workers
+//! have done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
+//!
+//! Promises: a worker never blocks on anything but its poller; queues are bounded, and what does not fit is dropped and
+//! counted; when [`Device::load`] returns, no packet is processed by the old program any more.
+
+mod attach;
+mod clock;
+mod counters;
+mod device;
+mod sweeper;
+mod worker;
+
+pub use attach::{InterfaceOptions, Port, file_ports, interface_port, memory_port};
+pub use clock::Clock;
+pub use counters::{DeviceCounters, DeviceStatistics};
+pub use device::{Config, Device, DeviceError, PortInfo};
+pub use sluice_ports::PortId;
+
+use std::sync::Arc;
+
+use sluice_program::{DigestId, TableId};
+use sluice_tables::Entry;
+
+/// What the switch tells the control plane. Called on worker and housekeeping threads: must not block.
+pub trait Handler: Send + Sync {
+    /// A packet left by the CPU port. True if it was taken, false if it had to be dropped.
+    fn packet_in(&self, packet: &[u8]) -> bool;
+
+    /// The program sent a digest: its fields in order, each big-endian in whole bytes. True if it was taken.
+    fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
+
+    /// These entries have not been hit for as long as their idle timeouts say.
+    fn idle(&self, entries: Vec<(TableId, Arc<Entry>)>);
+}

@@ -1,2 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server.
+//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch, and the only async code of it.
+//!
+//! ```text
+//!   service ──► control ──► write ──► entity/* ──► tables     (Write, Read, pipeline configuration)
+//!      │           └──────► read  ──► entity/*
+//!      └──► hub ──► arbitration                               (streams: who is primary, packets, digests, timeouts)
+//! ```
+//!
+//! * [`proto`]: the generated messages
+//! * [`arbitration`], [`digest`]: pure state machines
+//! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`error`]: per-update errors
+//! * [`entity`]: one file for each kind of entity
+//! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
+//! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`]: gRPC
+//!
+//! Promises: a request either does what it says or is refused with the specification's code, in the specification's
+//! order of checks; nothing is half-applied; whatever a client sends or fails to read, other clients and packets do not
+//! notice.
+
+// Fields that P4Runtime has deprecated are what older clients still send.
+#![allow(deprecated)]
+
+pub mod arbitration;
+pub mod bytestring;
+pub mod control;
+pub mod digest;
+pub mod digest_task;
+pub mod entity;
+pub mod error;
+pub mod hub;
+pub mod p4info;
+pub mod pipeline;
+pub mod proto;
+pub mod read;
+pub mod reconcile;
+pub mod schema;
+pub mod server;
+pub mod service;
+pub mod write;
+
+pub use hub::Hub;
+pub use server::Server;

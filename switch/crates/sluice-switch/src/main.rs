@@ -1,4 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch: flags, start-up, shutdown.
+//! `sluice-switch`: reads the command line, starts the device and the P4Runtime server, stops them on a signal.
 
-fn main() {}
+mod logging;
+mod options;
+mod run;
+
+use std::process::ExitCode;
+
+use options::Options;
+
+/// The newest version of p4c's BMv2 JSON that can be loaded.
+const JSON_VERSION: &str = "2.24";
+
+/// Exit code for a command line that cannot be used, as clap has it.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let options = match Options::read(std::env::args_os()) {
+        Ok(options) => options,
+        Err(error) => error.exit(),
+    };
+    if options.json_version {
+        println!("{JSON_VERSION}");
+        return ExitCode::SUCCESS;
+    }
+    if let Err(problem) = options.check() {
+        eprintln!("sluice-switch: {problem}");
+        return ExitCode::from(USAGE);
+    }
+    match logging::start(&options).and_then(|()| run::run(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-switch: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happened to packets outside of ports and program.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Live counters; relaxed atomics.
+        #[derive(Debug, Default)]
+        pub struct DeviceCounters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        /// A reading of [`DeviceCounters`].
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct DeviceStatistics {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl DeviceCounters {
+            /// Reads all counters.
+            pub fn read(&self) -> DeviceStatistics {
+                DeviceStatistics { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl DeviceStatistics {
+            /// Names and values, for display.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets that arrived before a program was loaded: dropped.
+    no_program,
+    /// Packets sent to a port that does not exist: dropped.
+    no_such_port,
+    /// Packets to the control plane.
+    packet_in,
+    /// Packets to the control plane that nobody took, or whose taker was too slow: dropped.
+    packet_in_dropped,
+    /// Packets from the control plane.
+    packet_out,
+    /// Packets from the control plane that found the queue full: dropped.
+    packet_out_dropped,
+    /// Digests that nobody took: dropped.
+    digest_dropped,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

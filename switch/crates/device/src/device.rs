@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device: starts and stops workers, attaches ports, swaps programs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+use sluice_engine::{Interpreter, Switch};
+use sluice_ports::interface::SilentInterface;
+use sluice_ports::link_monitor::LinkMonitor;
+use sluice_ports::memory::{self, MemoryHandle};
+use sluice_ports::{PortCounters, PortId, PortStatistics};
+use sluice_tables::Store;
+
+use crate::Handler;
+use crate::attach::Port;
+use crate::clock::Clock;
+use crate::counters::{DeviceCounters, DeviceStatistics, count};
+use crate::sweeper::Sweeper;
+use crate::worker::{Command, Mailbox, Running, Shared, Worker};
+
+/// Packets from the control plane that may wait for a worker.
+const PACKET_OUT_QUEUE: usize = 1024;
+
+/// How a device is made.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Threads that process packets, at least 1.
+    pub workers: usize,
+    /// The port by which packets go to and come from the control plane, if there is one.
+    pub cpu_port: Option<PortId>,
+    /// The value of `egress_spec` that drops.
+    pub drop_port: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            cpu_port: None,
+            drop_port: 511,
+        }
+    }
+}
+
+/// Why the device refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The port's number is in use.
+    #[error("port {0} exists already")]
+    PortExists(PortId),
+    /// The number belongs to the control plane or means "drop".
+    #[error("port {0} is the CPU port or the drop port")]
+    PortReserved(PortId),
+    /// There is no such port.
+    #[error("there is no port {0}")]
+    NoSuchPort(PortId),
+    /// The operating system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What is known of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Its number.
+    pub number: PortId,
+    /// What it is called.
+    pub name: String,
+    /// Whether its link is up.
+    pub up: bool,
+    /// Its counters.
+    pub statistics: PortStatistics,
+}
+
+struct PortState {
+    name: String,
+    up: bool,
+    counters: Arc<PortCounters>,
+    interface: Option<SilentInterface>,
+}
+
+#[derive(Default)]
+struct Control {
+    ports: BTreeMap<PortId, PortState>,
+    /// The running store.
+    store: Option<Arc<Store>>,
+}
+
+/// A running switch. Dropping it stops the workers and gives the interfaces back.
+pub struct Device {
+    config: Config,
+    shared: Arc<Shared>,
+    packet_out: Option<MemoryHandle>,
+    control: Arc<Mutex<Control>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    sweeper: Sweeper,
+    links: Mutex<Option<LinkMonitor>>,
+}
+
+impl Device {
+    /// Starts a device without ports and program.
+    pub fn start(config: Config, handler: Arc<dyn Handler>) -> io::Result<Self> {
+        let clock = Clock::start();
+        let shared = Arc::new(Shared {
+            handler: handler.clone(),
+            counters: DeviceCounters::default(),
+            clock,
+            cpu_port: config.cpu_port.map(u32::from),
+        });
+        let mut mailboxes = Vec::with_capacity(config.workers);
+        let mut threads = Vec::with_capacity(config.workers);
+        for number in 0..config.workers.max(1) {
+            let mailbox = Mailbox::new()?;
+            let worker = Worker::new(mailbox.clone(), shared.clone())?;
+            let name = format!("worker-{number}");
+            threads.push(
+                thread::Builder::new()
+                    .name(name)
+                    .spawn(move || worker.run())?,
+            );
+            mailboxes.push(mailbox);
+        }
+        let packet_out = match config.cpu_port {
+            Some(port) => Some(Self::packet_out_queue(port, &mailboxes[0])?),
+            None => None,
+        };
+        Ok(Self {
+            config,
+            shared,
+            packet_out,
+            control: Arc::default(),
+            mailboxes,
+            threads: Mutex::new(threads),
+            sweeper: Sweeper::start(handler, clock)?,
+            links: Mutex::new(None),
+        })
+    }
+
+    /// The CPU port: what the control plane sends comes in by it, on the first worker.
+    fn packet_out_queue(port: PortId, mailbox: &Mailbox) -> io::Result<MemoryHandle> {
+        let memory = memory::port(port, PACKET_OUT_QUEUE, &Arc::default())?;
+        let receiver = Some(Box::new(memory.receiver) as Box<_>);
+        mailbox.send(Command::AddPort(
+            port,
+            receiver,
+            Box::new(memory.transmitter),
+        ));
+        Ok(memory.handle)
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The switch's time.
+    pub fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    /// Runs the program of this store (or none) on all workers. When this returns, no packet is processed by the old
+    /// program any more, and none has been processed in part by each.
+    pub fn load(&self, store: Option<Arc<Store>>) {
+        let mut control = self.control.lock();
+        if let Some(store) = &store {
+            for (port, state) in &control.ports {
+                store.port_status(u32::from(*port), state.up);
+            }
+        }
+        let commands = self.mailboxes.iter().map(|mailbox| {
+            let running = store.as_ref().map(|store| Box::new(self.running(store)));
+            (mailbox, mailbox.send(Command::Load(running)))
+        });
+        let sent: Vec<_> = commands.collect();
+        for (mailbox, number) in sent {
+            mailbox.wait(number);
+        }
+        self.sweeper.watch(store.as_ref());
+        control.store = store;
+    }
+
+    fn running(&self, store: &Arc<Store>) -> Running {
+        let config = sluice_engine::Config {
+            drop_port: self.config.drop_port,
+            ..sluice_engine::Config::default()
+        };
+        let interpreter = Interpreter::new(store.shared_program().clone(), config);
+        Running {
+            store: store.clone(),
+            reader: store.reader(),
+            switch: Switch::new(interpreter),
+        }
+    }
+
+    /// Attaches a port; its link counts as up until the monitor says otherwise.
+    pub fn add_port(&self, port: Port) -> Result<(), DeviceError> {
+        let number = port.number;
+        if self.config.cpu_port == Some(number) || self.config.drop_port == u32::from(number) {
+            return Err(DeviceError::PortReserved(number));
+        }
+        let mut control = self.control.lock();
+        if control.ports.contains_key(&number) {
+            return Err(DeviceError::PortExists(number));
+        }
+        let state = PortState {
+            name: port.name,
+            up: true,
+            counters: port.counters,
+            interface: port.interface,
+        };
+        let mut receiver = port.receiver;
+        // Receivers are spread over the workers; a port stays with one, which keeps its packets in order.
+        let receiving = control.ports.len() % self.mailboxes.len();
+        let workers = self.mailboxes.iter().zip(port.transmitters).enumerate();
+        for (index, (mailbox, transmitter)) in workers {
+            let receiver = if index == receiving {
+                receiver.take()
+            } else {
+                None
+            };
+            mailbox.send(Command::AddPort(number, receiver, transmitter));
+        }
+        control.ports.insert(number, state);
+        drop(control);
+        self.watch_links()?;
+        Ok(())
+    }
+
+    /// Detaches a port; its interface is given back.
+    pub fn remove_port(&self, number: PortId) -> Result<(), DeviceError> {
+        let mut control = self.control.lock();
+        let state = control
+            .ports
+            .remove(&number)
+            .ok_or(DeviceError::NoSuchPort(number))?;
+        let sent = self
+            .mailboxes
+            .iter()
+            .map(|m| (m, m.send(Command::RemovePort(number))));
+        for (mailbox, number) in sent.collect::<Vec<_>>() {
+            mailbox.wait(number);
+        }
+        if let Some(store) = &control.store {
+            store.port_status(u32::from(number), false);
+        }
+        drop(control);
+        drop(state);
+        self.watch_links()?;
+        Ok(())
+    }
+
+    /// Watches the links of all ports that are interfaces.
+    fn watch_links(&self) -> io::Result<()> {
+        let mut links = self.links.lock();
+        // The old monitor first, so that its last word does not come after the new one's first.
+        *links = None;
+        let interfaces = self
+            .control
+            .lock()
+            .ports
+            .iter()
+            .filter(|(_, s)| s.interface.is_some())
+            .map(|(port, state)| (*port, state.name.clone()))
+            .collect::<Vec<_>>();
+        if !interfaces.is_empty() {
+            let control = Arc::downgrade(&self.control);
+            *links = Some(LinkMonitor::start(&interfaces, move |port, up| {
+                if let Some(control) = control.upgrade() {
+                    port_status(&control, port, up);
+                }
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Says that a port's link went up or down.
+    pub fn set_port_status(&self, port: PortId, up: bool) {
+        port_status(&self.control, port, up);
+    }
+
+    /// Puts a packet from the control plane into the pipeline, by the CPU port. False if it was dropped: the queue is
+    /// full, or there is no CPU port.
+    pub fn packet_out(&self, packet: &[u8]) -> bool {
+        count(&self.shared.counters.packet_out);
+        let sent = self
+            .packet_out
+            .as_ref()
+            .is_some_and(|queue| queue.send(packet));
+        if !sent {
+            count(&self.shared.counters.packet_out_dropped);
+        }
+        sent
+    }
+
+    /// Whether there is such a port.
+    pub fn has_port(&self, port: u32) -> bool {
+        let port = PortId::try_from(port);
+        port.is_ok_and(|port| self.control.lock().ports.contains_key(&port))
+    }
+
+    /// All ports, in the order of their numbers.
+    pub fn ports(&self) -> Vec<PortInfo> {
+        let control = self.control.lock();
+        let info = |(number, state): (&PortId, &PortState)| PortInfo {
+            number: *number,
+            name: state.name.clone(),
+            up: state.up,
+            statistics: state.counters.read(),
+        };
+        control.ports.iter().map(info).collect()
+    }
+
+    /// What happened to packets outside of ports and program.
+    pub fn statistics(&self) -> DeviceStatistics {
+        self.shared.counters.read()
+    }
+}
+
+fn port_status(control: &Mutex<Control>, port: PortId, up: bool) {
+    let mut control = control.lock();
+    let Some(state) = control.ports.get_mut(&port) else {
+        return;
+    };
+    if state.up != up {
+        tracing::info!(port, name = state.name, up, "link");
+    }
+    state.up = up;
+    if let Some(store) = &control.store {
+        store.port_status(u32::from(port), up);
+    }
+}
+
+impl Device {
+    /// Stops the workers, detaches all ports and gives their interfaces back. Nothing happens the second time.
+    pub fn stop(&self) {
+        *self.links.lock() = None;
+        for mailbox in &self.mailboxes {
+            mailbox.send(Command::Stop);
+        }
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker had died");
+            }
+        }
+        self.sweeper.watch(None);
+        let ports = std::mem::take(&mut self.control.lock().ports);
+        drop(ports);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds idle table entries, and tells the control plane.
+//!
+//! One thread for the device; it sleeps for ever while the running program has no table with idle timeouts.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use sluice_tables::Store;
+
+use crate::Handler;
+use crate::clock::Clock;
+
+/// Entries are looked at this often: a notification is late by at most this.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct State {
+    /// The running store, if its program has idle timeouts.
+    store: Option<Arc<Store>>,
+    stop: bool,
+}
+
+/// The sweeping thread; it ends when this is dropped.
+pub(crate) struct Sweeper {
+    shared: Arc<(Mutex<State>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sweeper {
+    pub(crate) fn start(handler: Arc<dyn Handler>, clock: Clock) -> io::Result<Self> {
+        let shared = Arc::new((Mutex::new(State::default()), Condvar::new()));
+        let theirs = shared.clone();
+        let thread = thread::Builder::new()
+            .name("idle-sweeper".into())
+            .spawn(move || sweep(&theirs, &*handler, clock))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Sweeps this store from now on.
+    pub(crate) fn watch(&self, store: Option<&Arc<Store>>) {
+        let timeouts = |store: &&Arc<Store>| {
+            store
+                .program()
+                .tables
+                .iter()
+                .any(|table| table.support_timeout)
+        };
+        let (state, changed) = &*self.shared;
+        state.lock().store = store.filter(timeouts).cloned();
+        changed.notify_all();
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        let (state, changed) = &*self.shared;
+        state.lock().stop = true;
+        changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported already; there is nothing to add when stopping.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn sweep((state, changed): &(Mutex<State>, Condvar), handler: &dyn Handler, clock: Clock) {
+    let mut state = state.lock();
+    while !state.stop {
+        let Some(store) = state.store.clone() else {
+            changed.wait(&mut state);
+            continue;
+        };
+        parking_lot::MutexGuard::unlocked(&mut state, || {
+            let idle = store.expired(clock.now_us());
+            if !idle.is_empty() {
+                handler.idle(idle);
+            }
+        });
+        if !state.stop {
+            changed.wait_for(&mut state, INTERVAL);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compiles the P4Runtime protobufs, which `make setup` unpacks from a pinned package, without needing `protoc`.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-env-changed=SLUICE_PROTO_DIR");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../build/proto");
+    let directory = std::env::var_os("SLUICE_PROTO_DIR").map_or(default.into(), PathBuf::from);
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let service = directory.join("p4/v1/p4runtime.proto");
+    if !service.is_file() {
+        let problem = format!("{} is absent: run `make setup`", service.display());
+        println!("cargo::error={problem}");
+        return Err(problem.into());
+    }
+    let descriptors = protox::compile([&service], [&directory])?;
+    let embedded = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
+    std::fs::write(embedded, descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        .build_server(true)
+        .build_client(true)
+        .bytes(".p4.v1.PacketIn.payload")
+        .bytes(".p4.v1.PacketOut.payload")
+        .bytes(".p4.v1.ForwardingPipelineConfig.p4_device_config")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What requests do to the device, without gRPC: pipeline configuration, writes and reads, one writer at a time.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use sluice_device::Device;
+use tonic::Status;
+
+use crate::arbitration::{Takeover, role_name};
+use crate::error::{UpdateResult, batch_status};
+use crate::hub::Hub;
+use crate::pipeline::Pipeline;
+use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
+use crate::proto::v1::set_forwarding_pipeline_config_request::Action;
+use crate::proto::v1::write_request::Atomicity;
+use crate::proto::v1::{
+    ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest, WriteRequest,
+};
+use crate::read::{self, Reading};
+use crate::{reconcile, write};
+
+/// One device with its pipelines and its controllers.
+pub struct Control {
+    device_id: u64,
+    device: Arc<Device>,
+    hub: Arc<Hub>,
+    /// Held by whoever changes state: writes, commits, and takeovers while they wait for those.
+    writer: Mutex<()>,
+    /// What reads and writes refer to: the saved pipeline, or else the running one.
+    current: ArcSwapOption<Pipeline>,
+}
+
+impl Control {
+    /// Control of a device whose handler is this hub.
+    pub fn new(device_id: u64, device: Arc<Device>, hub: Arc<Hub>) -> Self {
+        Self {
+            device_id,
+            device,
+            hub,
+            writer: Mutex::new(()),
+            current: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The streams.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Refuses requests for other devices.
+    pub fn check_device(&self, device_id: u64) -> Result<(), Status> {
+        if device_id == self.device_id {
+            return Ok(());
+        }
+        Err(Status::not_found(format!(
+            "device {device_id} is not this device"
+        )))
+    }
+
+    /// Runs a pipeline without a client's asking: what the command line gave.
+    pub fn load(&self, config: ForwardingPipelineConfig) -> Result<(), Status> {
+        let pipeline = Arc::new(Pipeline::new(config, self.device.clock().epoch())?);
+        let _writer = self.writer.lock();
+        self.commit(pipeline);
+        Ok(())
+    }
+
+    /// Completes a takeover when no write is in flight any more. Blocks as long as one is.
+    pub fn complete(&self, takeover: &Takeover) {
+        drop(self.writer.lock());
+        self.hub.complete(takeover);
+    }
+
+    /// The SetForwardingPipelineConfig RPC.
+    pub fn set_pipeline(&self, request: SetForwardingPipelineConfigRequest) -> Result<(), Status> {
+        self.check_device(request.device_id)?;
+        let role = role_name(&request.role, request.role_id);
+        let _writer = self.writer.lock();
+        self.hub.authorize(&role, request.election_id.as_ref())?;
+        let action = request.action();
+        if action == Action::Commit {
+            return match request.config {
+                Some(_) => Err(Status::invalid_argument("COMMIT takes no config")),
+                None => self.commit_saved(),
+            };
+        }
+        let Some(config) = request.config else {
+            return Err(Status::invalid_argument("the request has no config"));
+        };
+        let pipeline = match action {
+            Action::Unspecified => return Err(Status::invalid_argument("no action")),
+            _ => Arc::new(Pipeline::new(config, self.device.clock().epoch())?),
+        };
+        match action {
+            Action::VerifyAndSave => self.current.store(Some(pipeline)),
+            Action::VerifyAndCommit => self.commit(pipeline),
+            Action::ReconcileAndCommit => {
+                if let Some(old) = self.hub.running() {
+                    reconcile::carry_over(&old, &pipeline, &|port| self.device.has_port(port))?;
+                }
+                self.commit(pipeline);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn commit_saved(&self) -> Result<(), Status> {
+        let running = self.hub.running();
+        let saved = self.current.load_full().filter(|current| {
+            running
+                .as_ref()
+                .is_none_or(|running| !Arc::ptr_eq(running, current))
+        });
+        let saved = saved.ok_or_else(|| Status::not_found("no config has been saved"))?;
+        self.commit(saved);
+        Ok(())
+    }
+
+    /// Runs a pipeline. The hub learns of it first: packets of the old one that come meanwhile are read by the new
+    /// one's header, which is no worse than the reverse, and short-lived.
+    fn commit(&self, pipeline: Arc<Pipeline>) {
+        self.hub.set_running(Some(pipeline.clone()));
+        self.device.load(Some(pipeline.store.clone()));
+        self.current.store(Some(pipeline));
+    }
+
+    /// The GetForwardingPipelineConfig RPC: none before there is one.
+    pub fn pipeline_config(&self, part: ResponseType) -> Option<ForwardingPipelineConfig> {
+        self.current
+            .load()
+            .as_ref()
+            .map(|pipeline| pipeline.config(part))
+    }
+
+    fn pipeline(&self) -> Result<Arc<Pipeline>, Status> {
+        let current = self.current.load_full();
+        current.ok_or_else(|| Status::failed_precondition("no forwarding pipeline config is set"))
+    }
+
+    /// The Write RPC.
+    pub fn write(&self, request: &WriteRequest) -> Result<(), Status> {
+        self.check_device(request.device_id)?;
+        let role = role_name(&request.role, request.role_id);
+        let _writer = self.writer.lock();
+        self.hub.authorize(&role, request.election_id.as_ref())?;
+        let pipeline = self.pipeline()?;
+        let atomicity = Atomicity::try_from(request.atomicity)
+            .map_err(|_| Status::invalid_argument("no such atomicity"))?;
+        let port_exists = |port| self.device.has_port(port);
+        batch_status(&write::apply(
+            &pipeline,
+            &port_exists,
+            &request.updates,
+            atomicity,
+        ))
+    }
+
+    /// The Read RPC: entities, and the outcome of each request.
+    pub fn read(&self, request: &ReadRequest) -> Result<(Reading, Vec<UpdateResult>), Status> {
+        self.check_device(request.device_id)?;
+        let pipeline = self.pipeline()?;
+        Ok(read::read(
+            &pipeline,
+            &request.entities,
+            self.device.clock().now_us(),
+        ))
+    }
+}

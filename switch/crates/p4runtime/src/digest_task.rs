@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task that runs [`DigestBuffers`]: messages and acknowledgements in, lists to the primaries out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::digest::{DigestBuffers, List, decode_message};
+use crate::hub::{DigestMessage, Hub, timestamp};
+use crate::pipeline::Pipeline;
+use crate::proto::v1::DigestList;
+use crate::proto::v1::stream_message_response::Update;
+
+/// P4Info id of a digest, and the list that is acknowledged.
+pub type Acknowledgement = (u32, u64);
+
+/// Room for acknowledgements that wait.
+pub const QUEUE: usize = 1024;
+
+/// Where nothing is due: any time will do.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Runs until the hub has gone.
+pub async fn run(
+    hub: Arc<Hub>,
+    mut messages: mpsc::Receiver<DigestMessage>,
+    mut acknowledgements: mpsc::Receiver<Acknowledgement>,
+) {
+    let mut buffers = DigestBuffers::default();
+    let mut pipeline: Option<Arc<Pipeline>> = None;
+    loop {
+        let deadline = buffers.deadline().unwrap_or_else(|| Instant::now() + IDLE);
+        let mut lists = Vec::new();
+        tokio::select! {
+            message = messages.recv() => {
+                let Some((digest, fields)) = message else { return };
+                let running = hub.running();
+                let same = match (&running, &pipeline) {
+                    (Some(running), Some(known)) => Arc::ptr_eq(running, known),
+                    _ => false,
+                };
+                if !same {
+                    // Another program: what was buffered means nothing any more.
+                    buffers = DigestBuffers::default();
+                    pipeline = running;
+                }
+                let Some(pipeline) = &pipeline else { continue };
+                let Some((id, _)) = pipeline.schema.digest_of(digest) else { continue };
+                let Some(config) = pipeline.digests.get(id) else { continue };
+                lists.extend(buffers.message(Instant::now(), id, &config, fields));
+            }
+            Some((digest, list)) = acknowledgements.recv() => buffers.acknowledge(digest, list),
+            () = tokio::time::sleep_until(deadline.into()) => {}
+        }
+        let Some(pipeline) = &pipeline else { continue };
+        lists.extend(buffers.tick(Instant::now(), |digest| pipeline.digests.get(digest)));
+        for list in lists {
+            send(&hub, pipeline, list);
+        }
+    }
+}
+
+fn send(hub: &Hub, pipeline: &Pipeline, list: List) {
+    let Some(schema) = pipeline.schema.digests.get(&list.digest) else {
+        return;
+    };
+    let data = list
+        .messages
+        .iter()
+        .filter_map(|fields| decode_message(schema, fields))
+        .collect();
+    let (digest_id, list_id) = (list.digest, list.list);
+    let message = DigestList {
+        digest_id,
+        list_id,
+        data,
+        timestamp: timestamp(),
+    };
+    hub.send_to_primaries(&Update::Digest(message));
+}

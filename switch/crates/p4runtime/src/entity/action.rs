@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Actions of entries, members and one-shot sets (P4Runtime specification, "Action Specification").
+
+use sluice_tables::{ActionCall, EntryAction, OneShotMember};
+
+use super::Context;
+use crate::bytestring::{self, canonical};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::v1::action::Param;
+use crate::proto::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
+use crate::proto::v1::{
+    Action, ActionProfileAction, ActionProfileActionSet, TableAction, action_profile_action,
+    action_profile_group::member, table_action,
+};
+use crate::schema::{ProfileSchema, TableSchema};
+
+/// Reads an action with its parameters for a table.
+pub fn decode_call(
+    context: &Context<'_>,
+    table: &TableSchema,
+    action: &Action,
+    as_default: bool,
+) -> UpdateResult<ActionCall> {
+    let id = table.action(action.action_id, as_default)?;
+    let schema = context.schema.action(action.action_id)?;
+    if let Some(extra) = action
+        .params
+        .iter()
+        .find(|p| schema.params.iter().all(|param| param.id != p.param_id))
+    {
+        let message = format!(
+            "action {:?} has no parameter {}",
+            schema.name, extra.param_id
+        );
+        return Err(UpdateError::invalid(message));
+    }
+    let mut params = Vec::with_capacity(schema.params.len());
+    for param in &schema.params {
+        let mut given = action
+            .params
+            .iter()
+            .filter(|given| given.param_id == param.id);
+        let what = || format!("parameter {:?} of action {:?}", param.name, schema.name);
+        let (Some(value), None) = (given.next(), given.next()) else {
+            return Err(UpdateError::invalid(format!(
+                "{} is needed exactly once",
+                what()
+            )));
+        };
+        let value = bytestring::check(&value.value, param.width).map_err(|e| e.of(&what()))?;
+        params.push(value.to_vec());
+    }
+    Ok(ActionCall { action: id, params })
+}
+
+/// Writes an action of a table.
+pub fn encode_call(
+    context: &Context<'_>,
+    table: &TableSchema,
+    call: &ActionCall,
+) -> Option<Action> {
+    let action_id = table.action_of(call.action)?;
+    let schema = context.schema.actions.get(&action_id)?;
+    let params = schema.params.iter().zip(&call.params);
+    let params = params
+        .map(|(param, value)| Param {
+            param_id: param.id,
+            value: canonical(value).to_vec(),
+        })
+        .collect();
+    Some(Action { action_id, params })
+}
+
+/// Reads what a table entry does.
+pub fn decode(
+    context: &Context<'_>,
+    table: &TableSchema,
+    action: &TableAction,
+    as_default: bool,
+) -> UpdateResult<EntryAction> {
+    use table_action::Type;
+    let Some(action) = &action.r#type else {
+        return Err(UpdateError::invalid("the action is of no type"));
+    };
+    let Some(profile) = table.implementation else {
+        return match action {
+            Type::Action(action) => {
+                decode_call(context, table, action, as_default).map(EntryAction::Direct)
+            }
+            _ => Err(UpdateError::invalid(
+                "a direct table takes an action, no member or group",
+            )),
+        };
+    };
+    let profile = context.schema.profile(profile)?;
+    match action {
+        Type::Action(_) => Err(UpdateError::invalid(
+            "an indirect table takes no direct action",
+        )),
+        Type::ActionProfileMemberId(id) => Ok(EntryAction::Member(*id)),
+        _ if !profile.with_selector => Err(UpdateError::invalid(
+            "an action profile without selector takes members only",
+        )),
+        Type::ActionProfileGroupId(id) => Ok(EntryAction::Group(*id)),
+        Type::ActionProfileActionSet(set) => decode_set(context, table, profile, set),
+    }
+}
+
+fn decode_set(
+    context: &Context<'_>,
+    table: &TableSchema,
+    profile: &ProfileSchema,
+    set: &ActionProfileActionSet,
+) -> UpdateResult<EntryAction> {
+    let mode = set.action_selection_mode();
+    let size = set.size_semantics();
+    if mode != ActionSelectionMode::DefaultModeDeterminedByActionSelector
+        && mode != ActionSelectionMode::Hash
+        || size == SizeSemantics::SumOfMembers && !profile.size_is_members
+        || size == SizeSemantics::SumOfWeights && profile.size_is_members
+    {
+        return Err(UpdateError::unimplemented(
+            "settings of a selector for each of its groups",
+        ));
+    }
+    let mut members = Vec::with_capacity(set.action_profile_actions.len());
+    for action in &set.action_profile_actions {
+        let Some(call) = &action.action else {
+            return Err(UpdateError::invalid(
+                "a one-shot set has a member without action",
+            ));
+        };
+        let watch = action.watch_kind.as_ref().map(|watch| match watch {
+            action_profile_action::WatchKind::Watch(_) => None,
+            action_profile_action::WatchKind::WatchPort(port) => Some(port.as_slice()),
+        });
+        members.push(OneShotMember {
+            call: decode_call(context, table, call, false)?,
+            weight: weight(profile, action.weight)?,
+            watch_port: watch_port(context, watch)?,
+        });
+    }
+    let weights = members.iter().map(|member| member.weight);
+    check_size(profile, weights, profile.max_group_size)?;
+    Ok(EntryAction::OneShot(members))
+}
+
+/// Checks a member's weight.
+pub fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> {
+    match (u32::try_from(weight), profile.weights_disallowed) {
+        (Ok(0), true) => Ok(1),
+        (Ok(weight), false) if weight > 0 => Ok(weight),
+        _ => {
+            let name = &profile.name;
+            Err(UpdateError::invalid(format!(
+                "weight {weight} of a member of {name:?}"
+            )))
+        }
+    }
+}
+
+/// Writes a member's weight.
+pub fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
+    if profile.weights_disallowed {
+        0
+    } else {
+        weight as i32
+    }
+}
+
+/// Checks a group's size against a limit (0: none), by the profile's measure.
+pub fn check_size(
+    profile: &ProfileSchema,
+    weights: impl Iterator<Item = u32>,
+    limit: u32,
+) -> UpdateResult {
+    let mut size = 0u64;
+    for weight in weights {
+        size += if profile.size_is_members {
+            1
+        } else {
+            u64::from(weight)
+        };
+        if profile.max_member_weight > 0 && weight > profile.max_member_weight {
+            let most = profile.max_member_weight;
+            return Err(UpdateError::invalid(format!(
+                "a weight of {weight}, at most {most}"
+            )));
+        }
+    }
+    if limit > 0 && size > u64::from(limit) {
+        return Err(UpdateError::invalid(format!(
+            "a group of size {size}, at most {limit}"
+        )));
+    }
+    Ok(())
+}
+
+/// Reads a watch port: absent, of the deprecated kind (`Some(None)`), or an existing port.
+pub fn watch_port(
+    context: &Context<'_>,
+    watch: Option<Option<&[u8]>>,
+) -> UpdateResult<Option<u32>> {
+    match watch {
+        None => Ok(None),
+        Some(None) => Err(UpdateError::unimplemented(
+            "\"watch\" is deprecated: use \"watch_port\"",
+        )),
+        Some(Some([])) => Ok(None),
+        Some(Some(port)) => {
+            let port = bytestring::to_u32(port).map_err(|error| error.of("watch port"))?;
+            if !(context.port_exists)(port) {
+                return Err(UpdateError::invalid(format!(
+                    "watch port {port} does not exist"
+                )));
+            }
+            Ok(Some(port))
+        }
+    }
+}
+
+/// The watch port of a group's member, in the form that [`watch_port`] takes.
+pub fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
+    watch.as_ref().map(|watch| match watch {
+        member::WatchKind::Watch(_) => None,
+        member::WatchKind::WatchPort(port) => Some(port.as_slice()),
+    })
+}
+
+/// Writes what a table entry does.
+pub fn encode(
+    context: &Context<'_>,
+    table: &TableSchema,
+    action: &EntryAction,
+) -> Option<TableAction> {
+    use table_action::Type;
+    let kind = match action {
+        EntryAction::Direct(call) => Type::Action(encode_call(context, table, call)?),
+        EntryAction::Member(id) => Type::ActionProfileMemberId(*id),
+        EntryAction::Group(id) => Type::ActionProfileGroupId(*id),
+        EntryAction::OneShot(members) => {
+            let profile = context.schema.profiles.get(&table.implementation?)?;
+            let member = |member: &OneShotMember| {
+                Some(ActionProfileAction {
+                    action: Some(encode_call(context, table, &member.call)?),
+                    weight: encode_weight(profile, member.weight),
+                    watch_kind: member.watch_port.map(|port| {
+                        action_profile_action::WatchKind::WatchPort(bytestring::from_u32(port))
+                    }),
+                })
+            };
+            Type::ActionProfileActionSet(ActionProfileActionSet {
+                action_profile_actions: members.iter().map(member).collect::<Option<_>>()?,
+                ..Default::default()
+            })
+        }
+    };
+    Some(TableAction { r#type: Some(kind) })
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Indirect counters, meters and registers: cells of arrays (P4Runtime specification, "CounterEntry", "MeterEntry",
+//! "RegisterEntry").
+
+use std::ops::Range;
+
+use sluice_tables::{Externs, MeterConfig as TableMeterConfig};
+
+use super::direct::check_zero;
+use super::{Context, Operation};
+use crate::bytestring::{canonical, check};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::v1::{
+    CounterData, CounterEntry, Index, MeterConfig, MeterEntry, P4Data, RegisterEntry, p4_data,
+};
+use crate::schema::{ArraySchema, MeterType, unknown};
+
+/// A write to cells, checked; to be done when the batch has been committed.
+pub enum CellWrite {
+    /// Sets counters to (packets, bytes).
+    Counter(sluice_program::CounterId, Range<usize>, u64, u64),
+    /// Configures meters.
+    Meter(
+        sluice_program::MeterId,
+        Range<usize>,
+        Option<TableMeterConfig>,
+    ),
+    /// Sets registers.
+    Register(sluice_program::RegisterId, Range<usize>, Vec<u8>),
+}
+
+impl CellWrite {
+    /// Does it.
+    pub fn perform(&self, externs: &Externs) {
+        match self {
+            Self::Counter(id, cells, packets, bytes) => {
+                let counters = cells
+                    .clone()
+                    .filter_map(|index| externs.counter(*id, index));
+                counters.for_each(|counter| counter.set(*packets, *bytes));
+            }
+            Self::Meter(id, cells, config) => {
+                let meters = cells.clone().filter_map(|index| externs.meter(*id, index));
+                meters.for_each(|meter| meter.set_config(*config));
+            }
+            Self::Register(id, cells, value) => {
+                for index in cells.clone() {
+                    // In range and of the right width: both have been checked.
+                    let _ = externs.register_write(*id, index, value);
+                }
+            }
+        }
+    }
+}
+
+/// The cells that an index means: one, or all of the array when it is unset.
+pub fn cells<Id>(array: &ArraySchema<Id>, index: Option<&Index>) -> UpdateResult<Range<usize>> {
+    let Some(index) = index else {
+        return Ok(0..array.size);
+    };
+    match usize::try_from(index.index) {
+        Err(_) => Err(UpdateError::invalid(format!(
+            "index {} is negative",
+            index.index
+        ))),
+        Ok(index) if index < array.size => Ok(index..index + 1),
+        Ok(index) => {
+            let message = format!(
+                "index {index} of {:?}, which has {}",
+                array.name, array.size
+            );
+            Err(UpdateError::out_of_range(message))
+        }
+    }
+}
+
+/// Checks a write to an indirect counter; nothing to do without data.
+pub fn counter(
+    context: &Context<'_>,
+    operation: Operation,
+    entry: &CounterEntry,
+) -> UpdateResult<Option<CellWrite>> {
+    operation.modify_only("counter")?;
+    let id = entry.counter_id;
+    let array = context
+        .schema
+        .counters
+        .get(&id)
+        .ok_or_else(|| unknown("counter", id))?;
+    let cells = cells(array, entry.index.as_ref())?;
+    let Some(data) = &entry.data else {
+        return Ok(None);
+    };
+    let (packets, bytes) = decode_counter(data)?;
+    Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
+}
+
+/// Checks a write to an indirect meter; without a configuration it returns to the default.
+pub fn meter(
+    context: &Context<'_>,
+    operation: Operation,
+    entry: &MeterEntry,
+) -> UpdateResult<CellWrite> {
+    operation.modify_only("meter")?;
+    check_zero(entry.counter_data.as_ref())?;
+    let id = entry.meter_id;
+    let (array, kind) = context
+        .schema
+        .meters
+        .get(&id)
+        .ok_or_else(|| unknown("meter", id))?;
+    let cells = cells(array, entry.index.as_ref())?;
+    let config = entry
+        .config
+        .as_ref()
+        .map(|config| decode_config(config, *kind))
+        .transpose()?;
+    Ok(CellWrite::Meter(array.id, cells, config))
+}
+
+/// Checks a write to a register.
+pub fn register(
+    context: &Context<'_>,
+    operation: Operation,
+    entry: &RegisterEntry,
+) -> UpdateResult<CellWrite> {
+    operation.modify_only("register")?;
+    let id = entry.register_id;
+    let (array, width) = context
+        .schema
+        .registers
+        .get(&id)
+        .ok_or_else(|| unknown("register", id))?;
+    let cells = cells(array, entry.index.as_ref())?;
+    match entry.data.as_ref().and_then(|data| data.data.as_ref()) {
+        Some(p4_data::Data::Bitstring(value)) => {
+            let value = check(value, *width).map_err(|error| error.of(&array.name))?;
+            Ok(CellWrite::Register(array.id, cells, value.to_vec()))
+        }
+        Some(_) => Err(UpdateError::unimplemented(
+            "registers of other types than bitstrings",
+        )),
+        None => Err(UpdateError::invalid("a register is written with data")),
+    }
+}
+
+/// Reads a counter's value.
+pub fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
+    let value = |value: i64| {
+        u64::try_from(value).map_err(|_| UpdateError::invalid("a counter cannot be negative"))
+    };
+    Ok((value(data.packet_count)?, value(data.byte_count)?))
+}
+
+/// Writes a counter's value.
+pub fn encode_counter(packets: u64, bytes: u64) -> CounterData {
+    let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    CounterData {
+        packet_count: value(packets),
+        byte_count: value(bytes),
+    }
+}
+
+/// Reads a meter's configuration, by the rules of its type.
+pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<TableMeterConfig> {
+    let rate = |name: &str, value: i64| {
+        u64::try_from(value)
+            .map_err(|_| UpdateError::invalid(format!("{name} of a meter is negative: {value}")))
+    };
+    let single_rate = config.pir == config.cir && config.pburst == config.cburst;
+    match kind {
+        MeterType::SingleRateThreeColor => {
+            return Err(UpdateError::unimplemented(
+                "single-rate three-colour meters",
+            ));
+        }
+        _ if config.eburst != 0 => {
+            return Err(UpdateError::invalid(
+                "eburst is for single-rate three-colour meters",
+            ));
+        }
+        MeterType::SingleRateTwoColor if !single_rate => {
+            return Err(UpdateError::invalid(
+                "pir and pburst of a single rate are cir and cburst",
+            ));
+        }
+        _ => {}
+    }
+    if config.pir < config.cir {
+        return Err(UpdateError::invalid(
+            "pir is below cir (RFC 2698 section 2)",
+        ));
+    }
+    Ok(TableMeterConfig {
+        cir: rate("cir", config.cir)?,
+        cburst: rate("cburst", config.cburst)?,
+        pir: rate("pir", config.pir)?,
+        pburst: rate("pburst", config.pburst)?,
+    })
+}
+
+/// Writes a meter's configuration.
+pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
+    Some(MeterConfig {
+        cir: i64::try_from(config.cir).ok()?,
+        cburst: i64::try_from(config.cburst).ok()?,
+        pir: i64::try_from(config.pir).ok()?,
+        pburst: i64::try_from(config.pburst).ok()?,
+        eburst: 0,
+    })
+}
+
+/// Reads a cell's index into a message.
+pub fn encode_index(index: usize) -> Option<Index> {
+    Some(Index {
+        index: index as i64,
+    })
+}
+
+/// Writes a register's value.
+pub fn encode_register(value: &[u8]) -> P4Data {
+    P4Data {
+        data: Some(p4_data::Data::Bitstring(canonical(value).to_vec())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    const PLAIN: MeterConfig = MeterConfig {
+        cir: 10,
+        cburst: 2,
+        pir: 20,
+        pburst: 4,
+        eburst: 0,
+    };
+
+    #[test]
+    fn meter_configurations_follow_their_type() {
+        let code = |config: MeterConfig, kind| decode_config(&config, kind).map_err(|e| e.code);
+        assert!(code(PLAIN, MeterType::TwoRateThreeColor).is_ok());
+        assert_eq!(
+            code(PLAIN, MeterType::SingleRateTwoColor),
+            Err(Code::InvalidArgument)
+        );
+        let single = MeterConfig {
+            pir: 10,
+            pburst: 2,
+            ..PLAIN
+        };
+        assert!(code(single, MeterType::SingleRateTwoColor).is_ok());
+        for wrong in [
+            MeterConfig { eburst: 1, ..PLAIN },
+            MeterConfig { cir: -1, ..PLAIN },
+            MeterConfig { pir: 9, ..PLAIN },
+        ] {
+            assert_eq!(
+                code(wrong, MeterType::TwoRateThreeColor),
+                Err(Code::InvalidArgument)
+            );
+        }
+    }
+
+    #[test]
+    fn indices_are_one_cell_or_all() {
+        let array = ArraySchema {
+            id: (),
+            name: "a".into(),
+            size: 4,
+        };
+        let cells = |index: i64| cells(&array, Some(&Index { index })).map_err(|e| e.code);
+        assert_eq!(cells(3), Ok(3..4));
+        assert_eq!(cells(4), Err(Code::OutOfRange));
+        assert_eq!(cells(-1), Err(Code::InvalidArgument));
+        assert_eq!(super::cells(&array, None), Ok(0..4));
+    }
+}

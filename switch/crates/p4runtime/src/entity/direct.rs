@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Direct counters and meters (P4Runtime specification, "Direct Resources").
+//!
+//! They live in the entry's shared state, outside of the tables' versions. So that a batch that is rolled back leaves them
+//! as they were, writes are collected and done when the batch has been committed; only what belongs to an entry that the
+//! batch itself inserts is written at once, since no packet sees it before.
+
+use std::sync::Arc;
+
+use sluice_tables::{
+    DefaultEntry, Entry, EntryState, MeterConfig as TableMeterConfig, Transaction,
+};
+
+use super::array::{decode_config, encode_config};
+use super::table::{Wanted, decode_key};
+use super::{Context, Operation};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::v1::{
+    CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterCounterData, TableEntry,
+};
+use crate::schema::TableSchema;
+
+/// Writes to be done after the commit.
+#[derive(Default)]
+pub struct DirectWrites(Vec<Write>);
+
+/// What has direct resources.
+#[derive(Clone)]
+pub enum Owner {
+    /// An entry.
+    Entry(Arc<Entry>),
+    /// A default entry.
+    Default(Arc<DefaultEntry>),
+}
+
+impl From<Arc<Entry>> for Owner {
+    fn from(entry: Arc<Entry>) -> Self {
+        Self::Entry(entry)
+    }
+}
+
+impl From<Arc<DefaultEntry>> for Owner {
+    fn from(entry: Arc<DefaultEntry>) -> Self {
+        Self::Default(entry)
+    }
+}
+
+impl Owner {
+    fn state(&self) -> &EntryState {
+        match self {
+            Self::Entry(entry) => entry.state(),
+            Self::Default(entry) => entry.state(),
+        }
+    }
+}
+
+enum Write {
+    Counter(Owner, u64, u64),
+    Meter(Owner, Option<TableMeterConfig>),
+}
+
+impl Write {
+    fn perform(&self) {
+        match self {
+            Self::Counter(owner, packets, bytes) => owner.state().counter().set(*packets, *bytes),
+            Self::Meter(owner, config) => {
+                if let Some(meter) = owner.state().meter() {
+                    meter.set_config(*config);
+                }
+            }
+        }
+    }
+}
+
+impl DirectWrites {
+    /// A mark to go back to.
+    pub fn savepoint(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets what was collected since the mark.
+    pub fn rollback(&mut self, savepoint: usize) {
+        self.0.truncate(savepoint);
+    }
+
+    /// Does what was collected.
+    pub fn perform(self) {
+        self.0.iter().for_each(Write::perform);
+    }
+
+    /// The direct resources that are written together with a table entry.
+    pub fn of_entry(
+        &mut self,
+        operation: Operation,
+        table: &TableSchema,
+        given: &TableEntry,
+        owner: Owner,
+    ) -> UpdateResult {
+        check_zero(given.meter_counter_data.as_ref())?;
+        let mut writes = Vec::with_capacity(2);
+        if let Some(data) = &given.counter_data {
+            let (packets, bytes) = decode_counter(table, data)?;
+            writes.push(Write::Counter(owner.clone(), packets, bytes));
+        }
+        match (&given.meter_config, table.direct_meter) {
+            (Some(config), Some(kind)) => {
+                writes.push(Write::Meter(owner, Some(decode_config(config, kind)?)));
+            }
+            (Some(_), None) => return Err(no_meter()),
+            (None, Some(_)) => writes.push(Write::Meter(owner, None)),
+            (None, None) => {}
+        }
+        if operation == Operation::Insert {
+            writes.iter().for_each(Write::perform);
+        } else {
+            self.0.extend(writes);
+        }
+        Ok(())
+    }
+
+    /// A write of a direct counter by itself.
+    pub fn counter(
+        &mut self,
+        context: &Context<'_>,
+        transaction: &Transaction<'_>,
+        operation: Operation,
+        entry: &DirectCounterEntry,
+    ) -> UpdateResult {
+        operation.modify_only("direct counter")?;
+        let (table, owner) = find(context, transaction, entry.table_entry.as_ref())?;
+        if !table.direct_counter {
+            return Err(no_counter());
+        }
+        if let Some(data) = &entry.data {
+            let (packets, bytes) = decode_counter(table, data)?;
+            self.0.push(Write::Counter(owner, packets, bytes));
+        }
+        Ok(())
+    }
+
+    /// A write of a direct meter by itself; without a configuration it returns to the default.
+    pub fn meter(
+        &mut self,
+        context: &Context<'_>,
+        transaction: &Transaction<'_>,
+        operation: Operation,
+        entry: &DirectMeterEntry,
+    ) -> UpdateResult {
+        operation.modify_only("direct meter")?;
+        check_zero(entry.counter_data.as_ref())?;
+        let (table, owner) = find(context, transaction, entry.table_entry.as_ref())?;
+        let kind = table.direct_meter.ok_or_else(no_meter)?;
+        let config = entry
+            .config
+            .as_ref()
+            .map(|config| decode_config(config, kind))
+            .transpose()?;
+        self.0.push(Write::Meter(owner, config));
+        Ok(())
+    }
+}
+
+fn no_counter() -> UpdateError {
+    UpdateError::invalid("the table has no direct counter")
+}
+
+fn no_meter() -> UpdateError {
+    UpdateError::invalid("the table has no direct meter")
+}
+
+/// Meters here do not count by colour, so such a field cannot be written.
+pub(super) fn check_zero(counters: Option<&MeterCounterData>) -> UpdateResult {
+    match counters {
+        Some(_) => Err(UpdateError::unimplemented("meters that count by colour")),
+        None => Ok(()),
+    }
+}
+
+fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64, u64)> {
+    if !table.direct_counter {
+        return Err(no_counter());
+    }
+    super::array::decode_counter(data)
+}
+
+/// The table and the entry that a direct resource belongs to.
+fn find<'a>(
+    context: &Context<'a>,
+    transaction: &Transaction<'_>,
+    entry: Option<&TableEntry>,
+) -> UpdateResult<(&'a TableSchema, Owner)> {
+    let Some(entry) = entry else {
+        return Err(UpdateError::invalid("no table entry is named"));
+    };
+    let table = context.schema.table(entry.table_id)?;
+    if entry.is_default_action {
+        return Ok((table, transaction.default_entry(table.id)?.into()));
+    }
+    let (key, priority) = decode_key(table, entry)?;
+    Ok((table, transaction.entry(table.id, &key, priority)?.into()))
+}
+
+/// A direct counter.
+pub fn counter_data(state: &EntryState) -> CounterData {
+    let (packets, bytes) = state.counter().get();
+    super::array::encode_counter(packets, bytes)
+}
+
+/// A direct meter, unless it has the default configuration.
+pub fn meter_config(state: &EntryState) -> Option<MeterConfig> {
+    encode_config(state.meter()?.config()?)
+}
+
+/// A table entry with nothing but the direct resources that are wanted and that the table has.
+pub fn encode(table: &TableSchema, state: &EntryState, wanted: Wanted) -> TableEntry {
+    TableEntry {
+        counter_data: (wanted.counter && table.direct_counter).then(|| counter_data(state)),
+        meter_config: if wanted.meter_config {
+            meter_config(state)
+        } else {
+            None
+        },
+        ..TableEntry::default()
+    }
+}

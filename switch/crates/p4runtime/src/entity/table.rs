@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Table entries (P4Runtime specification, "TableEntry").
+
+use sluice_tables::{DefaultEntry, Entry, EntrySpec, KeyField, Transaction};
+
+use super::direct::{self, DirectWrites};
+use super::{Context, Operation, action, key};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::v1::{TableEntry, table_entry::IdleTimeout};
+use crate::schema::TableSchema;
+
+/// Applies an update of a table entry to a transaction. Writes to its direct resources are added to `direct`.
+pub fn apply(
+    context: &Context<'_>,
+    transaction: &mut Transaction<'_>,
+    operation: Operation,
+    entry: &TableEntry,
+    direct: &mut DirectWrites,
+) -> UpdateResult {
+    let table = context.schema.table(entry.table_id)?;
+    let in_table = |error: UpdateError| error.of(&format!("table {:?}", table.name));
+    let result = if entry.is_default_action {
+        apply_default(context, transaction, operation, table, entry, direct)
+    } else {
+        apply_entry(context, transaction, operation, table, entry, direct)
+    };
+    result.map_err(in_table)
+}
+
+fn apply_entry(
+    context: &Context<'_>,
+    transaction: &mut Transaction<'_>,
+    operation: Operation,
+    table: &TableSchema,
+    entry: &TableEntry,
+    direct: &mut DirectWrites,
+) -> UpdateResult {
+    if table.fields.is_empty() {
+        return Err(UpdateError::invalid(
+            "it has no key, so it has no entries but the default",
+        ));
+    }
+    let (key, priority) = decode_key(table, entry)?;
+    if operation == Operation::Delete {
+        if table.is_const {
+            return Err(UpdateError::permission_denied("its entries are constant"));
+        }
+        return Ok(transaction.delete(table.id, &key, priority)?);
+    }
+    check_fields(table, entry)?;
+    if table.is_const {
+        return modify_constant(transaction, operation, table, entry, &key, direct);
+    }
+    let action = match (&entry.action, operation) {
+        (Some(action), _) => action::decode(context, table, action, false)?,
+        (None, Operation::Modify) => {
+            let stored = transaction.entry(table.id, &key, priority)?;
+            stored.spec(context.program, context.table(table)).action
+        }
+        (None, _) => return Err(UpdateError::invalid("an entry needs an action")),
+    };
+    let spec = EntrySpec {
+        key: key.clone(),
+        priority,
+        action,
+        idle_timeout_ns: entry.idle_timeout_ns as u64,
+        controller_metadata: entry.controller_metadata,
+        metadata: entry.metadata.clone(),
+    };
+    match operation {
+        Operation::Insert => transaction.insert(table.id, spec)?,
+        _ => transaction.modify(table.id, spec)?,
+    }
+    let stored = transaction.entry(table.id, &key, priority)?;
+    direct.of_entry(operation, table, entry, stored.into())
+}
+
+/// Entries of constant tables: only their direct resources can be written.
+fn modify_constant(
+    transaction: &mut Transaction<'_>,
+    operation: Operation,
+    table: &TableSchema,
+    entry: &TableEntry,
+    key: &[KeyField],
+    direct: &mut DirectWrites,
+) -> UpdateResult {
+    if operation != Operation::Modify || entry.action.is_some() {
+        return Err(UpdateError::permission_denied("its entries are constant"));
+    }
+    let stored = transaction.entry(table.id, key, entry.priority)?;
+    direct.of_entry(operation, table, entry, stored.into())
+}
+
+fn apply_default(
+    context: &Context<'_>,
+    transaction: &mut Transaction<'_>,
+    operation: Operation,
+    table: &TableSchema,
+    entry: &TableEntry,
+    direct: &mut DirectWrites,
+) -> UpdateResult {
+    operation.modify_only("default entry")?;
+    if !entry.r#match.is_empty() || entry.priority != 0 {
+        return Err(UpdateError::invalid(
+            "the default entry has neither match nor priority",
+        ));
+    }
+    if entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some() {
+        return Err(UpdateError::invalid(
+            "the default entry has no idle timeout",
+        ));
+    }
+    check_fields(table, entry)?;
+    if table.const_default {
+        return Err(UpdateError::permission_denied(
+            "its default entry is constant",
+        ));
+    }
+    if !entry.metadata.is_empty() || entry.controller_metadata != 0 {
+        return Err(UpdateError::unimplemented("metadata of a default entry"));
+    }
+    let action = match &entry.action {
+        Some(_) if table.implementation.is_some() => {
+            let message = "the default entry of an indirect table is always NoAction";
+            return Err(UpdateError::unimplemented(message));
+        }
+        Some(given) => Some(action::decode(context, table, given, true)?),
+        None => None,
+    };
+    transaction.set_default(table.id, action)?;
+    let stored = transaction.default_entry(table.id)?;
+    direct.of_entry(operation, table, entry, stored.into())
+}
+
+/// Rules on fields that hold whatever the operation.
+fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
+    if entry.is_const {
+        return Err(UpdateError::invalid("is_const cannot be written"));
+    }
+    if entry.time_since_last_hit.is_some() {
+        return Err(UpdateError::invalid(
+            "time_since_last_hit cannot be written",
+        ));
+    }
+    if entry.idle_timeout_ns != 0 && !table.idle_timeout {
+        return Err(UpdateError::invalid("it does not support idle timeouts"));
+    }
+    if entry.idle_timeout_ns < 0 {
+        return Err(UpdateError::invalid("a negative idle timeout"));
+    }
+    Ok(())
+}
+
+/// Reads an entry's key and priority.
+pub fn decode_key(table: &TableSchema, entry: &TableEntry) -> UpdateResult<(Vec<KeyField>, i32)> {
+    let key = key::decode(&table.fields, &entry.r#match)?;
+    match (table.needs_priority(), entry.priority) {
+        (true, 0) => Err(UpdateError::invalid(
+            "an entry of this table needs a priority",
+        )),
+        (false, priority) if priority != 0 => Err(UpdateError::invalid(
+            "an entry of this table has no priority",
+        )),
+        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
+        (_, priority) => Ok((key, priority)),
+    }
+}
+
+/// What to read of an entry besides what is always read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    pub(crate) counter: bool,
+    pub(crate) meter_config: bool,
+    pub(crate) meter_counters: bool,
+    pub(crate) last_hit: bool,
+}
+
+impl Wanted {
+    /// Reads the wishes out of a request, and refuses those that the table cannot fulfil.
+    pub fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
+        let wanted = Self::of(entry);
+        let has_meter = table.direct_meter.is_some();
+        if wanted.counter && !table.direct_counter {
+            return Err(UpdateError::invalid("the table has no direct counter"));
+        }
+        if (wanted.meter_config || wanted.meter_counters) && !has_meter {
+            return Err(UpdateError::invalid("the table has no direct meter"));
+        }
+        if wanted.last_hit && (!table.idle_timeout || entry.is_default_action) {
+            return Err(UpdateError::invalid("there is no idle timeout here"));
+        }
+        wanted.supported()
+    }
+
+    /// The wishes for all tables at once: each table fulfils what it can.
+    pub fn of(entry: &TableEntry) -> Self {
+        Self {
+            counter: entry.counter_data.is_some(),
+            meter_config: entry.meter_config.is_some(),
+            meter_counters: entry.meter_counter_data.is_some(),
+            last_hit: entry.time_since_last_hit.is_some(),
+        }
+    }
+
+    fn supported(self) -> UpdateResult<Self> {
+        if self.meter_counters {
+            return Err(UpdateError::unimplemented("meters that count by colour"));
+        }
+        Ok(self)
+    }
+}
+
+/// Writes an entry as a client would write it, with what it wants besides. `now_us` is the switch's time.
+pub fn encode(
+    context: &Context<'_>,
+    table_id: u32,
+    table: &TableSchema,
+    entry: &Entry,
+    wanted: Wanted,
+    now_us: u64,
+) -> Option<TableEntry> {
+    let spec = entry.spec(context.program, context.table(table));
+    let since_hit = || {
+        now_us
+            .saturating_sub(entry.state().last_hit_us())
+            .saturating_mul(1000)
+    };
+    Some(TableEntry {
+        table_id,
+        r#match: key::encode(&table.fields, &spec.key),
+        action: Some(action::encode(context, table, &spec.action)?),
+        priority: spec.priority,
+        controller_metadata: spec.controller_metadata,
+        metadata: spec.metadata,
+        is_const: entry.is_const(),
+        idle_timeout_ns: i64::try_from(spec.idle_timeout_ns).unwrap_or(i64::MAX),
+        time_since_last_hit: (wanted.last_hit && table.idle_timeout).then(|| IdleTimeout {
+            elapsed_ns: i64::try_from(since_hit()).unwrap_or(i64::MAX),
+        }),
+        ..direct::encode(table, entry.state(), wanted)
+    })
+}
+
+/// Writes a table's default entry. Where neither program nor client has named an action, that is NoAction, which has no
+/// id: the action is left out.
+pub fn encode_default(
+    context: &Context<'_>,
+    table_id: u32,
+    table: &TableSchema,
+    entry: &DefaultEntry,
+    wanted: Wanted,
+) -> TableEntry {
+    let action = entry.action(context.program);
+    TableEntry {
+        table_id,
+        is_default_action: true,
+        action: action.and_then(|action| action::encode(context, table, &action)),
+        ..direct::encode(table, entry.state(), wanted)
+    }
+}
+
+/// Whether clients can choose the table's default action.
+pub fn may_set_default(table: &TableSchema) -> bool {
+    !table.const_default && table.implementation.is_none()
+}

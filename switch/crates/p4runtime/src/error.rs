@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Errors as clients see them (P4Runtime specification, "Error Reporting Messages").
+//!
+//! A request that fails as a whole has one gRPC status. A batch in which updates failed has status UNKNOWN, whose details
+//! hold exactly one `p4.v1.Error` for each update, in their order.
+
+use prost::Message;
+use sluice_tables::TableError;
+use tonic::{Code, Status};
+
+use crate::proto::{rpc, v1};
+
+/// Why one update or one read request was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UpdateError {
+    /// The canonical code.
+    pub code: Code,
+    /// What was wrong, where, for the developer of the client.
+    pub message: String,
+}
+
+macro_rules! constructors {
+    ($($name:ident: $code:ident),* $(,)?) => {
+        impl UpdateError {
+            $(
+                #[doc = concat!("An error with code ", stringify!($code), ".")]
+                pub fn $name(message: impl Into<String>) -> Self {
+                    Self { code: Code::$code, message: message.into() }
+                }
+            )*
+        }
+    };
+}
+
+constructors! {
+    invalid: InvalidArgument,
+    not_found: NotFound,
+    out_of_range: OutOfRange,
+    permission_denied: PermissionDenied,
+    unimplemented: Unimplemented,
+    aborted: Aborted,
+}
+
+impl UpdateError {
+    /// The same error, said of something.
+    pub fn of(self, what: &str) -> Self {
+        Self {
+            message: format!("{what}: {}", self.message),
+            ..self
+        }
+    }
+}
+
+impl From<TableError> for UpdateError {
+    fn from(error: TableError) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            TableError::NotFound(_) => Code::NotFound,
+            TableError::AlreadyExists(_) => Code::AlreadyExists,
+            TableError::InvalidArgument(_) => Code::InvalidArgument,
+            TableError::OutOfRange(_) => Code::OutOfRange,
+            TableError::PermissionDenied(_) => Code::PermissionDenied,
+            TableError::ResourceExhausted(_) => Code::ResourceExhausted,
+            TableError::FailedPrecondition(_) => Code::FailedPrecondition,
+            TableError::Unimplemented(_) => Code::Unimplemented,
+        };
+        Self { code, message }
+    }
+}
+
+/// The outcome of one update or read request.
+pub type UpdateResult<T = ()> = Result<T, UpdateError>;
+
+const TYPE_URL: &str = "type.googleapis.com/p4.v1.Error";
+
+/// The status of a batch: OK if all succeeded, or UNKNOWN with one error for each.
+pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
+    if results.iter().all(Result::is_ok) {
+        return Ok(());
+    }
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    let message = format!("{failed} of {} failed", results.len());
+    let details = results.iter().map(|result| {
+        let error = match result {
+            Ok(_) => v1::Error::default(),
+            Err(error) => v1::Error {
+                canonical_code: error.code.into(),
+                message: error.message.clone(),
+                space: "sluice".into(),
+                ..v1::Error::default()
+            },
+        };
+        prost_types::Any {
+            type_url: TYPE_URL.into(),
+            value: error.encode_to_vec(),
+        }
+    });
+    let status = rpc::Status {
+        code: Code::Unknown.into(),
+        message: message.clone(),
+        details: details.collect(),
+    };
+    Err(Status::with_details(
+        Code::Unknown,
+        message,
+        status.encode_to_vec().into(),
+    ))
+}
+
+/// Reads the errors out of a batch's status, as a client does.
+pub fn batch_errors(status: &Status) -> Vec<v1::Error> {
+    let details = rpc::Status::decode(status.details())
+        .unwrap_or_default()
+        .details;
+    details
+        .iter()
+        .filter_map(|any| v1::Error::decode(any.value.as_slice()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_error_for_each_update_in_order() {
+        let results = [
+            Err(UpdateError::not_found("a")),
+            Ok(()),
+            Err(UpdateError::invalid("c")),
+        ];
+        let status = batch_status(&results).unwrap_err();
+        assert_eq!(status.code(), Code::Unknown);
+        let codes: Vec<_> = batch_errors(&status)
+            .iter()
+            .map(|e| e.canonical_code)
+            .collect();
+        assert_eq!(codes, [5, 0, 3]);
+        assert!(batch_status::<()>(&[Ok(())]).is_ok());
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The streams of all controllers: who is primary, and what each is to be told.
+//!
+//! Every stream has two bounded queues. Arbitration goes by the first; a client that leaves even that unread is
+//! disconnected. Packet-ins, digests, idle notifications and stream errors go by the second; what finds it full is dropped.
+//! So a slow client costs two queues, and slows nobody. The packet path takes no lock: it sees the primaries through an
+//! atomically swapped list, and packets are made into messages only when the client's stream takes them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sluice_device::Handler;
+use sluice_program::{DigestId, TableId};
+use sluice_tables::Entry;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use crate::arbitration::{Arbiter, ControllerId, Notification, Takeover};
+use crate::entity::table::Wanted;
+use crate::pipeline::Pipeline;
+use crate::proto::v1::stream_message_response::Update;
+use crate::proto::v1::{
+    IdleTimeoutNotification, MasterArbitrationUpdate, PacketIn, StreamMessageResponse, Uint128,
+};
+
+const CONTROL_QUEUE: usize = 64;
+const EVENT_QUEUE: usize = 2048;
+const DIGEST_QUEUE: usize = 4096;
+
+/// What the event queue of a stream holds.
+enum Event {
+    /// A packet with its controller header still before it.
+    Packet(Arc<Pipeline>, Bytes),
+    Message(Update),
+}
+
+/// The sending ends of a stream's queues.
+#[derive(Clone)]
+struct Client {
+    control: mpsc::Sender<Result<MasterArbitrationUpdate, Status>>,
+    events: mpsc::Sender<Event>,
+    /// Set when the client did not even read arbitration messages.
+    overrun: Arc<AtomicBool>,
+}
+
+/// What a controller's stream sends. It ends with the task that reads the stream, and ends that task when it is dropped.
+pub struct Outbound {
+    control: mpsc::Receiver<Result<MasterArbitrationUpdate, Status>>,
+    events: mpsc::Receiver<Event>,
+    overrun: Arc<AtomicBool>,
+    reader: Option<AbortHandle>,
+}
+
+impl Outbound {
+    /// Says which task reads the stream.
+    pub fn set_reader(&mut self, reader: AbortHandle) {
+        self.reader = Some(reader);
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        if let Some(reader) = &self.reader {
+            reader.abort();
+        }
+    }
+}
+
+impl Stream for Outbound {
+    type Item = Result<StreamMessageResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let ready = |update| {
+            Poll::Ready(Some(Ok(StreamMessageResponse {
+                update: Some(update),
+            })))
+        };
+        match self.control.poll_recv(context) {
+            Poll::Ready(Some(Ok(update))) => return ready(Update::Arbitration(update)),
+            Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+            Poll::Ready(None) if self.overrun.swap(false, Ordering::Relaxed) => {
+                let status = Status::resource_exhausted("arbitration messages were not read");
+                return Poll::Ready(Some(Err(status)));
+            }
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending => {}
+        }
+        loop {
+            match self.events.poll_recv(context) {
+                Poll::Ready(Some(Event::Message(update))) => return ready(update),
+                Poll::Ready(Some(Event::Packet(pipeline, packet))) => {
+                    if let Some(packet) = packet_in(&pipeline, packet) {
+                        return ready(Update::Packet(packet));
+                    }
+                }
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// Takes the controller header off a packet; none if the packet is too short to have one.
+fn packet_in(pipeline: &Pipeline, mut packet: Bytes) -> Option<PacketIn> {
+    let Some(header) = &pipeline.schema.packet_in else {
+        return Some(PacketIn {
+            payload: packet,
+            metadata: Vec::new(),
+        });
+    };
+    let metadata = header.decode(&packet)?;
+    let payload = packet.split_off(header.bytes());
+    Some(PacketIn { payload, metadata })
+}
+
+/// A digest message on its way from a worker to the task that buffers it.
+pub type DigestMessage = (DigestId, Vec<u8>);
+
+struct State {
+    arbiter: Arbiter,
+    clients: HashMap<ControllerId, Client>,
+    next: ControllerId,
+}
+
+/// The streams of one device.
+pub struct Hub {
+    state: Mutex<State>,
+    primaries: ArcSwap<Vec<Client>>,
+    /// The pipeline that packets come from.
+    running: ArcSwapOption<Pipeline>,
+    digests: mpsc::Sender<DigestMessage>,
+}
+
+impl Hub {
+    /// No streams yet. The receiver is for the task that buffers digests.
+    pub fn new(device_id: u64) -> (Arc<Self>, mpsc::Receiver<DigestMessage>) {
+        let (digests, receiver) = mpsc::channel(DIGEST_QUEUE);
+        let arbiter = Arbiter::new(device_id);
+        let hub = Self {
+            state: Mutex::new(State {
+                arbiter,
+                clients: HashMap::new(),
+                next: 1,
+            }),
+            primaries: ArcSwap::default(),
+            running: ArcSwapOption::empty(),
+            digests,
+        };
+        (Arc::new(hub), receiver)
+    }
+
+    /// The pipeline that packets, digests and idle entries come from.
+    pub fn running(&self) -> Option<Arc<Pipeline>> {
+        self.running.load_full()
+    }
+
+    /// From now on packets, digests and idle entries are those of this pipeline.
+    pub fn set_running(&self, pipeline: Option<Arc<Pipeline>>) {
+        self.running.store(pipeline);
+    }
+
+    /// A new stream.
+    pub fn connect(&self) -> (ControllerId, Outbound) {
+        let (control, control_receiver) = mpsc::channel(CONTROL_QUEUE);
+        let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
+        let mut state = self.state.lock();
+        let id = state.next;
+        state.next += 1;
+        let overrun = Arc::new(AtomicBool::new(false));
+        state.clients.insert(
+            id,
+            Client {
+                control,
+                events,
+                overrun: overrun.clone(),
+            },
+        );
+        let (control, events) = (control_receiver, event_receiver);
+        (
+            id,
+            Outbound {
+                control,
+                events,
+                overrun,
+                reader: None,
+            },
+        )
+    }
+
+    /// A stream has ended.
+    pub fn disconnect(&self, controller: ControllerId) {
+        let mut state = self.state.lock();
+        let notifications = state.arbiter.disconnect(controller);
+        state.clients.remove(&controller);
+        self.deliver(&mut state, notifications);
+    }
+
+    /// Ends a stream from our side.
+    pub fn end(&self, controller: ControllerId, status: Status) {
+        let client = self.state.lock().clients.get(&controller).cloned();
+        if let Some(client) = client {
+            // Full: the client does not read, and is disconnected for that anyway.
+            let _ = client.control.try_send(Err(status));
+        }
+        self.disconnect(controller);
+    }
+
+    /// Ends all streams.
+    pub fn end_all(&self, status: &Status) {
+        let controllers: Vec<_> = self.state.lock().clients.keys().copied().collect();
+        for controller in controllers {
+            self.end(controller, status.clone());
+        }
+    }
+
+    /// The first step of arbitration: the old primary is refused, the others know. An error ends the stream.
+    pub fn arbitrate(
+        &self,
+        controller: ControllerId,
+        update: &MasterArbitrationUpdate,
+    ) -> Result<Option<Takeover>, Status> {
+        let mut state = self.state.lock();
+        let verdict = state.arbiter.update(controller, update)?;
+        self.deliver(&mut state, verdict.notifications);
+        Ok(verdict.takeover)
+    }
+
+    /// The second step, when no write is in flight: the new primary is accepted, and knows.
+    pub fn complete(&self, takeover: &Takeover) {
+        let mut state = self.state.lock();
+        let notifications = state.arbiter.complete(takeover);
+        self.deliver(&mut state, notifications);
+    }
+
+    /// Checks that a request comes from a primary.
+    pub fn authorize(&self, role: &str, election_id: Option<&Uint128>) -> Result<(), Status> {
+        self.state.lock().arbiter.authorize(role, election_id)
+    }
+
+    /// Whether a stream is that of a primary.
+    pub fn is_primary(&self, controller: ControllerId) -> bool {
+        self.state.lock().arbiter.is_primary(controller)
+    }
+
+    /// Sends notifications and makes the change of primaries visible to the packet path. Under the state's lock, so
+    /// that every client hears of changes in the order in which they happened.
+    fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
+        for (controller, update) in notifications {
+            let Some(client) = state.clients.get(&controller) else {
+                continue;
+            };
+            if client.control.try_send(Ok(update)).is_err() {
+                tracing::warn!(
+                    controller,
+                    "a client does not read its stream: disconnected"
+                );
+                client.overrun.store(true, Ordering::Relaxed);
+                // Its task is ended with the stream, and tells the arbiter.
+                state.clients.remove(&controller);
+            }
+        }
+        let primaries = state.arbiter.primaries();
+        let primaries = primaries.filter_map(|controller| state.clients.get(&controller).cloned());
+        self.primaries.store(Arc::new(primaries.collect()));
+    }
+
+    /// Sends an event to one client; it is dropped when the client is slow.
+    pub fn send(&self, controller: ControllerId, update: Update) {
+        if let Some(client) = self.state.lock().clients.get(&controller) {
+            let _ = client.events.try_send(Event::Message(update));
+        }
+    }
+
+    /// Sends an event to all primaries; it is dropped for those that are slow.
+    pub fn send_to_primaries(&self, update: &Update) {
+        for client in self.primaries.load().iter() {
+            let _ = client.events.try_send(Event::Message(update.clone()));
+        }
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+pub fn timestamp() -> i64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Handler for Hub {
+    fn packet_in(&self, packet: &[u8]) -> bool {
+        let primaries = self.primaries.load();
+        let running = self.running.load();
+        let Some(pipeline) = running.as_ref().filter(|_| !primaries.is_empty()) else {
+            return false;
+        };
+        let packet = Bytes::copy_from_slice(packet);
+        let mut taken = false;
+        for client in primaries.iter() {
+            let event = Event::Packet(pipeline.clone(), packet.clone());
+            taken |= client.events.try_send(event).is_ok();
+        }
+        taken
+    }
+
+    fn digest(&self, digest: DigestId, fields: &[u8]) -> bool {
+        self.digests.try_send((digest, fields.to_vec())).is_ok()
+    }
+
+    fn idle(&self, entries: Vec<(TableId, Arc<Entry>)>) {
+        let Some(pipeline) = self.running.load_full() else {
+            return;
+        };
+        let context = pipeline.context();
+        let encode = |(table, entry): (TableId, Arc<Entry>)| {
+            let (id, table) = pipeline.schema.table_of(table)?;
+            crate::entity::table::encode(&context, id, table, &entry, Wanted::default(), 0)
+        };
+        let table_entry: Vec<_> = entries.into_iter().filter_map(encode).collect();
+        if table_entry.is_empty() {
+            return;
+        }
+        let notification = IdleTimeoutNotification {
+            table_entry,
+            timestamp: timestamp(),
+        };
+        self.send_to_primaries(&Update::IdleTimeoutNotification(notification));
+    }
+}

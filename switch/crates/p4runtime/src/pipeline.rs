@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A forwarding pipeline: a program, its P4Info and its state (P4Runtime specification, "P4 Forwarding-Pipeline
+//! Configuration").
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use sluice_program::Program;
+use sluice_tables::Store;
+use tonic::Status;
+
+use crate::digest::DigestConfigs;
+use crate::entity::Context;
+use crate::proto::config::v1::P4Info;
+use crate::proto::v1::ForwardingPipelineConfig;
+use crate::proto::v1::forwarding_pipeline_config::Cookie;
+use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
+use crate::schema::Schema;
+
+/// A pipeline that has been verified. It runs when the device has loaded its store.
+pub struct Pipeline {
+    /// What clients can name.
+    pub schema: Schema,
+    /// Its state.
+    pub store: Arc<Store>,
+    /// Which digests are enabled.
+    pub digests: DigestConfigs,
+    p4info: P4Info,
+    device_config: Bytes,
+    cookie: Option<u64>,
+}
+
+impl Pipeline {
+    /// Verifies a configuration: the device config is p4c's BMv2 JSON, and P4Info fits it. Times count from the epoch.
+    pub fn new(config: ForwardingPipelineConfig, epoch: Instant) -> Result<Self, Status> {
+        let Some(p4info) = config.p4info else {
+            return Err(Status::invalid_argument("the config has no p4info"));
+        };
+        let program = Program::from_json(&config.p4_device_config)
+            .map_err(|error| Status::invalid_argument(format!("p4_device_config: {error}")))?;
+        let schema = Schema::bind(&p4info, &program)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(Self {
+            schema,
+            store: Arc::new(Store::with_epoch(Arc::new(program), epoch)),
+            digests: DigestConfigs::default(),
+            p4info,
+            device_config: config.p4_device_config,
+            cookie: config.cookie.map(|cookie| cookie.cookie),
+        })
+    }
+
+    /// What encoding needs to know.
+    pub fn context(&self) -> Context<'_> {
+        let program = self.store.program();
+        Context {
+            schema: &self.schema,
+            program,
+            port_exists: &|_| true,
+        }
+    }
+
+    /// The configuration, or the part of it that is asked for.
+    pub fn config(&self, part: ResponseType) -> ForwardingPipelineConfig {
+        let (p4info, device_config) = match part {
+            ResponseType::All => (true, true),
+            ResponseType::CookieOnly => (false, false),
+            ResponseType::P4infoAndCookie => (true, false),
+            ResponseType::DeviceConfigAndCookie => (false, true),
+        };
+        ForwardingPipelineConfig {
+            p4info: p4info.then(|| self.p4info.clone()),
+            p4_device_config: if device_config {
+                self.device_config.clone()
+            } else {
+                Bytes::new()
+            },
+            cookie: self.cookie.map(|cookie| Cookie { cookie }),
+        }
+    }
+}

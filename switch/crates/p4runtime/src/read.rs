@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Read RPC: entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard Reads").
+//!
+//! What is read is consistent: one view of the tables for the whole request. Only references are taken while the view is
+//! held; messages are made afterwards, a chunk at a time, so that a slow client keeps nobody waiting.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sluice_program::ActionId;
+use sluice_tables::{DefaultEntry, Entry, EntryAction, EntrySpec, EntryState, TableError, View};
+
+use crate::entity::table::{Wanted, decode_key};
+use crate::entity::{array, direct, key, profile, replication, table, value_set};
+use crate::error::{UpdateError, UpdateResult};
+use crate::pipeline::Pipeline;
+use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::packet_replication_engine_entry::Type as Replication;
+use crate::proto::v1::{
+    ActionProfileGroup, ActionProfileMember, CounterEntry, DigestEntry, DirectCounterEntry,
+    DirectMeterEntry, Entity, MeterEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry,
+    ValueSetEntry, table_action,
+};
+use crate::schema::{ArraySchema, TableSchema, unknown};
+
+/// Something read, cheap to keep until it is made into a message.
+enum Item {
+    Table(u32, Arc<Entry>, Wanted),
+    Default(u32, Arc<DefaultEntry>, Wanted),
+    DirectCounter(u32, Found),
+    DirectMeter(u32, Found),
+    Counter(u32, usize),
+    Meter(u32, usize),
+    Register(u32, usize),
+    Ready(Box<Kind>),
+}
+
+/// An entry that was found, or a default entry.
+#[derive(Clone)]
+enum Found {
+    Entry(Arc<Entry>),
+    Default(Arc<DefaultEntry>),
+}
+
+impl Found {
+    fn state(&self) -> &EntryState {
+        match self {
+            Self::Entry(entry) => entry.state(),
+            Self::Default(entry) => entry.state(),
+        }
+    }
+
+    fn item(self, table: u32, wanted: Wanted) -> Item {
+        match self {
+            Self::Entry(entry) => Item::Table(table, entry, wanted),
+            Self::Default(entry) => Item::Default(table, entry, wanted),
+        }
+    }
+}
+
+/// The result of a read, to be turned into messages.
+pub struct Reading {
+    pipeline: Arc<Pipeline>,
+    items: std::vec::IntoIter<Item>,
+    now_us: u64,
+}
+
+/// Reads all that the requests ask for. Errors are by request, in order.
+pub fn read(
+    pipeline: &Arc<Pipeline>,
+    requests: &[Entity],
+    now_us: u64,
+) -> (Reading, Vec<UpdateResult>) {
+    let view = pipeline.store.view();
+    let mut reader = Reader {
+        pipeline,
+        view,
+        items: Vec::new(),
+    };
+    let read = |request: &Entity| match &request.entity {
+        Some(kind) => reader.read(kind),
+        None => Err(UpdateError::invalid("an empty entity")),
+    };
+    let results = requests.iter().map(read).collect();
+    let items = reader.items.into_iter();
+    (
+        Reading {
+            pipeline: pipeline.clone(),
+            items,
+            now_us,
+        },
+        results,
+    )
+}
+
+impl Iterator for Reading {
+    type Item = Entity;
+
+    fn next(&mut self) -> Option<Entity> {
+        loop {
+            let item = self.items.next()?;
+            // An item that cannot be said in P4Info's terms (an action that it does not list) is left out.
+            if let Some(entity) = self.encode(item) {
+                return Some(Entity {
+                    entity: Some(entity),
+                });
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn encode(&self, item: Item) -> Option<Kind> {
+        let schema = &self.pipeline.schema;
+        let externs = self.pipeline.store.externs();
+        let context = self.pipeline.context();
+        let encode = |id, found: &Found, wanted| {
+            let table = schema.tables.get(&id)?;
+            match found {
+                Found::Entry(entry) => {
+                    table::encode(&context, id, table, entry, wanted, self.now_us)
+                }
+                Found::Default(entry) => {
+                    Some(table::encode_default(&context, id, table, entry, wanted))
+                }
+            }
+        };
+        // Direct resources name their entry by its key alone.
+        let key = |id, found: &Found| {
+            let entry = encode(id, found, Wanted::default())?;
+            Some(TableEntry {
+                action: None,
+                ..entry
+            })
+        };
+        Some(match item {
+            Item::Ready(kind) => *kind,
+            Item::Table(id, entry, wanted) => {
+                Kind::TableEntry(encode(id, &Found::Entry(entry), wanted)?)
+            }
+            Item::Default(id, entry, wanted) => {
+                Kind::TableEntry(encode(id, &Found::Default(entry), wanted)?)
+            }
+            Item::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
+                table_entry: Some(key(id, &found)?),
+                data: Some(direct::counter_data(found.state())),
+            }),
+            Item::DirectMeter(id, found) => Kind::DirectMeterEntry(DirectMeterEntry {
+                table_entry: Some(key(id, &found)?),
+                config: direct::meter_config(found.state()),
+                counter_data: None,
+            }),
+            Item::Counter(id, index) => {
+                let cell = externs.counter(schema.counters.get(&id)?.id, index)?;
+                let (packets, bytes) = cell.get();
+                Kind::CounterEntry(CounterEntry {
+                    counter_id: id,
+                    index: array::encode_index(index),
+                    data: Some(array::encode_counter(packets, bytes)),
+                })
+            }
+            Item::Meter(id, index) => {
+                let meter = externs.meter(schema.meters.get(&id)?.0.id, index)?;
+                Kind::MeterEntry(MeterEntry {
+                    meter_id: id,
+                    index: array::encode_index(index),
+                    config: meter.config().and_then(array::encode_config),
+                    counter_data: None,
+                })
+            }
+            Item::Register(id, index) => {
+                let value = externs.register_read(schema.registers.get(&id)?.0.id, index)?;
+                Kind::RegisterEntry(RegisterEntry {
+                    register_id: id,
+                    index: array::encode_index(index),
+                    data: Some(array::encode_register(&value)),
+                })
+            }
+        })
+    }
+}
+
+/// The objects that an id means: one of them, or all if it is 0.
+fn select<'a, T>(
+    kind: &str,
+    objects: &'a BTreeMap<u32, T>,
+    id: u32,
+) -> UpdateResult<Vec<(u32, &'a T)>> {
+    if id == 0 {
+        return Ok(objects.iter().map(|(id, object)| (*id, object)).collect());
+    }
+    match objects.get(&id) {
+        Some(object) => Ok(vec![(id, object)]),
+        None => Err(unknown(kind, id)),
+    }
+}
+
+struct Reader<'a> {
+    pipeline: &'a Pipeline,
+    view: View<'a>,
+    items: Vec<Item>,
+}
+
+impl Reader<'_> {
+    fn ready(&mut self, kind: Kind) {
+        self.items.push(Item::Ready(Box::new(kind)));
+    }
+
+    fn read(&mut self, request: &Kind) -> UpdateResult {
+        match request {
+            Kind::TableEntry(entry) => self.table_entries(entry),
+            Kind::ActionProfileMember(member) => self.members(member),
+            Kind::ActionProfileGroup(group) => self.groups(group),
+            Kind::CounterEntry(entry) => self.counters(entry),
+            Kind::MeterEntry(entry) => self.meters(entry),
+            Kind::RegisterEntry(entry) => self.registers(entry),
+            Kind::DirectCounterEntry(entry) => self.direct_counters(entry),
+            Kind::DirectMeterEntry(entry) => self.direct_meters(entry),
+            Kind::PacketReplicationEngineEntry(entry) => self.replication(entry),
+            Kind::ValueSetEntry(entry) => self.value_sets(entry),
+            Kind::DigestEntry(entry) => self.digests(entry),
+            // There are no architecture-specific externs, so a wildcard finds none.
+            Kind::ExternEntry(entry) if entry.extern_type_id == 0 => Ok(()),
+            Kind::ExternEntry(entry) => Err(unknown("extern type", entry.extern_type_id)),
+        }
+    }
+
+    /// The entries of one table that a request means.
+    fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<Found>> {
+        if filter.is_default_action {
+            if !filter.r#match.is_empty() || filter.priority != 0 {
+                let message = "the default entry has neither match nor priority";
+                return Err(UpdateError::invalid(message));
+            }
+            return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
+        }
+        let exact = !filter.r#match.is_empty() && (filter.priority != 0 || !table.needs_priority());
+        if exact {
+            let (key, priority) = decode_key(table, filter)?;
+            return match self.view.entry(table.id, &key, priority) {
+                Ok(entry) => Ok(vec![Found::Entry(entry)]),
+                // A filter that nothing passes is no error.
+                Err(TableError::NotFound(_)) => Ok(Vec::new()),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let mut entries = self.view.entries(table.id);
+        if filter.priority != 0 || !filter.r#match.is_empty() {
+            let key = match filter.r#match.as_slice() {
+                [] => None,
+                matches => Some(key::decode(&table.fields, matches)?),
+            };
+            entries.retain(|entry| {
+                let spec = self.spec(table, entry);
+                (filter.priority == 0 || spec.priority == filter.priority)
+                    && key.as_ref().is_none_or(|key| spec.key == *key)
+            });
+        }
+        Ok(entries.into_iter().map(Found::Entry).collect())
+    }
+
+    fn spec(&self, table: &TableSchema, entry: &Entry) -> EntrySpec {
+        let program = self.pipeline.store.program();
+        entry.spec(program, program.table(table.id))
+    }
+
+    fn table_entries(&mut self, filter: &TableEntry) -> UpdateResult {
+        if filter.table_id == 0 {
+            let wanted = Wanted::of(filter);
+            let is_default_action = filter.is_default_action;
+            let all = TableEntry {
+                is_default_action,
+                ..TableEntry::default()
+            };
+            for (id, table) in &self.pipeline.schema.tables {
+                let entries = self.entries(table, &all)?;
+                self.items
+                    .extend(entries.into_iter().map(|found| found.item(*id, wanted)));
+            }
+            return Ok(());
+        }
+        let table = self.pipeline.schema.table(filter.table_id)?;
+        let wanted = Wanted::decode(table, filter)?;
+        let action = filter_action(table, filter)?;
+        let mut entries = self.entries(table, filter)?;
+        if action.is_some() || !filter.metadata.is_empty() || filter.controller_metadata != 0 {
+            entries.retain(|found| self.passes(table, filter, action, found));
+        }
+        let items = entries
+            .into_iter()
+            .map(|found| found.item(filter.table_id, wanted));
+        self.items.extend(items);
+        Ok(())
+    }
+
+    /// Whether an entry passes the filters on its action and its metadata.
+    fn passes(
+        &self,
+        table: &TableSchema,
+        filter: &TableEntry,
+        action: Option<ActionId>,
+        found: &Found,
+    ) -> bool {
+        let is = |given: &EntryAction| {
+            action.is_none_or(|id| matches!(given, EntryAction::Direct(call) if call.action == id))
+        };
+        match found {
+            Found::Entry(entry) => {
+                let spec = self.spec(table, entry);
+                (filter.metadata.is_empty() || spec.metadata == filter.metadata)
+                    && (filter.controller_metadata == 0
+                        || spec.controller_metadata == filter.controller_metadata)
+                    && is(&spec.action)
+            }
+            Found::Default(entry) => {
+                let given = entry.action(self.pipeline.store.program());
+                filter.metadata.is_empty()
+                    && filter.controller_metadata == 0
+                    && given.as_ref().is_some_and(is)
+            }
+        }
+    }
+
+    /// The entries whose direct resource a request means. One that is named must exist.
+    fn direct(
+        &self,
+        what: &str,
+        entry: Option<&TableEntry>,
+        has: impl Fn(&TableSchema) -> bool,
+    ) -> UpdateResult<Vec<(u32, Found)>> {
+        let all = TableEntry::default();
+        let filter = entry.unwrap_or(&all);
+        let mut found = Vec::new();
+        for (id, table) in select("table", &self.pipeline.schema.tables, filter.table_id)? {
+            if has(table) {
+                found.extend(
+                    self.entries(table, filter)?
+                        .into_iter()
+                        .map(|entry| (id, entry)),
+                );
+            } else if filter.table_id != 0 {
+                return Err(UpdateError::invalid(format!(
+                    "the table has no direct {what}"
+                )));
+            }
+        }
+        if found.is_empty() && !filter.r#match.is_empty() {
+            return Err(UpdateError::not_found("no such table entry"));
+        }
+        Ok(found)
+    }
+
+    fn direct_counters(&mut self, entry: &DirectCounterEntry) -> UpdateResult {
+        let found = self.direct("counter", entry.table_entry.as_ref(), |t| t.direct_counter)?;
+        self.items.extend(
+            found
+                .into_iter()
+                .map(|(id, entry)| Item::DirectCounter(id, entry)),
+        );
+        Ok(())
+    }
+
+    fn direct_meters(&mut self, entry: &DirectMeterEntry) -> UpdateResult {
+        if entry.counter_data.is_some() {
+            return Err(UpdateError::unimplemented("meters that count by colour"));
+        }
+        let has_meter = |table: &TableSchema| table.direct_meter.is_some();
+        let found = self.direct("meter", entry.table_entry.as_ref(), has_meter)?;
+        self.items.extend(
+            found
+                .into_iter()
+                .map(|(id, entry)| Item::DirectMeter(id, entry)),
+        );
+        Ok(())
+    }
+
+    fn members(&mut self, filter: &ActionProfileMember) -> UpdateResult {
+        let schema = &self.pipeline.schema;
+        let context = self.pipeline.context();
+        let profiles = select("action profile", &schema.profiles, filter.action_profile_id)?;
+        for (id, profile) in profiles {
+            let members = self.view.members(profile.id).into_iter();
+            let members = members.filter(|m| filter.member_id == 0 || m.id == filter.member_id);
+            let messages =
+                members.filter_map(|member| profile::encode_member(&context, id, profile, &member));
+            let items = messages.map(|m| Item::Ready(Box::new(Kind::ActionProfileMember(m))));
+            self.items.extend(items);
+        }
+        Ok(())
+    }
+
+    fn groups(&mut self, filter: &ActionProfileGroup) -> UpdateResult {
+        let profiles = &self.pipeline.schema.profiles;
+        for (id, profile) in select("action profile", profiles, filter.action_profile_id)? {
+            let groups = self.view.groups(profile.id).into_iter();
+            let groups = groups.filter(|g| filter.group_id == 0 || g.id == filter.group_id);
+            let messages = groups.map(|group| profile::encode_group(id, profile, &group));
+            let items = messages.map(|m| Item::Ready(Box::new(Kind::ActionProfileGroup(m))));
+            self.items.extend(items);
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self, entry: &CounterEntry) -> UpdateResult {
+        for (id, array) in select("counter", &self.pipeline.schema.counters, entry.counter_id)? {
+            let cells = self.cells(array, entry.counter_id, entry.index.as_ref())?;
+            self.items
+                .extend(cells.map(|index| Item::Counter(id, index)));
+        }
+        Ok(())
+    }
+
+    fn meters(&mut self, entry: &MeterEntry) -> UpdateResult {
+        if entry.counter_data.is_some() {
+            return Err(UpdateError::unimplemented("meters that count by colour"));
+        }
+        for (id, (array, _)) in select("meter", &self.pipeline.schema.meters, entry.meter_id)? {
+            let cells = self.cells(array, entry.meter_id, entry.index.as_ref())?;
+            self.items.extend(cells.map(|index| Item::Meter(id, index)));
+        }
+        Ok(())
+    }
+
+    fn registers(&mut self, entry: &RegisterEntry) -> UpdateResult {
+        let registers = &self.pipeline.schema.registers;
+        for (id, (array, _)) in select("register", registers, entry.register_id)? {
+            let cells = self.cells(array, entry.register_id, entry.index.as_ref())?;
+            self.items
+                .extend(cells.map(|index| Item::Register(id, index)));
+        }
+        Ok(())
+    }
+
+    /// The cells to read: where all arrays are meant, the index counts for nothing.
+    fn cells<Id>(
+        &self,
+        array: &ArraySchema<Id>,
+        id: u32,
+        index: Option<&crate::proto::v1::Index>,
+    ) -> UpdateResult<std::ops::Range<usize>> {
+        array::cells(array, index.filter(|_| id != 0))
+    }
+
+    fn replication(&mut self, entry: &PacketReplicationEngineEntry) -> UpdateResult {
+        let (groups, sessions) = match &entry.r#type {
+            Some(Replication::MulticastGroupEntry(g)) => (Some(g.multicast_group_id), None),
+            Some(Replication::CloneSessionEntry(s)) => (None, Some(s.session_id)),
+            None => (Some(0), Some(0)),
+        };
+        let mut found = Vec::new();
+        if let Some(wanted) = groups {
+            let groups = self.view.multicast_groups().into_iter();
+            let groups = groups.filter(|(id, _)| wanted == 0 || *id == wanted);
+            found.extend(groups.map(|(id, group)| replication::encode_group(id, &group)));
+        }
+        if let Some(wanted) = sessions {
+            let sessions = self.view.clone_sessions().into_iter();
+            let sessions = sessions.filter(|(id, _)| wanted == 0 || *id == wanted);
+            found.extend(sessions.map(|(id, s)| replication::encode_session(id, &s)));
+        }
+        for r#type in found {
+            let entry = PacketReplicationEngineEntry {
+                r#type: Some(r#type),
+            };
+            self.ready(Kind::PacketReplicationEngineEntry(entry));
+        }
+        Ok(())
+    }
+
+    fn value_sets(&mut self, filter: &ValueSetEntry) -> UpdateResult {
+        let sets = &self.pipeline.schema.value_sets;
+        for (id, set) in select("value set", sets, filter.value_set_id)? {
+            let entry = value_set::encode(id, set, &self.view.value_set(set.id));
+            self.ready(Kind::ValueSetEntry(entry));
+        }
+        Ok(())
+    }
+
+    fn digests(&mut self, filter: &DigestEntry) -> UpdateResult {
+        let selected = select("digest", &self.pipeline.schema.digests, filter.digest_id)?;
+        for (id, config) in self.pipeline.digests.all() {
+            if selected.iter().any(|(selected, _)| *selected == id) {
+                self.ready(Kind::DigestEntry(DigestEntry {
+                    digest_id: id,
+                    config: Some(config),
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The action that entries are filtered by, if any.
+fn filter_action(table: &TableSchema, filter: &TableEntry) -> UpdateResult<Option<ActionId>> {
+    match filter
+        .action
+        .as_ref()
+        .and_then(|action| action.r#type.as_ref())
+    {
+        None => Ok(None),
+        Some(table_action::Type::Action(action)) if action.action_id == 0 => Ok(None),
+        Some(table_action::Type::Action(action)) => match table.actions.get(&action.action_id) {
+            Some((id, _)) => Ok(Some(*id)),
+            None => Err(UpdateError::invalid("the table has no such action")),
+        },
+        Some(_) => Err(UpdateError::unimplemented(
+            "filtering by member, group or action set",
+        )),
+    }
+}

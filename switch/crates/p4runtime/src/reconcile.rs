@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! RECONCILE_AND_COMMIT: the state of the running pipeline is carried over into the new one, or the new one is refused.
+//!
+//! State is carried over as a client would do it: read from the old pipeline, written to the new one by P4Info ids.
+
+use std::sync::Arc;
+
+use tonic::Status;
+
+use crate::entity::{Operation, table};
+use crate::pipeline::Pipeline;
+use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::write_request::Atomicity;
+use crate::proto::v1::{
+    ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, Entity, MeterConfig,
+    MeterEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update, ValueSetEntry,
+    update,
+};
+use crate::schema::Schema;
+use crate::{read, write};
+
+/// Fills the new pipeline's tables with what the old one holds. An error names what does not fit.
+pub fn carry_over(
+    old: &Arc<Pipeline>,
+    new: &Pipeline,
+    port_exists: &dyn Fn(u32) -> bool,
+) -> Result<(), Status> {
+    // What is referred to comes first.
+    let everything = [
+        Kind::ActionProfileMember(ActionProfileMember::default()),
+        Kind::ActionProfileGroup(ActionProfileGroup::default()),
+        Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
+        Kind::ValueSetEntry(ValueSetEntry::default()),
+        Kind::TableEntry(with_resources(false)),
+        Kind::TableEntry(with_resources(true)),
+        Kind::MeterEntry(MeterEntry::default()),
+        Kind::CounterEntry(CounterEntry::default()),
+        Kind::RegisterEntry(RegisterEntry::default()),
+    ];
+    let requests = everything.map(|kind| Entity { entity: Some(kind) });
+    let (entities, results) = read::read(old, &requests, 0);
+    if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
+        return Err(Status::internal(error.message));
+    }
+    let updates: Vec<_> = entities
+        .filter_map(|entity| update(&old.schema, entity))
+        .collect();
+    let results = write::apply(new, port_exists, &updates, Atomicity::RollbackOnError);
+    let refused = results
+        .iter()
+        .zip(&updates)
+        .find_map(|(result, update)| match result {
+            Err(error) if error.code != tonic::Code::Aborted => Some((error, update)),
+            _ => None,
+        });
+    if let Some((error, update)) = refused {
+        let message = format!("state does not fit the new config: {error}: {update:?}");
+        return Err(Status::invalid_argument(message));
+    }
+    for (digest_id, config) in old.digests.all() {
+        if new.schema.digests.contains_key(&digest_id) {
+            let entry = crate::proto::v1::DigestEntry {
+                digest_id,
+                config: Some(config),
+            };
+            new.digests.apply(Operation::Insert, &entry);
+        }
+    }
+    Ok(())
+}
+
+/// A request for all entries, or all default entries, with their direct resources.
+fn with_resources(is_default_action: bool) -> TableEntry {
+    TableEntry {
+        is_default_action,
+        counter_data: Some(CounterData::default()),
+        meter_config: Some(MeterConfig::default()),
+        ..TableEntry::default()
+    }
+}
+
+/// The update that makes an entity what it was; none for what the program itself says.
+fn update(old: &Schema, entity: Entity) -> Option<Update> {
+    let r#type = match entity.entity.as_ref()? {
+        Kind::TableEntry(entry) if entry.is_const => return None,
+        Kind::TableEntry(entry) if entry.is_default_action => {
+            let table = old.tables.get(&entry.table_id)?;
+            if !table::may_set_default(table) {
+                return None;
+            }
+            update::Type::Modify
+        }
+        Kind::MeterEntry(MeterEntry { config: None, .. }) => return None,
+        Kind::MeterEntry(_)
+        | Kind::CounterEntry(_)
+        | Kind::RegisterEntry(_)
+        | Kind::ValueSetEntry(_) => update::Type::Modify,
+        _ => update::Type::Insert,
+    };
+    Some(Update {
+        r#type: r#type.into(),
+        entity: Some(entity),
+    })
+}

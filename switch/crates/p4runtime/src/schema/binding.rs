@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Binding P4Info's objects to the program's, one kind after the other.
+
+use std::collections::BTreeMap;
+
+use sluice_program::{ActionId, Key, MatchKind, Program, Table};
+
+use super::{
+    ActionSchema, ArraySchema, ControllerHeader, DigestSchema, MatchField, MeterType, ParamSchema,
+    ProfileSchema, Schema, SchemaError, Scope, TableSchema, ValueSetSchema,
+};
+use crate::proto::config::v1 as config;
+use config::p4_data_type_spec::TypeSpec;
+
+type Result<T> = std::result::Result<T, SchemaError>;
+
+fn absent(kind: &'static str, name: &str) -> SchemaError {
+    SchemaError::Absent {
+        kind,
+        name: name.into(),
+    }
+}
+
+fn different(kind: &'static str, name: &str, difference: String) -> SchemaError {
+    SchemaError::Different {
+        kind,
+        name: name.into(),
+        difference,
+    }
+}
+
+/// Inserts an object under its P4Info id, which must be its own and not 0.
+fn insert<T>(map: &mut BTreeMap<u32, T>, id: u32, name: &str, object: T) -> Result<()> {
+    if id == 0 {
+        return Err(SchemaError::Malformed(format!("{name:?} has id 0")));
+    }
+    if map.insert(id, object).is_some() {
+        return Err(SchemaError::Malformed(format!(
+            "two objects have id {id:#010x}: {name:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// An object's id and name.
+fn preamble(preamble: &Option<config::Preamble>) -> Result<(u32, &str)> {
+    match preamble {
+        Some(preamble) => Ok((preamble.id, &preamble.name)),
+        None => Err(SchemaError::Malformed("an object has no preamble".into())),
+    }
+}
+
+pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema> {
+    let mut binder = Binder {
+        p4info,
+        program,
+        schema: Schema::default(),
+    };
+    binder.actions()?;
+    binder.tables()?;
+    binder.profiles()?;
+    binder.arrays()?;
+    binder.digests()?;
+    binder.value_sets()?;
+    binder.controller_headers()?;
+    if let Some(extern_) = p4info.externs.first() {
+        let name = &extern_.extern_type_name;
+        return Err(SchemaError::Unsupported(format!("extern type {name:?}")));
+    }
+    Ok(binder.schema)
+}
+
+struct Binder<'a> {
+    p4info: &'a config::P4Info,
+    program: &'a Program,
+    schema: Schema,
+}
+
+impl Binder<'_> {
+    fn actions(&mut self) -> Result<()> {
+        for action in &self.p4info.actions {
+            let (id, name) = preamble(&action.preamble)?;
+            let params = action.params.iter().map(|param| ParamSchema {
+                id: param.id,
+                name: param.name.clone(),
+                width: usize::try_from(param.bitwidth).unwrap_or(0),
+            });
+            let schema = ActionSchema {
+                name: name.into(),
+                params: params.collect(),
+            };
+            insert(&mut self.schema.actions, id, name, schema)?;
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self) -> Result<()> {
+        for table in &self.p4info.tables {
+            let (id, name) = preamble(&table.preamble)?;
+            let program_id = self
+                .program
+                .table_by_name(name)
+                .ok_or_else(|| absent("table", name))?;
+            let program_table = self.program.table(program_id);
+            let meter = |id: &u32| {
+                let meters = self.p4info.direct_meters.iter();
+                let mut of = meters.filter(|m| m.preamble.as_ref().is_some_and(|p| p.id == *id));
+                of.next().map(|meter| {
+                    meter
+                        .spec
+                        .as_ref()
+                        .map_or(MeterType::TwoRateThreeColor, |spec| spec.r#type())
+                })
+            };
+            let counter = |id: &u32| {
+                let mut counters = self.p4info.direct_counters.iter();
+                counters.any(|c| c.preamble.as_ref().is_some_and(|p| p.id == *id))
+            };
+            let schema = TableSchema {
+                id: program_id,
+                name: name.into(),
+                fields: match_fields("table", name, &table.match_fields, &program_table.key)?,
+                actions: self.table_actions(name, table, program_table)?,
+                implementation: (table.implementation_id != 0).then_some(table.implementation_id),
+                direct_counter: table.direct_resource_ids.iter().any(counter),
+                direct_meter: table.direct_resource_ids.iter().find_map(meter),
+                idle_timeout: table.idle_timeout_behavior()
+                    == config::table::IdleTimeoutBehavior::NotifyControl,
+                is_const: table.is_const_table,
+                const_default: table.const_default_action_id != 0,
+            };
+            if schema.direct_meter.is_some() != program_table.meter.is_some() {
+                return Err(different(
+                    "table",
+                    name,
+                    "only one of them has a direct meter".into(),
+                ));
+            }
+            if schema.implementation.is_some() != program_table.profile.is_some() {
+                let difference = "only one of them has an action profile".into();
+                return Err(different("table", name, difference));
+            }
+            insert(&mut self.schema.tables, id, name, schema)?;
+        }
+        Ok(())
+    }
+
+    /// Binds a table's actions by name among the table's own: p4c may have made a copy for each table.
+    fn table_actions(
+        &self,
+        name: &str,
+        table: &config::Table,
+        program_table: &Table,
+    ) -> Result<BTreeMap<u32, (ActionId, Scope)>> {
+        let mut actions = BTreeMap::new();
+        for reference in &table.action_refs {
+            let Some(action) = self.schema.actions.get(&reference.id) else {
+                let message = format!("table {name:?} refers to no action {:#010x}", reference.id);
+                return Err(SchemaError::Malformed(message));
+            };
+            let default = program_table.default.iter().map(|default| &default.action);
+            let id = program_table
+                .actions
+                .iter()
+                .chain(default)
+                .find(|id| self.program.action(**id).name == action.name)
+                .ok_or_else(|| absent("action", &action.name))?;
+            self.check_params(action, *id)?;
+            let scope = match reference.scope() {
+                config::action_ref::Scope::TableAndDefault => Scope::TableAndDefault,
+                config::action_ref::Scope::TableOnly => Scope::TableOnly,
+                config::action_ref::Scope::DefaultOnly => Scope::DefaultOnly,
+            };
+            insert(&mut actions, reference.id, &action.name, (*id, scope))?;
+        }
+        Ok(actions)
+    }
+
+    fn check_params(&self, action: &ActionSchema, id: ActionId) -> Result<()> {
+        let params = &self.program.action(id).params;
+        let ours = action.params.iter().map(|param| (&param.name, param.width));
+        let theirs = params
+            .iter()
+            .map(|param| (&param.name, usize::from(param.slot.width)));
+        if !ours.eq(theirs) {
+            let difference = "parameters differ in number, name or width".into();
+            return Err(different("action", &action.name, difference));
+        }
+        Ok(())
+    }
+
+    fn profiles(&mut self) -> Result<()> {
+        for profile in &self.p4info.action_profiles {
+            let (id, name) = preamble(&profile.preamble)?;
+            let program_id = self
+                .program
+                .profile_by_name(name)
+                .ok_or_else(|| absent("action profile", name))?;
+            let table = profile.table_ids.iter().find(|id| {
+                let table = self.schema.tables.get(id);
+                table.is_some_and(|t| self.program.table(t.id).profile == Some(program_id))
+            });
+            let Some(&table) = table else {
+                return Err(different(
+                    "action profile",
+                    name,
+                    "no table is made with it".into(),
+                ));
+            };
+            if profile.with_selector != self.program.profile(program_id).selector.is_some() {
+                let difference = "only one of them is a selector".into();
+                return Err(different("action profile", name, difference));
+            }
+            use config::action_profile::SelectorSizeSemantics as Semantics;
+            let max_member_weight = match &profile.selector_size_semantics {
+                Some(Semantics::SumOfMembers(members)) => Some(members.max_member_weight),
+                _ => None,
+            };
+            let schema = ProfileSchema {
+                id: program_id,
+                name: name.into(),
+                table,
+                with_selector: profile.with_selector,
+                max_group_size: u32::try_from(profile.max_group_size).unwrap_or(0),
+                size_is_members: max_member_weight.is_some(),
+                max_member_weight: u32::try_from(max_member_weight.unwrap_or(0)).unwrap_or(0),
+                weights_disallowed: profile.weights_disallowed,
+            };
+            insert(&mut self.schema.profiles, id, name, schema)?;
+        }
+        for (id, table) in &self.schema.tables {
+            if table
+                .implementation
+                .is_some_and(|p| !self.schema.profiles.contains_key(&p))
+            {
+                let message = format!("table {id:#010x} refers to no action profile of P4Info");
+                return Err(SchemaError::Malformed(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn arrays(&mut self) -> Result<()> {
+        for counter in &self.p4info.counters {
+            let (id, name) = preamble(&counter.preamble)?;
+            let program_id = self
+                .program
+                .counter_by_name(name)
+                .ok_or_else(|| absent("counter", name))?;
+            let size = self.program.counter(program_id).size;
+            let schema = ArraySchema {
+                id: program_id,
+                name: name.into(),
+                size,
+            };
+            insert(&mut self.schema.counters, id, name, schema)?;
+        }
+        for meter in &self.p4info.meters {
+            let (id, name) = preamble(&meter.preamble)?;
+            let program_id = self
+                .program
+                .meter_by_name(name)
+                .ok_or_else(|| absent("meter", name))?;
+            let size = self.program.meter(program_id).size;
+            let kind = meter
+                .spec
+                .as_ref()
+                .map_or(MeterType::TwoRateThreeColor, |spec| spec.r#type());
+            let schema = ArraySchema {
+                id: program_id,
+                name: name.into(),
+                size,
+            };
+            insert(&mut self.schema.meters, id, name, (schema, kind))?;
+        }
+        for register in &self.p4info.registers {
+            let (id, name) = preamble(&register.preamble)?;
+            let program_id = self
+                .program
+                .register_by_name(name)
+                .ok_or_else(|| absent("register", name))?;
+            let program_register = self.program.register(program_id);
+            let schema = ArraySchema {
+                id: program_id,
+                name: name.into(),
+                size: program_register.size,
+            };
+            let width = usize::from(program_register.width);
+            insert(&mut self.schema.registers, id, name, (schema, width))?;
+        }
+        Ok(())
+    }
+
+    fn digests(&mut self) -> Result<()> {
+        for digest in &self.p4info.digests {
+            let (id, name) = preamble(&digest.preamble)?;
+            let program_id = self
+                .program
+                .digest_by_name(name)
+                .ok_or_else(|| absent("digest", name))?;
+            let fields = &self.program.digest(program_id).fields;
+            let spec = digest
+                .type_spec
+                .as_ref()
+                .and_then(|spec| spec.type_spec.as_ref());
+            let schema = DigestSchema {
+                id: program_id,
+                name: name.into(),
+                widths: fields
+                    .iter()
+                    .map(|(_, slot)| usize::from(slot.width))
+                    .collect(),
+                is_struct: !matches!(spec, Some(TypeSpec::Bitstring(_))),
+            };
+            insert(&mut self.schema.digests, id, name, schema)?;
+        }
+        Ok(())
+    }
+
+    fn value_sets(&mut self) -> Result<()> {
+        for set in &self.p4info.value_sets {
+            let (id, name) = preamble(&set.preamble)?;
+            let program_id = self
+                .program
+                .value_set_by_name(name)
+                .ok_or_else(|| absent("value set", name))?;
+            let fields = set
+                .r#match
+                .iter()
+                .map(|field| match_field("value set", name, field));
+            let schema = ValueSetSchema {
+                id: program_id,
+                name: name.into(),
+                fields: fields.collect::<Result<_>>()?,
+            };
+            insert(&mut self.schema.value_sets, id, name, schema)?;
+        }
+        Ok(())
+    }
+
+    fn controller_headers(&mut self) -> Result<()> {
+        for metadata in &self.p4info.controller_packet_metadata {
+            let (_, name) = preamble(&metadata.preamble)?;
+            let header = Some(ControllerHeader::bind(metadata)?);
+            match name {
+                "packet_in" => self.schema.packet_in = header,
+                "packet_out" => self.schema.packet_out = header,
+                _ => {
+                    let message = format!("controller header {name:?}");
+                    return Err(SchemaError::Unsupported(message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Result<MatchField> {
+    use config::match_field::{Match, MatchType};
+    let unsupported = || {
+        SchemaError::Unsupported(format!(
+            "{kind} {name:?}: match type of field {:?}",
+            field.name
+        ))
+    };
+    let Some(Match::MatchType(match_type)) = field.r#match else {
+        return Err(unsupported());
+    };
+    let match_kind = match MatchType::try_from(match_type).unwrap_or_default() {
+        MatchType::Exact => MatchKind::Exact,
+        MatchType::Lpm => MatchKind::Lpm,
+        MatchType::Ternary => MatchKind::Ternary,
+        MatchType::Range => MatchKind::Range,
+        MatchType::Optional => MatchKind::Optional,
+        MatchType::Unspecified => return Err(unsupported()),
+    };
+    let width = usize::try_from(field.bitwidth).unwrap_or(0);
+    if width == 0 {
+        let message = format!("{kind} {name:?}: field {:?} has no width", field.name);
+        return Err(SchemaError::Unsupported(message));
+    }
+    Ok(MatchField {
+        id: field.id,
+        name: field.name.clone(),
+        kind: match_kind,
+        width,
+    })
+}
+
+/// Binds match fields to the program's key, in the program's order: by name, or by position where names were lost.
+fn match_fields(
+    kind: &'static str,
+    name: &str,
+    fields: &[config::MatchField],
+    key: &[Key],
+) -> Result<Vec<MatchField>> {
+    let mut fields: Vec<_> = fields
+        .iter()
+        .map(|field| match_field(kind, name, field))
+        .collect::<Result<_>>()?;
+    if fields.len() != key.len() {
+        let difference = format!("{} match fields, {} key fields", fields.len(), key.len());
+        return Err(different(kind, name, difference));
+    }
+    let position = |field: &MatchField| key.iter().position(|key| key.name == field.name);
+    if fields.iter().all(|field| position(field).is_some()) {
+        fields.sort_by_key(position);
+    }
+    for (field, key) in fields.iter().zip(key) {
+        if field.kind != key.kind || field.width != usize::from(key.width) {
+            let difference = format!(
+                "match field {:?} is {:?} of {} bits, in the program {:?} of {} bits",
+                field.name, field.kind, field.width, key.kind, key.width
+            );
+            return Err(different(kind, name, difference));
+        }
+    }
+    Ok(fields)
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The headers that packets carry between pipeline and controller (P4Runtime specification, "Packet I/O").
+//!
+//! Clients see named metadata; the pipeline sees bits before the packet. Both directions are exact: a packet-out has every
+//! field once, a packet-in gets every field.
+
+use super::SchemaError;
+use crate::bytestring::{self, BitWriter};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::config::v1 as config;
+use crate::proto::v1::PacketMetadata;
+
+/// One metadata field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderField {
+    /// Id in P4Info.
+    pub id: u32,
+    /// Name, for messages.
+    pub name: String,
+    /// Width in bits.
+    pub width: usize,
+    /// First bit in the header.
+    offset: usize,
+}
+
+/// A controller header: fields in the order in which they lie in the packet, without gaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerHeader {
+    fields: Vec<HeaderField>,
+    bytes: usize,
+}
+
+impl ControllerHeader {
+    /// Reads the header's description.
+    pub fn bind(metadata: &config::ControllerPacketMetadata) -> Result<Self, SchemaError> {
+        let name = metadata
+            .preamble
+            .as_ref()
+            .map_or("", |preamble| preamble.name.as_str());
+        let mut offset = 0;
+        let mut fields: Vec<HeaderField> = Vec::with_capacity(metadata.metadata.len());
+        for field in &metadata.metadata {
+            let width = usize::try_from(field.bitwidth).unwrap_or(0);
+            if width == 0 || width > 2048 {
+                let message = format!("{name}: field {:?} of {} bits", field.name, field.bitwidth);
+                return Err(SchemaError::Unsupported(message));
+            }
+            if fields.iter().any(|other| other.id == field.id) {
+                let message = format!("{name}: two fields have id {}", field.id);
+                return Err(SchemaError::Malformed(message));
+            }
+            fields.push(HeaderField {
+                id: field.id,
+                name: field.name.clone(),
+                width,
+                offset,
+            });
+            offset += width;
+        }
+        if !offset.is_multiple_of(8) {
+            let message = format!("{name}: a header of {offset} bits is not whole bytes");
+            return Err(SchemaError::Malformed(message));
+        }
+        Ok(Self {
+            fields,
+            bytes: offset / 8,
+        })
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &[HeaderField] {
+        &self.fields
+    }
+
+    /// Packs a packet-out's metadata into the header's bits.
+    pub fn encode(&self, metadata: &[PacketMetadata]) -> UpdateResult<Vec<u8>> {
+        if let Some(extra) = metadata
+            .iter()
+            .find(|m| self.fields.iter().all(|field| field.id != m.metadata_id))
+        {
+            let message = format!("packet-out has no metadata field {}", extra.metadata_id);
+            return Err(UpdateError::invalid(message));
+        }
+        let mut writer = BitWriter::default();
+        for field in &self.fields {
+            let mut values = metadata.iter().filter(|m| m.metadata_id == field.id);
+            let (Some(value), None) = (values.next(), values.next()) else {
+                let message = format!("metadata field {:?} is needed exactly once", field.name);
+                return Err(UpdateError::invalid(message));
+            };
+            // The stream's error for metadata that does not fit P4Info is always INVALID_ARGUMENT.
+            let value = bytestring::check(&value.value, field.width)
+                .map_err(|error| UpdateError::invalid(error.message).of(&field.name))?;
+            writer.put(value, field.width);
+        }
+        Ok(writer.finish())
+    }
+
+    /// Unpacks a packet-in's metadata; none when the packet is shorter than the header.
+    pub fn decode(&self, packet: &[u8]) -> Option<Vec<PacketMetadata>> {
+        let value = |field: &HeaderField| {
+            let value = bytestring::extract(packet, field.offset, field.width)?;
+            Some(PacketMetadata {
+                metadata_id: field.id,
+                value,
+            })
+        };
+        self.fields.iter().map(value).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(widths: &[i32]) -> Result<ControllerHeader, SchemaError> {
+        let field = |(index, width): (usize, &i32)| config::controller_packet_metadata::Metadata {
+            id: index as u32 + 1,
+            bitwidth: *width,
+            ..Default::default()
+        };
+        let metadata = widths.iter().enumerate().map(field).collect();
+        ControllerHeader::bind(&config::ControllerPacketMetadata {
+            metadata,
+            ..Default::default()
+        })
+    }
+
+    fn metadata(values: &[(u32, &[u8])]) -> Vec<PacketMetadata> {
+        let metadata = |(id, value): &(u32, &[u8])| PacketMetadata {
+            metadata_id: *id,
+            value: value.to_vec(),
+        };
+        values.iter().map(metadata).collect()
+    }
+
+    #[test]
+    fn fields_are_packed_in_the_order_of_p4info_whatever_the_order_of_the_client() {
+        let header = header(&[9, 7]).unwrap();
+        let bytes = header
+            .encode(&metadata(&[(2, &[0x7f]), (1, &[1, 0xfe])]))
+            .unwrap();
+        assert_eq!(bytes, [0xff, 0x7f]);
+        assert_eq!(
+            header.decode(&bytes),
+            Some(metadata(&[(1, &[1, 0xfe]), (2, &[0x7f])]))
+        );
+    }
+
+    #[test]
+    fn exactly_one_value_for_each_field() {
+        let header = header(&[8, 8]).unwrap();
+        for wrong in [
+            metadata(&[(1, &[1])]),
+            metadata(&[(1, &[1]), (2, &[1]), (2, &[1])]),
+            metadata(&[(1, &[1]), (2, &[1]), (3, &[1])]),
+            metadata(&[(1, &[1]), (2, &[1, 0])]),
+            metadata(&[(1, &[1]), (2, &[])]),
+        ] {
+            assert_eq!(
+                header.encode(&wrong).unwrap_err().code,
+                tonic::Code::InvalidArgument
+            );
+        }
+    }
+
+    #[test]
+    fn a_packet_shorter_than_its_header_is_none() {
+        assert_eq!(header(&[16]).unwrap().decode(&[1]), None);
+    }
+
+    #[test]
+    fn headers_that_cannot_lie_in_a_packet_are_refused() {
+        assert!(matches!(header(&[9]), Err(SchemaError::Malformed(_))));
+        assert!(matches!(header(&[0]), Err(SchemaError::Unsupported(_))));
+        assert!(matches!(header(&[-8]), Err(SchemaError::Unsupported(_))));
+    }
+}

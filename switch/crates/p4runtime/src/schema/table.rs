@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables and actions as clients name them.
+
+use std::collections::BTreeMap;
+
+use sluice_program::{ActionId, MatchKind, TableId};
+
+use crate::error::{UpdateError, UpdateResult};
+
+/// Where an action may be used in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// In entries and as the default.
+    TableAndDefault,
+    /// In entries only.
+    TableOnly,
+    /// As the default only.
+    DefaultOnly,
+}
+
+/// A key field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchField {
+    /// Id in P4Info.
+    pub id: u32,
+    /// Name, for messages.
+    pub name: String,
+    /// How it is matched.
+    pub kind: MatchKind,
+    /// Width in bits.
+    pub width: usize,
+}
+
+/// An action's parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamSchema {
+    /// Id in P4Info.
+    pub id: u32,
+    /// Name, for messages.
+    pub name: String,
+    /// Width in bits.
+    pub width: usize,
+}
+
+/// An action, whichever table it is used in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionSchema {
+    /// Name, for messages.
+    pub name: String,
+    /// Its parameters in the program's order.
+    pub params: Vec<ParamSchema>,
+}
+
+/// A table.
+#[derive(Debug)]
+pub struct TableSchema {
+    /// Id in the program.
+    pub id: TableId,
+    /// Name, for messages.
+    pub name: String,
+    /// Key fields in the program's order.
+    pub fields: Vec<MatchField>,
+    /// For each action by its P4Info id: its id in the program (p4c may copy actions for each table), and its scope.
+    pub actions: BTreeMap<u32, (ActionId, Scope)>,
+    /// P4Info id of the action profile or selector that implements it.
+    pub implementation: Option<u32>,
+    /// It has a direct counter.
+    pub direct_counter: bool,
+    /// It has a direct meter, of this type.
+    pub direct_meter: Option<super::MeterType>,
+    /// Its entries may have idle timeouts.
+    pub idle_timeout: bool,
+    /// Clients cannot change its entries.
+    pub is_const: bool,
+    /// Clients cannot change its default action.
+    pub const_default: bool,
+}
+
+impl TableSchema {
+    /// Whether entries have a priority.
+    pub fn needs_priority(&self) -> bool {
+        self.fields.iter().any(|field| field.kind.needs_priority())
+    }
+
+    /// The program's id of one of the table's actions, if it may be used here.
+    pub fn action(&self, id: u32, as_default: bool) -> UpdateResult<ActionId> {
+        let Some((action, scope)) = self.actions.get(&id) else {
+            let message = format!("table {:?} has no action with id {id:#010x}", self.name);
+            return Err(UpdateError::invalid(message));
+        };
+        let allowed = match scope {
+            Scope::TableAndDefault => true,
+            Scope::TableOnly => !as_default,
+            Scope::DefaultOnly => as_default,
+        };
+        if !allowed {
+            let place = if as_default {
+                "as the default"
+            } else {
+                "in entries"
+            };
+            let message = format!("table {:?} does not allow this action {place}", self.name);
+            return Err(UpdateError::permission_denied(message));
+        }
+        Ok(*action)
+    }
+
+    /// The P4Info id of an action of the program.
+    pub fn action_of(&self, action: ActionId) -> Option<u32> {
+        self.actions
+            .iter()
+            .find(|(_, (id, _))| *id == action)
+            .map(|(id, _)| *id)
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The gRPC service: takes requests apart and hands them to [`Control`] and [`Hub`]. The only async code.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::control::Control;
+use crate::digest_task::Acknowledgement;
+use crate::error::{UpdateError, UpdateResult, batch_status};
+use crate::hub::{Hub, Outbound};
+use crate::proto::v1::p4_runtime_server::P4Runtime;
+use crate::proto::v1::stream_message_request::Update as RequestUpdate;
+use crate::proto::v1::stream_message_response::Update as ResponseUpdate;
+use crate::proto::v1::{
+    CapabilitiesRequest, CapabilitiesResponse, DigestListAck, DigestListAckError,
+    GetForwardingPipelineConfigRequest, GetForwardingPipelineConfigResponse, PacketOut,
+    PacketOutError, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
+    SetForwardingPipelineConfigResponse, StreamError, StreamMessageRequest, StreamMessageResponse,
+    StreamOtherError, WriteRequest, WriteResponse, stream_error,
+};
+use crate::read::Reading;
+
+/// The version of the specification that this server implements.
+pub const API_VERSION: &str = "1.5.0";
+
+/// Read responses are sent when they have grown to this, well below what clients accept (4 MB).
+const READ_CHUNK: usize = 512 * 1024;
+
+/// The P4Runtime service of one device.
+#[derive(Clone)]
+pub struct Service {
+    control: Arc<Control>,
+    acknowledgements: mpsc::Sender<Acknowledgement>,
+}
+
+impl Service {
+    /// The service of a device; acknowledgements of digests go to the task that buffers them.
+    pub fn new(control: Arc<Control>, acknowledgements: mpsc::Sender<Acknowledgement>) -> Self {
+        Self {
+            control,
+            acknowledgements,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl P4Runtime for Service {
+    type ReadStream = ReceiverStream<Result<ReadResponse, Status>>;
+    type StreamChannelStream =
+        Pin<Box<dyn Stream<Item = Result<StreamMessageResponse, Status>> + Send>>;
+
+    async fn write(
+        &self,
+        request: Request<WriteRequest>,
+    ) -> Result<Response<WriteResponse>, Status> {
+        let request = request.into_inner();
+        block_in_place(|| self.control.write(&request))?;
+        Ok(Response::new(WriteResponse {}))
+    }
+
+    async fn read(
+        &self,
+        request: Request<ReadRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
+        let request = request.into_inner();
+        let (reading, results) = block_in_place(|| self.control.read(&request))?;
+        let (sender, receiver) = mpsc::channel(2);
+        tokio::spawn(send_reading(reading, results, sender));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn set_forwarding_pipeline_config(
+        &self,
+        request: Request<SetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
+        let request = request.into_inner();
+        block_in_place(|| self.control.set_pipeline(request))?;
+        Ok(Response::new(SetForwardingPipelineConfigResponse {}))
+    }
+
+    async fn get_forwarding_pipeline_config(
+        &self,
+        request: Request<GetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
+        let request = request.into_inner();
+        self.control.check_device(request.device_id)?;
+        let config = self.control.pipeline_config(request.response_type());
+        Ok(Response::new(GetForwardingPipelineConfigResponse {
+            config,
+        }))
+    }
+
+    async fn stream_channel(
+        &self,
+        request: Request<Streaming<StreamMessageRequest>>,
+    ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        let (id, mut outbound): (_, Outbound) = self.control.hub().connect();
+        let session = Session {
+            service: self.clone(),
+            id,
+        };
+        let reader = tokio::spawn(session.run(request.into_inner()));
+        outbound.set_reader(reader.abort_handle());
+        Ok(Response::new(Box::pin(outbound)))
+    }
+
+    async fn capabilities(
+        &self,
+        request: Request<CapabilitiesRequest>,
+    ) -> Result<Response<CapabilitiesResponse>, Status> {
+        match request.into_inner().device_id {
+            0 => {}
+            device_id => self.control.check_device(device_id)?,
+        }
+        Ok(Response::new(CapabilitiesResponse {
+            p4runtime_api_version: API_VERSION.into(),
+            ..CapabilitiesResponse::default()
+        }))
+    }
+}
+
+/// Sends what was read, in chunks, as fast as the client takes it; the status of the batch comes last.
+async fn send_reading(
+    reading: Reading,
+    results: Vec<UpdateResult>,
+    sender: mpsc::Sender<Result<ReadResponse, Status>>,
+) {
+    let mut chunk = ReadResponse::default();
+    let mut size = 0;
+    for entity in reading {
+        size += entity.encoded_len();
+        chunk.entities.push(entity);
+        if size >= READ_CHUNK {
+            size = 0;
+            if sender.send(Ok(std::mem::take(&mut chunk))).await.is_err() {
+                return;
+            }
+        }
+    }
+    if !chunk.entities.is_empty() && sender.send(Ok(chunk)).await.is_err() {
+        return;
+    }
+    if let Err(status) = batch_status(&results) {
+        // The client may have gone; then nobody is there to be told.
+        let _ = sender.send(Err(status)).await;
+    }
+}
+
+/// One controller's stream, as long as its requests are read.
+struct Session {
+    service: Service,
+    id: u64,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.hub().disconnect(self.id);
+    }
+}
+
+impl Session {
+    fn hub(&self) -> &Hub {
+        self.service.control.hub()
+    }
+
+    async fn run(self, mut requests: Streaming<StreamMessageRequest>) {
+        // An error is the transport's: the client has gone, which is all that there is to know.
+        while let Ok(Some(request)) = requests.message().await {
+            match request.update {
+                Some(RequestUpdate::Arbitration(update)) => {
+                    match self.hub().arbitrate(self.id, &update) {
+                        Ok(None) => {}
+                        Ok(Some(takeover)) => {
+                            block_in_place(|| self.service.control.complete(&takeover));
+                        }
+                        Err(status) => return self.hub().end(self.id, status),
+                    }
+                }
+                Some(RequestUpdate::Packet(packet)) => self.packet_out(packet),
+                Some(RequestUpdate::DigestAck(ack)) => self.digest_ack(ack),
+                Some(RequestUpdate::Other(other)) => {
+                    let error = UpdateError::unimplemented("architecture-specific requests");
+                    let details = StreamOtherError { other: Some(other) };
+                    self.report(error, stream_error::Details::Other(details));
+                }
+                None => {
+                    let error = UpdateError::invalid("an empty stream message");
+                    let details = StreamOtherError::default();
+                    self.report(error, stream_error::Details::Other(details));
+                }
+            }
+        }
+    }
+
+    fn report(&self, error: UpdateError, details: stream_error::Details) {
+        let error = StreamError {
+            canonical_code: error.code.into(),
+            message: error.message,
+            space: "sluice".into(),
+            code: 0,
+            details: Some(details),
+        };
+        self.hub().send(self.id, ResponseUpdate::Error(error));
+    }
+
+    fn packet_out(&self, packet: PacketOut) {
+        if let Err(error) = self.try_packet_out(&packet) {
+            let details = PacketOutError {
+                packet_out: Some(packet),
+            };
+            self.report(error, stream_error::Details::PacketOut(details));
+        }
+    }
+
+    fn try_packet_out(&self, packet: &PacketOut) -> UpdateResult {
+        if !self.hub().is_primary(self.id) {
+            return Err(UpdateError::permission_denied(
+                "only the primary sends packets",
+            ));
+        }
+        let Some(pipeline) = self.hub().running() else {
+            let message = "no forwarding pipeline config is set".into();
+            return Err(UpdateError {
+                code: tonic::Code::FailedPrecondition,
+                message,
+            });
+        };
+        let mut bytes = match &pipeline.schema.packet_out {
+            Some(header) => header.encode(&packet.metadata)?,
+            None if packet.metadata.is_empty() => Vec::new(),
+            None => return Err(UpdateError::invalid("P4Info has no packet_out metadata")),
+        };
+        bytes.extend_from_slice(&packet.payload);
+        let device = self.service.control.device();
+        if device.config().cpu_port.is_none() {
+            let message = "the switch was started without --cpu-port".into();
+            return Err(UpdateError {
+                code: tonic::Code::FailedPrecondition,
+                message,
+            });
+        }
+        if !device.packet_out(&bytes) {
+            let message = "the queue of packets to the pipeline is full".into();
+            return Err(UpdateError {
+                code: tonic::Code::ResourceExhausted,
+                message,
+            });
+        }
+        Ok(())
+    }
+
+    fn digest_ack(&self, ack: DigestListAck) {
+        let running = self.hub().running();
+        let known = running.is_some_and(|p| p.schema.digests.contains_key(&ack.digest_id));
+        let error = if !self.hub().is_primary(self.id) {
+            UpdateError::permission_denied("only the primary acknowledges digests")
+        } else if !known {
+            UpdateError::invalid(format!("P4Info has no digest {:#010x}", ack.digest_id))
+        } else {
+            // Lost when the queue is full, which is as if it had been lost on the way.
+            let _ = self
+                .service
+                .acknowledgements
+                .try_send((ack.digest_id, ack.list_id));
+            return;
+        };
+        let details = DigestListAckError {
+            digest_list_ack: Some(ack),
+        };
+        self.report(error, stream_error::Details::DigestListAck(details));
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Write RPC: a batch of updates as one transaction (P4Runtime specification, "Write RPC").
+//!
+//! Updates are applied in their order, and packets see all of them at once, which is more than any of the three modes of
+//! atomicity asks for. They differ in what an error does: CONTINUE_ON_ERROR keeps the others, the other two modes undo the
+//! whole batch; the updates that would have succeeded are then reported as ABORTED. Cells of counters, meters and registers
+//! lie outside of the tables' versions and are written right after the commit, so DATAPLANE_ATOMIC refuses them.
+
+use sluice_tables::Transaction;
+
+use crate::digest::DigestConfigs;
+use crate::entity::array::CellWrite;
+use crate::entity::direct::DirectWrites;
+use crate::entity::{Context, Operation, array, profile, replication, table, value_set};
+use crate::error::{UpdateError, UpdateResult};
+use crate::pipeline::Pipeline;
+use crate::proto::v1::entity::Entity;
+use crate::proto::v1::write_request::Atomicity;
+use crate::proto::v1::{DigestEntry, Update};
+use crate::schema::unknown;
+
+/// Applies a batch; returns the outcome of each update, in order.
+pub fn apply(
+    pipeline: &Pipeline,
+    port_exists: &dyn Fn(u32) -> bool,
+    updates: &[Update],
+    atomicity: Atomicity,
+) -> Vec<UpdateResult> {
+    let context = Context {
+        schema: &pipeline.schema,
+        program: pipeline.store.program(),
+        port_exists,
+    };
+    let mut batch = Batch {
+        context: &context,
+        transaction: pipeline.store.transaction(),
+        direct: DirectWrites::default(),
+        cells: Vec::new(),
+        digest_configs: &pipeline.digests,
+        digests: Vec::new(),
+        atomic: atomicity == Atomicity::DataplaneAtomic,
+    };
+    let results: Vec<_> = updates.iter().map(|update| batch.update(update)).collect();
+    let failed = results.iter().any(Result::is_err);
+    if failed && atomicity != Atomicity::ContinueOnError {
+        // Dropped without a commit, the transaction undoes itself.
+        let aborted = || UpdateError::aborted("undone because another update of the batch failed");
+        return results
+            .into_iter()
+            .map(|result| result.and_then(|()| Err(aborted())))
+            .collect();
+    }
+    batch.commit(pipeline);
+    results
+}
+
+struct Batch<'a> {
+    context: &'a Context<'a>,
+    transaction: Transaction<'a>,
+    direct: DirectWrites,
+    cells: Vec<CellWrite>,
+    digest_configs: &'a DigestConfigs,
+    digests: Vec<(Operation, DigestEntry)>,
+    atomic: bool,
+}
+
+impl Batch<'_> {
+    /// Applies one update; what fails leaves nothing behind.
+    fn update(&mut self, update: &Update) -> UpdateResult {
+        let operation = Operation::decode(update.r#type())?;
+        let entity = update
+            .entity
+            .as_ref()
+            .and_then(|entity| entity.entity.as_ref());
+        let Some(entity) = entity else {
+            return Err(UpdateError::invalid("the update has no entity"));
+        };
+        let savepoint = self.transaction.savepoint();
+        let direct = self.direct.savepoint();
+        let result = self.entity(operation, entity);
+        if result.is_err() {
+            self.transaction.rollback(savepoint);
+            self.direct.rollback(direct);
+        }
+        result
+    }
+
+    fn entity(&mut self, operation: Operation, entity: &Entity) -> UpdateResult {
+        let Self {
+            context,
+            transaction,
+            direct,
+            ..
+        } = self;
+        match entity {
+            Entity::TableEntry(entry) => {
+                table::apply(context, transaction, operation, entry, direct)
+            }
+            Entity::ActionProfileMember(member) => {
+                profile::apply_member(context, transaction, operation, member)
+            }
+            Entity::ActionProfileGroup(group) => {
+                profile::apply_group(context, transaction, operation, group)
+            }
+            Entity::PacketReplicationEngineEntry(entry) => {
+                replication::apply(transaction, operation, entry)
+            }
+            Entity::ValueSetEntry(entry) => {
+                value_set::apply(context, transaction, operation, entry)
+            }
+            _ if self.atomic => {
+                let message = "cells of counters, meters and registers, and digest settings, \
+                               cannot be part of an atomic batch";
+                Err(UpdateError::unimplemented(message))
+            }
+            Entity::DirectCounterEntry(entry) => {
+                direct.counter(context, transaction, operation, entry)
+            }
+            Entity::DirectMeterEntry(entry) => direct.meter(context, transaction, operation, entry),
+            Entity::CounterEntry(entry) => {
+                self.cells
+                    .extend(array::counter(context, operation, entry)?);
+                Ok(())
+            }
+            Entity::MeterEntry(entry) => {
+                self.cells.push(array::meter(context, operation, entry)?);
+                Ok(())
+            }
+            Entity::RegisterEntry(entry) => {
+                self.cells.push(array::register(context, operation, entry)?);
+                Ok(())
+            }
+            Entity::DigestEntry(entry) => self.digest(operation, entry),
+            Entity::ExternEntry(_) => Err(UpdateError::unimplemented("extern entries")),
+        }
+    }
+
+    fn digest(&mut self, operation: Operation, entry: &DigestEntry) -> UpdateResult {
+        if !self.context.schema.digests.contains_key(&entry.digest_id) {
+            return Err(unknown("digest", entry.digest_id));
+        }
+        DigestConfigs::check(operation, entry)?;
+        self.digest_configs
+            .admit(&self.digests, operation, entry.digest_id)?;
+        self.digests.push((operation, *entry));
+        Ok(())
+    }
+
+    fn commit(self, pipeline: &Pipeline) {
+        self.transaction.commit();
+        self.direct.perform();
+        let externs = pipeline.store.externs();
+        self.cells.iter().for_each(|write| write.perform(externs));
+        for (operation, entry) in self.digests {
+            pipeline.digests.apply(operation, &entry);
+        }
+    }
+}

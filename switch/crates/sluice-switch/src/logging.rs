@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where log lines go: standard output, a file, or, without being asked, warnings to standard error.
+
+use std::fs::File;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use tracing::level_filters::LevelFilter;
+
+use crate::options::{Level, Options};
+
+/// Starts logging for the whole process.
+pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
+    let level = match options.log_level {
+        Level::Trace => LevelFilter::TRACE,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Info => LevelFilter::INFO,
+        Level::Warn => LevelFilter::WARN,
+        Level::Error => LevelFilter::ERROR,
+        Level::Off => LevelFilter::OFF,
+    };
+    // Only what this project logs: its libraries trace every frame of every connection.
+    let ours = |level: LevelFilter| {
+        let filter = tracing_subscriber::EnvFilter::new("off");
+        [
+            "sluice_switch",
+            "sluice_p4runtime",
+            "sluice_device",
+            "sluice_ports",
+            "sluice_engine",
+        ]
+        .iter()
+        .filter_map(|name| format!("{name}={level}").parse().ok())
+        .fold(filter, tracing_subscriber::EnvFilter::add_directive)
+    };
+    let subscriber = tracing_subscriber::fmt().with_target(false);
+    if options.log_console {
+        subscriber.with_env_filter(ours(level)).init();
+    } else if let Some(path) = &options.log_file {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        subscriber
+            .with_env_filter(ours(level))
+            .with_ansi(false)
+            .with_writer(Mutex::new(file))
+            .init();
+    } else {
+        let level = level.min(LevelFilter::WARN);
+        subscriber
+            .with_env_filter(ours(level))
+            .with_writer(std::io::stderr)
+            .init();
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line: the flags of simple_switch_grpc, and a few of our own.
+//!
+//! What BMv2 has and this switch has not is either harmless and ignored with a warning, or refused with a reason.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, ValueEnum};
+use sluice_device::PortId;
+
+/// A P4 switch that runs p4c's BMv2 JSON and speaks P4Runtime; a stand-in for simple_switch_grpc.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sluice-switch",
+    version,
+    disable_version_flag = true,
+    max_term_width = 100
+)]
+pub(crate) struct Options {
+    /// The program: BMv2 JSON made by p4c. Not with --no-p4
+    pub(crate) json: Option<PathBuf>,
+
+    /// Attach network interface IFACE as port PORT; repeat for each port
+    #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
+    pub(crate) interfaces: Vec<(PortId, String)>,
+
+    /// The id by which P4Runtime clients name this device
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub(crate) device_id: u64,
+
+    /// Serve P4Runtime on this address (BMv2's default is 0.0.0.0:9559)
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
+    pub(crate) grpc_server_addr: String,
+
+    /// The port number by which packets go to and come from P4Runtime clients
+    #[arg(long, value_name = "PORT")]
+    pub(crate) cpu_port: Option<PortId>,
+
+    /// The value of egress_spec that drops a packet
+    #[arg(long, value_name = "PORT", default_value_t = 511)]
+    pub(crate) drop_port: PortId,
+
+    /// Start without a program and wait for a client to load one
+    #[arg(long)]
+    pub(crate) no_p4: bool,
+
+    /// P4Info of the program (text format, or binary where the name ends in .bin): clients find it loaded
+    #[arg(long, value_name = "FILE")]
+    pub(crate) p4info: Option<PathBuf>,
+
+    /// Write IFACE_in.pcap and IFACE_out.pcap into DIR (default: the current directory)
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Read packets from IFACE_in.pcap and write them to IFACE_out.pcap, beginning after SECONDS
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) use_files: Option<i64>,
+
+    /// Log to standard output
+    #[arg(long)]
+    pub(crate) log_console: bool,
+
+    /// Log to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "log_console")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// What is logged
+    #[arg(short = 'L', long, value_enum, default_value = "info")]
+    pub(crate) log_level: Level,
+
+    /// Threads that process packets; packets of one port stay in order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) workers: u8,
+
+    /// Frames of each port that may wait to be processed
+    #[arg(long, value_name = "FRAMES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    pub(crate) rx_ring: u32,
+
+    /// Print the newest BMv2 JSON version that is understood
+    #[arg(long)]
+    pub(crate) json_version: bool,
+
+    /// Print the version
+    #[arg(short = 'v', long, action = ArgAction::Version)]
+    version: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) foreign: Foreign,
+}
+
+/// Levels, by BMv2's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Off,
+}
+
+/// Options of BMv2 that mean nothing here.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Foreign {
+    #[arg(long, hide = true)]
+    thrift_port: Option<String>,
+    #[arg(long, hide = true)]
+    nanolog: Option<String>,
+    #[arg(long, hide = true)]
+    notifications_addr: Option<String>,
+    #[arg(long, hide = true)]
+    log_flush: bool,
+    #[arg(long, hide = true)]
+    log_file_max_size: Option<String>,
+    #[arg(long, hide = true)]
+    log_file_max_files: Option<String>,
+    #[arg(long, hide = true)]
+    max_port_count: Option<String>,
+    #[arg(long, hide = true)]
+    max_mc_groups: Option<String>,
+    #[arg(long, hide = true)]
+    max_l1_entries: Option<String>,
+    #[arg(long, hide = true)]
+    max_l2_entries: Option<String>,
+    #[arg(long, hide = true)]
+    dump_packet_data: Option<String>,
+    #[arg(long, hide = true)]
+    disable_swap: bool,
+    #[arg(long, hide = true)]
+    priority_queues: Option<u32>,
+    #[arg(long, hide = true)]
+    debugger: bool,
+    #[arg(long, hide = true)]
+    debugger_addr: Option<String>,
+    #[arg(long, hide = true)]
+    restore_state: Option<String>,
+    #[arg(long, hide = true)]
+    packet_in: Option<String>,
+    #[arg(long, hide = true)]
+    dp_grpc_server_addr: Option<String>,
+    #[arg(long, hide = true)]
+    grpc_server_ssl: bool,
+    #[arg(long, hide = true)]
+    grpc_server_cacert: Option<String>,
+    #[arg(long, hide = true)]
+    grpc_server_cert: Option<String>,
+    #[arg(long, hide = true)]
+    grpc_server_key: Option<String>,
+    #[arg(long, hide = true)]
+    grpc_server_with_client_auth: bool,
+}
+
+impl Foreign {
+    /// Why the switch must not start: leaving these out would not give what was asked for.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        let refusals = [
+            (
+                self.grpc_server_ssl,
+                "--grpc-server-ssl: gRPC is served without TLS; bind a loopback address",
+            ),
+            (
+                self.priority_queues.is_some_and(|n| n > 1),
+                "--priority-queues: there is one queue for each port",
+            ),
+            (
+                self.debugger || self.debugger_addr.is_some(),
+                "--debugger: there is no nanomsg debugger",
+            ),
+            (
+                self.restore_state.is_some(),
+                "--restore-state: state is written by P4Runtime clients",
+            ),
+            (
+                self.packet_in.is_some(),
+                "--packet-in: packets come from interfaces or pcap files",
+            ),
+            (
+                self.dp_grpc_server_addr.is_some(),
+                "--dp-grpc-server-addr: packets come from interfaces or pcap files",
+            ),
+            (
+                self.disable_swap,
+                "--disable-swap: a client's SetForwardingPipelineConfig always swaps",
+            ),
+        ];
+        refusals
+            .into_iter()
+            .find_map(|(given, reason)| given.then_some(reason))
+    }
+
+    /// Options that were given and have no effect.
+    pub(crate) fn ignored(&self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.thrift_port.is_some(), "--thrift-port"),
+            (self.nanolog.is_some(), "--nanolog"),
+            (self.notifications_addr.is_some(), "--notifications-addr"),
+            (self.log_flush, "--log-flush"),
+            (self.log_file_max_size.is_some(), "--log-file-max-size"),
+            (self.log_file_max_files.is_some(), "--log-file-max-files"),
+            (self.max_port_count.is_some(), "--max-port-count"),
+            (self.max_mc_groups.is_some(), "--max-mc-groups"),
+            (self.max_l1_entries.is_some(), "--max-l1-entries"),
+            (self.max_l2_entries.is_some(), "--max-l2-entries"),
+            (self.dump_packet_data.is_some(), "--dump-packet-data"),
+            (self.grpc_server_cacert.is_some(), "--grpc-server-cacert"),
+            (self.grpc_server_cert.is_some(), "--grpc-server-cert"),
+            (self.grpc_server_key.is_some(), "--grpc-server-key"),
+            (
+                self.grpc_server_with_client_auth,
+                "--grpc-server-with-client-auth",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(given, name)| given.then_some(name))
+    }
+}
+
+fn interface(argument: &str) -> Result<(PortId, String), String> {
+    let (port, name) = argument
+        .split_once('@')
+        .ok_or("expected PORT@IFACE, such as 1@eth0")?;
+    let port = port
+        .parse()
+        .map_err(|_| format!("{port:?} is not a port number"))?;
+    if name.is_empty() {
+        return Err("the interface has no name".into());
+    }
+    Ok((port, name.into()))
+}
+
+impl Options {
+    /// Reads arguments as BMv2 does: options of the target may come after `--`.
+    pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut separated = false;
+        let joined = arguments.into_iter().filter(|argument| {
+            let separator = !separated && argument == "--";
+            separated |= separator;
+            !separator
+        });
+        Self::try_parse_from(joined)
+    }
+
+    /// What clap cannot check: that options fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.json.is_none() && !self.no_p4 {
+            return Err("name a BMv2 JSON file, or start with --no-p4".into());
+        }
+        if self.json.is_some() && self.no_p4 {
+            return Err("a JSON file and --no-p4 exclude each other".into());
+        }
+        if self.p4info.is_some() && self.no_p4 {
+            return Err("--p4info goes with a JSON file".into());
+        }
+        if self.cpu_port == Some(0) {
+            return Err("--cpu-port 0 is not valid".into());
+        }
+        if self.cpu_port == Some(self.drop_port) {
+            return Err("--cpu-port and --drop-port are the same".into());
+        }
+        if let Some(directory) = self.pcap.as_ref().filter(|directory| !directory.is_dir()) {
+            return Err(format!(
+                "--pcap: {} is not a directory",
+                directory.display()
+            ));
+        }
+        if self.use_files.is_some() && self.workers > 1 {
+            return Err("--use-files takes one worker: files have an order".into());
+        }
+        match self.foreign.refusal() {
+            Some(reason) => Err(reason.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Options, String> {
+        let arguments = std::iter::once("sluice-switch").chain(line.split_whitespace());
+        let options = Options::read(arguments.map(OsString::from)).map_err(|e| e.to_string())?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn the_line_of_the_p4lang_tutorials() {
+        let options = read(
+            "-i 1@s1-eth1 -i 2@s1-eth2 --pcap /tmp --nanolog ipc:///tmp/bm-0-log.ipc --device-id 3 \
+             build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port 255",
+        )
+        .unwrap();
+        assert_eq!(
+            options.interfaces,
+            [(1, "s1-eth1".into()), (2, "s1-eth2".into())]
+        );
+        assert_eq!(options.json, Some("build/basic.json".into()));
+        assert_eq!(options.pcap, Some("/tmp".into()));
+        assert_eq!((options.device_id, options.cpu_port), (3, Some(255)));
+        assert_eq!(options.grpc_server_addr, "0.0.0.0:50051");
+        assert_eq!(
+            options.foreign.ignored().collect::<Vec<_>>(),
+            ["--thrift-port", "--nanolog"]
+        );
+    }
+
+    #[test]
+    fn grpc_is_on_loopback_unless_told_otherwise() {
+        assert_eq!(read("--no-p4").unwrap().grpc_server_addr, "127.0.0.1:9559");
+    }
+
+    #[test]
+    fn pcap_without_a_directory_means_the_current_one() {
+        assert_eq!(read("x.json --pcap").unwrap().pcap, Some(".".into()));
+        assert_eq!(
+            read("x.json --pcap --log-console").unwrap().pcap,
+            Some(".".into())
+        );
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        for (line, reason) in [
+            ("", "--no-p4"),
+            ("x.json --no-p4", "exclude"),
+            ("--no-p4 -i eth0", "PORT@IFACE"),
+            ("--no-p4 -i x@eth0", "not a port number"),
+            ("--no-p4 --cpu-port 0", "not valid"),
+            ("--no-p4 --cpu-port 511", "the same"),
+            ("--no-p4 --pcap /nonexistent", "not a directory"),
+            ("--no-p4 --grpc-server-ssl", "TLS"),
+            ("--no-p4 --use-files 0 --workers 2", "one worker"),
+            ("--no-p4 --log-console --log-file x", "cannot be used with"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+}

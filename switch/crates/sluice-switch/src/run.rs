@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From options to a running switch, and back.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sluice_device::{Config, Device, InterfaceOptions, file_ports, interface_port};
+use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
+use sluice_p4runtime::{Hub, Server, p4info};
+use sluice_program::Program;
+use sluice_tables::Store;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::options::Options;
+
+/// How long connections may take to end when the switch stops.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Runs the switch until SIGTERM or SIGINT.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    for option in options.foreign.ignored() {
+        tracing::warn!(option, "this option of BMv2 has no effect");
+    }
+    let config = Config {
+        workers: usize::from(options.workers),
+        cpu_port: options.cpu_port,
+        drop_port: u32::from(options.drop_port),
+    };
+    let (hub, digests) = Hub::new(options.device_id);
+    let device = Arc::new(Device::start(config, hub.clone())?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("grpc")
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(async {
+        let server = Server::bind(
+            &options.grpc_server_addr,
+            options.device_id,
+            device.clone(),
+            hub,
+            digests,
+        )
+        .await
+        .with_context(|| format!("--grpc-server-addr {}", options.grpc_server_addr))?;
+        // Before ports, so that the first packet meets the program.
+        tokio::task::block_in_place(|| {
+            load_program(options, &server, &device)?;
+            attach_ports(options, &device)
+        })?;
+        serve(server).await
+    });
+    stop(runtime, &device);
+    result
+}
+
+fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::Result<()> {
+    let Some(path) = &options.json else {
+        return Ok(());
+    };
+    let json = read(path)?;
+    let Some(p4info_path) = &options.p4info else {
+        let program = Program::from_json(&json).with_context(|| path.display().to_string())?;
+        device.load(Some(Arc::new(Store::new(Arc::new(program)))));
+        return Ok(());
+    };
+    let bytes = read(p4info_path)?;
+    let p4info = if p4info_path
+        .extension()
+        .is_some_and(|extension| extension == "bin")
+    {
+        p4info::from_binary(&bytes)
+    } else {
+        p4info::from_text(&String::from_utf8_lossy(&bytes))
+    };
+    let config = ForwardingPipelineConfig {
+        p4info: Some(p4info.with_context(|| p4info_path.display().to_string())?),
+        p4_device_config: json.into(),
+        cookie: None,
+    };
+    match server.control().load(config) {
+        Ok(()) => Ok(()),
+        Err(status) => bail!("{}: {}", path.display(), status.message()),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
+}
+
+fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
+    if let Some(seconds) = options.use_files {
+        let delay = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        for port in file_ports(&options.interfaces, delay)? {
+            device.add_port(port)?;
+        }
+        return Ok(());
+    }
+    let how = InterfaceOptions {
+        ring_frames: options.rx_ring as usize,
+        capture: options.pcap.clone(),
+    };
+    for (number, name) in &options.interfaces {
+        let attach = || -> anyhow::Result<()> {
+            let port = interface_port(*number, name, device.config().workers, &how)?;
+            Ok(device.add_port(port)?)
+        };
+        attach().with_context(|| format!("-i {number}@{name}"))?;
+    }
+    Ok(())
+}
+
+async fn serve(server: Server) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let stop = async {
+        stop.await;
+        // The receiver waits for this below.
+        let _ = stopping.send(());
+    };
+    tracing::info!(address = %server.address()?, "serving P4Runtime");
+    eprintln!("sluice-switch: ready");
+    let overdue = async {
+        // Never sent: then the server has failed, and says so.
+        if stopped.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = server.serve(stop) => Ok(result?),
+        () = overdue => Ok(()),
+    }
+}
+
+/// Ends tasks that remain, then the device: interfaces are given back whatever still holds on to it.
+fn stop(runtime: Runtime, device: &Device) {
+    device.stop();
+    runtime.shutdown_timeout(GRACE);
+}
