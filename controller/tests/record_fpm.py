@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 QUIET_SECONDS = 1.5
-# A fresh session is first given what zebra's data plane has queued, the replay seconds later.
 REPLAY_QUIET_SECONDS = 6.0
 # zebra tries to connect again this long after it lost its FPM peer (fpm listener, 8.4.4: 3 s).
 CONNECT_SECONDS = 15.0
@@ -96,6 +95,8 @@ class Listener:
     def frames(self, quiet: float) -> Iterator[bytes]:
         """Frames until nothing has come for `quiet` seconds."""
         while True:
+            while (frame := self._next_frame()) is not None:
+                yield frame
             selector = selectors.DefaultSelector()
             with selector:
                 selector.register(self.server, selectors.EVENT_READ)
@@ -111,12 +112,13 @@ class Listener:
                 if not data:
                     self.disconnect()
                 self.buffer += data
-            while len(self.buffer) >= 4:
-                length = int.from_bytes(self.buffer[2:4], "big")
-                if len(self.buffer) < length:
-                    break
-                yield self.buffer[:length]
-                self.buffer = self.buffer[length:]
+
+    def _next_frame(self) -> bytes | None:
+        length = int.from_bytes(self.buffer[2:4], "big")
+        if len(self.buffer) < 4 or len(self.buffer) < length:
+            return None
+        frame, self.buffer = self.buffer[:length], self.buffer[length:]
+        return frame
 
     def wait_for_peer(self) -> list[bytes]:
         """Waits until zebra has connected; what it sends meanwhile is returned."""

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections import deque
+import socket
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 import recordings
-from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent
+from kernel_namespace import poll_until
+from sluice._native import FpmServer
+from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
 from sluice.sources.fpm import FpmSource
 from sluice.wire import fpm
 from wire.strategies import damaged
@@ -117,6 +120,59 @@ def test_a_framing_error_is_counted_and_closes() -> None:
     assert source.counters["framing_errors"] == 1
 
 
+# --- groups that zebra replays short of a leg ----------------------------------------------------
+
+E2 = 12
+LEG_IS_DOWN = LinkChanged(E2, "e2", True, False, 1500, bytes(6))
+LEG_IS_UP = LinkChanged(E2, "e2", True, True, 1500, bytes(6))
+WHILE_DOWN = "FPM peer disconnects while e2 is down"
+AFTERWARDS = "ip addr add 2001:db8:2::1/64 dev e2 nodad"
+
+
+def step_payloads(step: str) -> list[bytes]:
+    frames = dict(recordings.steps(recordings.fpm("link")))[step]
+    return fpm.FrameSplitter().feed(b"".join(frames))
+
+
+def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
+    """A source whose session saw the replay with e2 in the given state, and then e2 coming up."""
+    server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
+    source = FpmSource(server)
+    source.link_changed(at_open)
+    everything(source)
+    source.link_changed(LEG_IS_UP)
+    server.events.append(("frames", 1, step_payloads(AFTERWARDS)))
+    return server, source
+
+
+def test_a_replay_while_a_leg_was_down_is_asked_for_again() -> None:
+    server, source = replayed(LEG_IS_DOWN)
+    closed = everything(source)[-1]
+    assert isinstance(closed, FpmSessionClosed)
+    assert "may lack a leg" in closed.reason
+    assert server.disconnected == [1]
+    assert source.counters["replays_asked_for"] == 1
+
+
+def test_a_replay_with_all_links_up_is_trusted() -> None:
+    server, source = replayed(LEG_IS_UP)
+    assert not isinstance(everything(source)[-1], FpmSessionClosed)
+    assert server.disconnected == []
+
+
+def test_a_link_that_fails_and_comes_back_within_a_session_raises_no_doubt() -> None:
+    steps = ["start", "ip route 10.9.0.0/16 10.0.1.2 | ip route 10.9.0.0/16 10.0.2.2"]
+    failure = ["ip link set p2 down (neighbour)", "ip link set p2 up (neighbour)"]
+    server = FakeServer(("open", 1, "peer"))
+    source = FpmSource(server)
+    source.link_changed(LEG_IS_UP)
+    for step in steps + failure:
+        server.events.append(("frames", 1, step_payloads(step)))
+        source.link_changed(LEG_IS_DOWN if step == failure[0] else LEG_IS_UP)
+        everything(source)
+    assert server.disconnected == []
+
+
 @given(st.lists(damaged(ROUTES), max_size=5))
 def test_any_frames_leave_the_source_usable(frames: list[bytes]) -> None:
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
@@ -124,3 +180,25 @@ def test_any_frames_leave_the_source_usable(frames: list[bytes]) -> None:
     everything(source)
     server.events += [("open", 2, "peer again"), ("frames", 2, ROUTES[:1])]
     assert type(everything(source)[-1]).__name__ == "RouteUpdated"
+
+
+def test_the_native_server_brings_the_same_events_however_the_stream_is_cut() -> None:
+    stream = recordings.stream(recordings.fpm("kernel"))
+    expected = [
+        event for payload in payloads("kernel") for event in fpm.decode_payload(payload, Counter())
+    ]
+    server = FpmServer("127.0.0.1:0")
+    source = FpmSource(server)
+    with socket.create_connection(("127.0.0.1", server.port())) as zebra:
+        zebra.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(stream), 7):
+            zebra.sendall(stream[start : start + 7])
+        zebra.sendall(b"\x02\x01\x00\x08abcd")
+        events = poll_until(source, closed)
+    assert events[1:-1] == expected
+    assert source.counters["framing_errors"] == 1
+    server.close()
+
+
+def closed(events: list[RouteEvent]) -> bool:
+    return bool(events) and isinstance(events[-1], FpmSessionClosed)

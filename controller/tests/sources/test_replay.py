@@ -11,7 +11,7 @@ from sluice.model import (
     RouteKey,
     RoutesSettled,
 )
-from sluice.sources.replay import FIRST_QUIET_SECONDS, ReplayGate
+from sluice.sources.replay import ReplayGate
 
 A, B = (RouteKey(254, Prefix.parse(text)) for text in ("10.1.0.0/16", "10.2.0.0/16"))
 
@@ -29,17 +29,18 @@ def test_nothing_is_due_without_a_session() -> None:
     assert gate.due is None
 
 
-def test_zebra_gets_the_time_it_takes_to_begin() -> None:
-    assert opened(quiet=1.0).due == 100.0 + FIRST_QUIET_SECONDS
-    assert opened(quiet=20.0).due == 120.0
-
-
 def test_every_event_puts_it_off() -> None:
     gate = opened()
+    assert gate.due == 103.0
     gate.note(RouteDeleted(A), 102.0)
-    assert gate.due == 100.0 + FIRST_QUIET_SECONDS
-    gate.note(RouteDeleted(A), 110.0)
-    assert gate.due == 113.0
+    assert gate.due == 105.0
+
+
+def test_while_the_kernel_disagrees_events_bring_the_question_forward() -> None:
+    gate = opened()
+    gate.settle(frozenset({A}), frozenset({A}), 103.0)
+    gate.note(RouteDeleted(B), 105.0)
+    assert gate.due == 108.0
 
 
 def test_what_the_kernel_lost_as_well_goes() -> None:

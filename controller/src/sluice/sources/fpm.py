@@ -13,7 +13,8 @@ import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol
 
-from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent
+from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
+from sluice.sources.group_doubt import GroupDoubt
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
 
@@ -47,12 +48,17 @@ class FpmSource:
         self._session: int | None = None
         # Payloads of the session that wait for decoding: at most SERVER_EVENTS of the server.
         self._payloads: deque[bytes] = deque()
+        self._doubt = GroupDoubt()
         self.peer: str | None = None
         self.counters: Counter[str] = Counter()
 
     def fileno(self) -> int:
         """Readable while the server has events; call `poll` until it gives an empty list."""
         return self._server.fileno()
+
+    def link_changed(self, event: LinkChanged) -> None:
+        """To be told of every link of the host: what zebra replays depends on them."""
+        self._doubt.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent]:
         """About `limit` events, in order; empty when there is nothing more for now."""
@@ -72,11 +78,11 @@ class FpmSource:
         match event:
             case ("open", connection, peer):
                 if self._session is not None:
-                    self._server.disconnect(self._session, "a newer connection took over")
-                    self._end(f"{peer} connected in its place", events)
+                    self._hang_up(f"{peer} connected in its place", events)
                 self._session, self.peer = connection, peer
                 self.counters["sessions"] += 1
-                events.append(FpmSessionOpened(peer))
+                events.append(opened := FpmSessionOpened(peer))
+                self._doubt.note(opened)
             case ("frames", connection, payloads):
                 if connection == self._session:
                     self._payloads.extend(payloads)
@@ -89,13 +95,22 @@ class FpmSource:
 
     def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
         try:
-            events += decode_payload(payload, self.counters)
+            decoded = decode_payload(payload, self.counters)
         except WireError as error:
             self.counters[error.name] += 1
             log.warning("FPM: %s; frame payload %s", error, payload[:256].hex())
-            if self._session is not None:
-                self._server.disconnect(self._session, str(error))
-            self._end(f"bad bytes from the peer: {error}", events)
+            self._hang_up(f"bad bytes from the peer: {error}", events)
+            return
+        events += decoded
+        if any(map(self._doubt.note, decoded)):
+            self.counters["replays_asked_for"] += 1
+            self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
+
+    def _hang_up(self, reason: str, events: list[RouteEvent]) -> None:
+        """Ends the session from this side; zebra connects again and replays everything."""
+        if self._session is not None:
+            self._server.disconnect(self._session, reason)
+        self._end(reason, events)
 
     def _end(self, reason: str, events: list[RouteEvent]) -> None:
         """Ends the session; frames of it that wait are dropped, since a replay will come."""

@@ -13,9 +13,6 @@ from __future__ import annotations
 
 from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent, RouteKey, RoutesSettled
 
-FIRST_QUIET_SECONDS = 6.0
-"""zebra 8.4.4 begins its replay 2 to 3 s after it connected; before that it is quiet too."""
-
 
 class ReplayGate:
     """Says when to compare with the kernel, and what follows from the comparison."""
@@ -32,12 +29,10 @@ class ReplayGate:
 
     def note(self, event: RouteEvent, now: float) -> None:
         """Takes notice of an event from FPM."""
-        if isinstance(event, FpmSessionOpened):
-            self._due = now + max(self._quiet, FIRST_QUIET_SECONDS)
-        elif isinstance(event, FpmSessionClosed):
+        if isinstance(event, FpmSessionClosed):
             self._due = None
-        elif self._due is not None:
-            self._due = max(self._due, now + self._quiet)
+        elif self._due is not None or isinstance(event, FpmSessionOpened):
+            self._due = now + self._quiet
 
     def settle(
         self, stale: frozenset[RouteKey], kernel: frozenset[RouteKey], now: float
