@@ -16,28 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sluice_ptf.cabling import far_ends, plug
 from sluice_testkit import where
-from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
 HERE = Path(__file__).resolve().parent.parent
-PORTS = (1, 2, 3, 4)
-VETH_MTU = 9000
-
-
-def far_ends(prefix: str = "test") -> dict[int, str]:
-    """The interfaces by which the test reaches the ports of the switch."""
-    return {port: f"{prefix}{port}" for port in PORTS}
-
-
-def plug(namespace: Namespace, prefix: str = "test") -> dict[int, str]:
-    """Give a namespace the ports' veth pairs, silent at both ends; port to the switch's end."""
-    switch_ends = {}
-    for port, test_end in far_ends(prefix).items():
-        switch_ends[port] = f"{prefix}-switch{port}"
-        veth(namespace, switch_ends[port], namespace, test_end, mtu=VETH_MTU)
-        namespace.silence(test_end)
-    return switch_ends
 
 
 def ptf_command(target: Target, build: Path, logs: Path, specs: list[str]) -> list[str]:

@@ -14,8 +14,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
 from scapy.packet import Packet, Raw
 
-from sluice_ptf.router import HOST_MAC
-from sluice_ptf.standard import HOST4, HOST6
+from sluice_ptf.network import HOST4, HOST6, HOST_MAC
 
 SPORT = 49152
 DPORT = 7000

@@ -94,13 +94,7 @@ class Probe:
         client.write(update("INSERT", entry) for entry in self._entries())
 
     def _entries(self) -> Iterable[p4runtime_pb2.TableEntry]:
-        def entry(
-            table: str, match: Mapping[str, Value], action: str, **params: Value
-        ) -> p4runtime_pb2.TableEntry:
-            made = self._client.schema.entry(table, match)
-            made.action.action.CopyFrom(self._client.schema.action_call(action, params))
-            return made
-
+        entry = self._client.schema.entry
         for port in self._ports.numbers:
             own = SENTINEL_ID + port
             yield entry(

@@ -10,8 +10,7 @@ import ipaddress
 import struct
 
 from sluice_ptf.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, internet_checksum, mac_bytes, tagged
-from sluice_ptf.router import HOST_MAC, Interface
-from sluice_ptf.standard import HOST4, HOST6
+from sluice_ptf.network import HOST4, HOST6, HOST_MAC, Interface
 
 UDP = 17
 MORE_FRAGMENTS = 0x2000

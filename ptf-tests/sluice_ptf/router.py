@@ -12,7 +12,6 @@ Depends on probe and runtime; standard.py has the router most tests start from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from p4.v1 import p4runtime_pb2
@@ -20,42 +19,10 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet
 
 from sluice_ptf.frames import hop_decremented, readdressed, tagged, untagged
+from sluice_ptf.network import HOST_MAC, Interface, Member, Nexthop
 from sluice_ptf.probe import CPU, FromCpu, FromPort, Outcome, Probe, Send
 from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
 from sluice_ptf.schema import Match, Value, bytestring
-
-HOST_MAC = "02:aa:00:00:00:01"
-
-
-@dataclass(frozen=True)
-class Interface:
-    """A layer-3 interface: ours at one end, a VLAN (0: untagged) of a port at the other."""
-
-    id: int
-    port: int
-    mac: str
-    vlan: int = 0
-    vrf: int = 0
-    mtu: int = 1500
-
-
-@dataclass(frozen=True)
-class Nexthop:
-    """A neighbour behind an interface."""
-
-    id: int
-    interface: Interface
-    mac: str
-
-
-@dataclass(frozen=True)
-class Member:
-    """A next hop in a group. The member's id is the next hop's."""
-
-    nexthop: Nexthop
-    weight: int = 1
-    watch_port: int | None = None
-
 
 Frame: TypeAlias = Packet | bytes
 
@@ -76,9 +43,7 @@ class Router:
         self, table: str, match: Mapping[str, Match], action: str, **params: Value
     ) -> p4runtime_pb2.TableEntry:
         """A table entry that calls an action; nothing is written."""
-        made = self.client.schema.entry(table, match)
-        made.action.action.CopyFrom(self.client.schema.action_call(action, params))
-        return made
+        return self.client.schema.entry(table, match, action, **params)
 
     def insert(self, *entities: Any) -> None:
         """Write entities in one request, to be deleted when the test ends."""
@@ -347,6 +312,7 @@ def _same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
 
 __all__ = [
     "CPU",
+    "HOST_MAC",
     "FromCpu",
     "FromPort",
     "Interface",

@@ -116,14 +116,16 @@ class Schema:
         return call
 
     def entry(
-        self, table: str, match: Mapping[str, Match], priority: int = 0
+        self, table: str, match: Mapping[str, Match], action: str = "", **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """A table entry without its action. Fields left out are don't-care."""
+        """A table entry; without an action, its key. Fields left out are don't-care."""
         info = self._lookup("table", self.tables, table)
         fields = {field.name: field for field in info.match_fields}
-        entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id, priority=priority)
+        entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id)
         for name, value in match.items():
             self._add_match(entry, self._lookup(f"field of {table}", fields, name), value)
+        if action:
+            entry.action.action.CopyFrom(self.action_call(action, params))
         return entry
 
     def _add_match(

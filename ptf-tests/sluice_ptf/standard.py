@@ -13,7 +13,8 @@ in vrf 7 the prefixes of B lie behind TO_E.
 
 from __future__ import annotations
 
-from sluice_ptf.router import Interface, Nexthop, Router
+from sluice_ptf.network import Interface, Nexthop
+from sluice_ptf.router import Router
 
 OTHER_VRF = 7
 
@@ -27,9 +28,6 @@ TO_B = Nexthop(id=12, interface=B, mac="02:bb:00:00:00:02")
 TO_C = Nexthop(id=13, interface=C, mac="02:bb:00:00:00:03")
 TO_D = Nexthop(id=14, interface=D, mac="02:bb:00:00:00:04")
 TO_E = Nexthop(id=15, interface=E, mac="02:bb:00:00:00:05")
-
-HOST4 = "10.1.0.99"  # the host on A that sends
-HOST6 = "2001:db8:1::99"
 
 
 def set_up(router: Router) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sluice_ptf.__main__ import far_ends, plug
+from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.differential import golden
 from sluice_ptf.differential.canonical import canonical
 from sluice_ptf.differential.case import Case, Subject

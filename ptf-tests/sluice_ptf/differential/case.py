@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sluice_ptf.network import Interface, Member, Nexthop
 from sluice_ptf.probe import FromCpu, FromPort, Outcome, Probe, Send
-from sluice_ptf.router import Interface, Member, Nexthop, Router
+from sluice_ptf.router import Router
 from sluice_ptf.runtime import RuntimeClient
 from sluice_ptf.schema import Match, Value
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sluice_ptf.__main__ import far_ends
+from sluice_ptf.cabling import far_ends
 from sluice_ptf.differential.canonical import Canonical, canonical
 from sluice_ptf.differential.case import Case, Subject, case_from_json, case_to_json
 from sluice_ptf.probe import Probe

@@ -24,8 +24,8 @@ from sluice_ptf.frames import (
     mac_bytes,
     tagged,
 )
+from sluice_ptf.network import HOST_MAC
 from sluice_ptf.probe import SENTINEL_VLAN, FromCpu, FromPort, Send
-from sluice_ptf.router import HOST_MAC
 from sluice_ptf.schema import Value
 
 ODD4 = (
