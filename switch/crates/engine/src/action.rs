@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use num_bigint::BigInt;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
-use sluice_program::{Action, HeaderId, MeterUnit, Op, Slot, StackId, UnionStackId};
+use sluice_program::{Action, MeterUnit, Op, Slot, StackId, UnionStackId};
 use sluice_tables::ActionEntry;
 
 use crate::bits;
@@ -15,6 +15,7 @@ use crate::eval::in_class;
 use crate::machine::{Flow, Machine};
 use crate::number::Number;
 use crate::packet::CloneRequest;
+use crate::phv::varbit_slot;
 use crate::trace::Trace;
 
 impl<T: Trace> Machine<'_, T> {
@@ -234,21 +235,16 @@ impl<T: Trace> Machine<'_, T> {
         let (Some(to), Some(from)) = (self.header(to, params), self.header(from, params)) else {
             return self.out_of_range();
         };
-        let (Some(target), Some(source)) = (self.varbit_slot(to), self.varbit_slot(from)) else {
-            return;
-        };
+        let slot = |id| varbit_slot(self.program, self.program.header(id));
+        let (Some(target), Some(source)) = (slot(to), slot(from)) else { return };
         let phv = &mut self.packet.phv;
         let used = phv.varbit_bits(from).min(u32::from(target.width));
-        let content = phv.bytes.clone();
-        bits::copy_bits(&content, source.bit(), &mut phv.bytes, target.bit(), used as usize);
+        let (content, count) = (&mut self.work.hash_input, used as usize);
+        content.clear();
+        content.resize(count.div_ceil(8), 0);
+        bits::copy_bits(&phv.bytes, source.bit(), content, 0, count);
+        bits::copy_bits(content, 0, &mut phv.bytes, target.bit(), count);
         phv.set_varbit_bits(to, used);
-    }
-
-    /// The space reserved for a header's `varbit` field.
-    pub(crate) fn varbit_slot(&self, id: HeaderId) -> Option<Slot> {
-        let header = self.program.header(id);
-        let ty = self.program.header_type(header.ty);
-        ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
     }
 
     fn assign_union(&mut self, to: sluice_program::UnionId, from: sluice_program::UnionId) {

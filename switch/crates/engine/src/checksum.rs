@@ -2,13 +2,14 @@
 //! Calculations over fields, headers and payload; checksums verified after parsing and updated
 //! before deparsing.
 
-use sluice_program::{CalculationId, CalculationInput, Checksum, HashAlgorithm, Program, Slot};
+use sluice_program::{CalculationId, CalculationInput, Checksum, HashAlgorithm, Program};
 
 use crate::bits;
 use crate::hash;
 use crate::machine::Machine;
 use crate::number::Number;
 use crate::packet::Packet;
+use crate::phv::varbit_slot;
 use crate::trace::Trace;
 
 /// Bits appended one after the other; the last byte is zero-padded.
@@ -25,12 +26,6 @@ impl BitString<'_> {
     }
 }
 
-fn varbit_slot(program: &Program, header: sluice_program::HeaderId) -> Option<Slot> {
-    let header = program.header(header);
-    let ty = program.header_type(header.ty);
-    ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
-}
-
 /// Puts the input of a calculation together. Headers that are not valid are left out.
 fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: &mut Vec<u8>) {
     out.clear();
@@ -42,7 +37,7 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
                 string.append(&phv.bytes, slot.bit(), usize::from(slot.width));
             }
             CalculationInput::Varbit(header) if phv.is_valid(*header) => {
-                if let Some(slot) = varbit_slot(program, *header) {
+                if let Some(slot) = varbit_slot(program, program.header(*header)) {
                     string.append(&phv.bytes, slot.bit(), phv.varbit_bits(*header) as usize);
                 }
             }

@@ -105,8 +105,8 @@ impl Packet {
     }
 
     /// A copy of another packet in its present state, without its requests and length limit.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
-        self.phv.copy_from(&other.phv);
+    pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
+        self.phv.copy_from(program, &other.phv);
         self.data.clear();
         self.data.extend_from_slice(&other.data);
         self.parsed = other.parsed;

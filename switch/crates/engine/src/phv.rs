@@ -2,15 +2,20 @@
 //! The packet's header vector: all headers and metadata, their validity, and how far stacks are
 //! filled.
 
-use sluice_program::{HeaderId, Program, StackId, UnionStackId};
+use std::ops::Range;
+
+use sluice_program::{Header, HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
 
 /// See the module. The bytes of a header that is not valid are kept, as BMv2 keeps them; at the
-/// start of a packet all bytes are 0, so that nothing of one packet is seen by another.
+/// start of a packet all bytes are 0, so that nothing of one packet is seen by another. The space
+/// reserved for `varbit` fields is left alone, since only the part in use is ever looked at.
 #[derive(Clone, Debug)]
 pub(crate) struct Phv {
     pub(crate) bytes: Vec<u8>,
+    /// Everything but what is reserved for `varbit` fields.
+    fixed: Vec<Range<usize>>,
     valid: Vec<bool>,
     /// Bits that the `varbit` field of each header has now.
     varbit_bits: Vec<u32>,
@@ -25,6 +30,7 @@ impl Phv {
         let stacks = program.stacks.len();
         Self {
             bytes: vec![0; program.phv_bytes],
+            fixed: fixed_ranges(program),
             valid: program.headers.iter().map(|header| header.metadata).collect(),
             varbit_bits: vec![0; program.headers.len()],
             filled: vec![0; stacks + program.union_stacks.len()],
@@ -35,7 +41,7 @@ impl Phv {
 
     /// As it is before parsing.
     pub(crate) fn reset(&mut self, program: &Program) {
-        self.bytes.fill(0);
+        self.fixed.iter().for_each(|range| self.bytes[range.clone()].fill(0));
         self.varbit_bits.fill(0);
         self.filled.fill(0);
         for (valid, header) in self.valid.iter_mut().zip(&program.headers) {
@@ -48,8 +54,18 @@ impl Phv {
         self.bytes[..self.metadata_bytes].fill(0);
     }
 
-    pub(crate) fn copy_from(&mut self, other: &Self) {
-        self.bytes.copy_from_slice(&other.bytes);
+    pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
+        for range in &self.fixed {
+            self.bytes[range.clone()].copy_from_slice(&other.bytes[range.clone()]);
+        }
+        for (header, bits) in program.headers.iter().zip(&other.varbit_bits) {
+            if *bits != 0
+                && let Some(slot) = varbit_slot(program, header)
+            {
+                let (start, count) = (slot.bit(), *bits as usize);
+                bits::copy_bits(&other.bytes, start, &mut self.bytes, start, count);
+            }
+        }
         self.valid.copy_from_slice(&other.valid);
         self.varbit_bits.copy_from_slice(&other.varbit_bits);
         self.filled.copy_from_slice(&other.filled);
@@ -99,7 +115,7 @@ impl Phv {
     }
 
     /// The bytes of a header in the PHV.
-    fn range(program: &Program, header: HeaderId) -> std::ops::Range<usize> {
+    fn range(program: &Program, header: HeaderId) -> Range<usize> {
         let header = program.header(header);
         let start = header.offset as usize;
         start..start + header.bytes as usize
@@ -125,12 +141,21 @@ impl Phv {
 
     /// Both valid with equal fields, or both invalid.
     pub(crate) fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
-        let both = self.is_valid(left);
-        both == self.is_valid(right)
-            && (!both
-                || self.varbit_bits(left) == self.varbit_bits(right)
-                    && self.bytes[Self::range(program, left)]
-                        == self.bytes[Self::range(program, right)])
+        if self.is_valid(left) != self.is_valid(right) {
+            return false;
+        }
+        if !self.is_valid(left) {
+            return true;
+        }
+        if program.header_type(program.header(left).ty).varbit.is_none() {
+            return self.bytes[Self::range(program, left)] == self.bytes[Self::range(program, right)];
+        }
+        let wire = |header| {
+            let mut out = Vec::new();
+            self.emit(program, header, &mut out);
+            out
+        };
+        self.varbit_bits(left) == self.varbit_bits(right) && wire(left) == wire(right)
     }
 
     /// Bytes that a valid header has on the wire.
@@ -180,7 +205,6 @@ impl Phv {
                 let used = varbit_bits as usize;
                 let after = ty.fixed_bits - before;
                 let target = &mut self.bytes[start..];
-                target[..header.bytes as usize].fill(0);
                 bits::copy_bits(data, 0, target, 0, before + used);
                 bits::copy_bits(data, before + used, target, before + reserved, after);
                 self.varbit_bits[id.index()] = varbit_bits;
@@ -188,4 +212,29 @@ impl Phv {
         }
         self.set_valid(program, id);
     }
+}
+
+/// The space reserved for a header's `varbit` field.
+pub(crate) fn varbit_slot(program: &Program, header: &Header) -> Option<Slot> {
+    let ty = program.header_type(header.ty);
+    ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
+}
+
+/// The bytes of the PHV outside of what is reserved for `varbit` fields, as few runs.
+fn fixed_ranges(program: &Program) -> Vec<Range<usize>> {
+    let mut reserved: Vec<Range<usize>> = program
+        .headers
+        .iter()
+        .filter_map(|header| varbit_slot(program, header))
+        .map(|slot| slot.bit().div_ceil(8)..(slot.bit() + usize::from(slot.width)) / 8)
+        .collect();
+    reserved.sort_by_key(|range| range.start);
+    let mut fixed = Vec::new();
+    let mut start = 0;
+    for range in reserved.into_iter().filter(|range| !range.is_empty()) {
+        fixed.push(start..range.start);
+        start = range.end;
+    }
+    fixed.push(start..program.phv_bytes);
+    fixed
 }

@@ -206,7 +206,7 @@ impl<E: Engine> Switch<E> {
                 continue;
             }
             let mut copy = self.take_spare();
-            copy.copy_from(packet);
+            copy.copy_from(&self.program, packet);
             copy.truncate = limit;
             copy.set_replica_instance(&self.program, replica.instance);
             self.enqueue(Stage::Egress(replica.port), copy);
@@ -261,7 +261,7 @@ impl<E: Engine> Switch<E> {
             return;
         };
         let mut copy = self.take_spare();
-        copy.copy_from(packet);
+        copy.copy_from(&self.program, packet);
         copy.preserve(&self.program, preserve, packet);
         copy.set_instance_type(&self.program, InstanceType::EgressClone);
         self.replicate(&copy, &session.replicas, limit(session));

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Running a case file against the engine, with packets in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sluice_engine::{Config, Interpreter, PacketIn, Sink, Switch};
+use sluice_program::{ActionId, DigestId, ProfileId, Program, TableId};
+use sluice_tables::{
+    ActionCall, CloneSession, EntryAction, EntrySpec, GroupMember, GroupSpec, KeyField, MemberSpec,
+    MeterConfig, OneShotMember, Reader, Replica, Store, Value, canonical,
+};
+
+use super::command::{Command, Target, parse};
+
+type Result<T> = std::result::Result<T, String>;
+
+/// What left since the last packet, and was not expected yet.
+#[derive(Default)]
+struct Outputs {
+    packets: Vec<(u32, Vec<u8>)>,
+    digests: Vec<(DigestId, Vec<u8>)>,
+    logs: Vec<String>,
+}
+
+impl Sink for Outputs {
+    fn transmit(&mut self, port: u32, data: &[u8]) {
+        self.packets.push((port, data.to_vec()));
+    }
+
+    fn digest(&mut self, digest: DigestId, fields: &[u8]) {
+        self.digests.push((digest, fields.to_vec()));
+    }
+
+    fn log(&mut self, message: &str) {
+        self.logs.push(message.to_owned());
+    }
+}
+
+struct Bench {
+    program: Arc<Program>,
+    store: Store,
+    reader: Reader,
+    switch: Switch<Interpreter>,
+    outputs: Outputs,
+    /// The last command about packets was an expectation: the next packet begins something new.
+    expecting: bool,
+    now_us: u64,
+}
+
+/// Runs a case file against a compiled program.
+///
+/// # Errors
+/// The first line that does not hold, and why.
+pub(crate) fn run_file(json: &Path, case: &Path) -> Result<()> {
+    let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
+    let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
+    let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
+    let store = Store::new(Arc::clone(&program));
+    let mut bench = Bench {
+        reader: store.reader(),
+        switch: Switch::new(Interpreter::new(Arc::clone(&program), Config::default())),
+        program,
+        store,
+        outputs: Outputs::default(),
+        expecting: false,
+        now_us: 0,
+    };
+    for (index, line) in text.lines().enumerate() {
+        let at = |error: String| format!("{}:{}: {error}", case.display(), index + 1);
+        if let Some(command) = parse(line).map_err(at)? {
+            bench.run(command).map_err(at)?;
+        }
+    }
+    bench.nothing_left().map_err(|error| format!("{}: at the end: {error}", case.display()))
+}
+
+impl Bench {
+    fn run(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::Packet { port, data } => {
+                if std::mem::take(&mut self.expecting) {
+                    self.nothing_left()?;
+                }
+                let side = self.reader.pin();
+                let input = PacketIn { data: &data, port, now_us: self.now_us };
+                self.switch.process(&side, self.store.externs(), input, &mut self.outputs);
+                Ok(())
+            }
+            Command::Expect { port, pattern } => {
+                self.expecting = true;
+                self.expect(port, &pattern)
+            }
+            Command::Nothing => self.nothing_left(),
+            Command::Digest { name, fields } => {
+                let id = self.program.digest_by_name(&name).ok_or("there is no such digest")?;
+                match self.outputs.digests.first() {
+                    Some((sent, bytes)) if *sent == id && *bytes == fields => {
+                        self.outputs.digests.remove(0);
+                        Ok(())
+                    }
+                    other => Err(format!("the digests are {other:?}")),
+                }
+            }
+            Command::Log { text } => match self.outputs.logs.first() {
+                Some(line) if *line == text => {
+                    self.outputs.logs.remove(0);
+                    Ok(())
+                }
+                other => Err(format!("the log says {other:?}")),
+            },
+            Command::Time { us } => {
+                self.now_us = us;
+                Ok(())
+            }
+            Command::Port { port, up } => {
+                self.store.port_status(port, up);
+                Ok(())
+            }
+            Command::Meter { name, index, rates: [cir, cburst, pir, pburst] } => {
+                let id = self.program.meter_by_name(&name).ok_or("there is no such meter")?;
+                let meter = self.store.externs().meter(id, index).ok_or("beyond the array")?;
+                meter.set_config(Some(MeterConfig { cir, cburst, pir, pburst }));
+                Ok(())
+            }
+            check @ (Command::CheckCounter { .. }
+            | Command::CheckRegister { .. }
+            | Command::CheckDirect { .. }
+            | Command::CheckCount { .. }) => self.check(check),
+            change => self.change(change),
+        }
+    }
+
+    fn change(&self, command: Command) -> Result<()> {
+        let mut tx = self.store.transaction();
+        let result = match command {
+            Command::Entry { table, key, priority, target } => {
+                let spec = EntrySpec {
+                    key,
+                    priority,
+                    action: self.action(target)?,
+                    idle_timeout_ns: 0,
+                    controller_metadata: 0,
+                    metadata: Vec::new(),
+                };
+                tx.insert(self.table(&table)?, spec)
+            }
+            Command::Remove { table, key, priority } => {
+                tx.delete(self.table(&table)?, &key, priority)
+            }
+            Command::Default { table, target } => {
+                tx.set_default(self.table(&table)?, Some(self.action(target)?))
+            }
+            Command::Member { profile, id, target } => {
+                let EntryAction::Direct(call) = self.action(target)? else {
+                    return Err("a member has an action".into());
+                };
+                tx.member_insert(self.profile(&profile)?, &MemberSpec { id, call })
+            }
+            Command::Group { profile, id, members } => {
+                let members = members
+                    .into_iter()
+                    .map(|(member, weight, watch_port)| GroupMember { member, weight, watch_port })
+                    .collect();
+                tx.group_insert(self.profile(&profile)?, &GroupSpec { id, max_size: 0, members })
+            }
+            Command::Multicast { id, replicas } => tx.multicast_insert(id, replicas_of(replicas)),
+            Command::Clone { id, replicas, length } => {
+                let replicas = replicas_of(replicas);
+                let session =
+                    CloneSession { replicas, class_of_service: 0, packet_length: length };
+                tx.clone_session_insert(id, session)
+            }
+            Command::ValueSet { name, members } => {
+                let id = self.program.value_set_by_name(&name);
+                tx.value_set_modify(id.ok_or("there is no such value set")?, members)
+            }
+            other => return Err(format!("{other:?} does not change tables")),
+        };
+        result.map_err(|error| error.to_string())?;
+        tx.commit();
+        Ok(())
+    }
+
+    fn table(&self, name: &str) -> Result<TableId> {
+        self.program.table_by_name(name).ok_or_else(|| format!("there is no table {name}"))
+    }
+
+    fn profile(&self, name: &str) -> Result<ProfileId> {
+        self.program.profile_by_name(name).ok_or_else(|| format!("there is no profile {name}"))
+    }
+
+    fn call(&self, name: &str, params: Vec<Value>) -> Result<ActionCall> {
+        let id: Option<ActionId> = self.program.action_by_name(name);
+        Ok(ActionCall { action: id.ok_or_else(|| format!("there is no action {name}"))?, params })
+    }
+
+    fn action(&self, target: Target) -> Result<EntryAction> {
+        Ok(match target {
+            Target::Action(name, params) => EntryAction::Direct(self.call(&name, params)?),
+            Target::Member(id) => EntryAction::Member(id),
+            Target::Group(id) => EntryAction::Group(id),
+            Target::OneShot(members) => EntryAction::OneShot(
+                members
+                    .into_iter()
+                    .map(|(name, params, weight)| {
+                        let call = self.call(&name, params)?;
+                        Ok(OneShotMember { call, weight, watch_port: None })
+                    })
+                    .collect::<Result<_>>()?,
+            ),
+        })
+    }
+
+    /// The first packet that left by this port, since order counts on each port.
+    fn expect(&mut self, port: u32, pattern: &str) -> Result<()> {
+        let packets = &mut self.outputs.packets;
+        let Some(index) = packets.iter().position(|(by, _)| *by == port) else {
+            let others: Vec<_> = packets.iter().map(|(by, data)| (by, text(data))).collect();
+            return Err(format!("nothing left by port {port}; what left: {others:?}"));
+        };
+        let (_, data) = packets.remove(index);
+        let data = text(&data);
+        let (pattern, open) = match pattern.strip_suffix("...") {
+            Some(prefix) => (prefix, true),
+            None => (pattern, false),
+        };
+        let equal = |(want, have): (char, char)| want == '*' || want == have;
+        let length_fits = data.len() == pattern.len() || open && data.len() > pattern.len();
+        if length_fits && pattern.chars().zip(data.chars()).all(equal) {
+            return Ok(());
+        }
+        Err(format!("port {port}\n  expected {pattern}\n       got {data}"))
+    }
+
+    fn nothing_left(&self) -> Result<()> {
+        if let Some((port, data)) = self.outputs.packets.first() {
+            return Err(format!("not expected: port {port} {}", text(data)));
+        }
+        if let Some((digest, fields)) = self.outputs.digests.first() {
+            return Err(format!("not expected: digest {digest:?} {}", text(fields)));
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, command: Command) -> Result<()> {
+        let externs = self.store.externs();
+        let (have, want) = match command {
+            Command::CheckCounter { name, index, packets, bytes } => {
+                let id = self.program.counter_by_name(&name).ok_or("there is no such counter")?;
+                let cell = externs.counter(id, index).ok_or("beyond the array")?;
+                (format!("{:?}", cell.get()), format!("{:?}", (packets, bytes)))
+            }
+            Command::CheckRegister { name, index, value } => {
+                let id = self.program.register_by_name(&name).ok_or("there is no such register")?;
+                let have = externs.register_read(id, index).ok_or("beyond the array")?;
+                (text(&have), text(&canonical(&value)))
+            }
+            Command::CheckDirect { table, key, priority, packets, bytes } => {
+                let have = self.direct(&table, &key, priority)?;
+                (format!("{have:?}"), format!("{:?}", (packets, bytes)))
+            }
+            Command::CheckCount { name, value } => {
+                let named = self.switch.counters().named();
+                let have = named.iter().find(|(known, _)| *known == name);
+                let have = have.ok_or("the switch has no such counter")?.1;
+                (have.to_string(), value.to_string())
+            }
+            other => return Err(format!("{other:?} is no check")),
+        };
+        if have == want { Ok(()) } else { Err(format!("expected {want}, got {have}")) }
+    }
+
+    fn direct(&self, table: &str, key: &[KeyField], priority: i32) -> Result<(u64, u64)> {
+        let view = self.store.view();
+        let entry = view.entry(self.table(table)?, key, priority);
+        Ok(entry.map_err(|error| error.to_string())?.state().counter().get())
+    }
+}
+
+fn replicas_of(replicas: Vec<(u32, u16)>) -> Vec<Replica> {
+    replicas.into_iter().map(|(port, instance)| Replica { port, instance }).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

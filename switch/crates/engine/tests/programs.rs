@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every program in `switch/programs` does what its case files say.
+//!
+//! A program is NAME.p4 with build/NAME.json; its cases are NAME.case. Another folder of the same
+//! shape can be given in SLUICE_PROGRAMS.
+
+mod cases;
+
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    match std::env::var_os("SLUICE_PROGRAMS") {
+        Some(folder) => folder.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs"),
+    }
+}
+
+fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("the folder of programs can be read")
+        .map(|entry| entry.expect("the folder of programs can be read").path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_program_does_what_its_cases_say() {
+    let folder = folder();
+    let programs = with_extension(&folder, "p4");
+    assert!(!programs.is_empty(), "no program in {}", folder.display());
+    let mut failures = Vec::new();
+    for program in &programs {
+        let name = program.file_stem().expect("a file has a name");
+        let json = folder.join("build").join(name).with_extension("json");
+        let case = program.with_extension("case");
+        // A program that makes the interpreter panic must not hide the others.
+        let result = std::panic::catch_unwind(|| cases::run_file(&json, &case));
+        match result {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => failures.push(failure),
+            Err(_) => failures.push(format!("{}: panic", case.display())),
+        }
+    }
+    let (failed, all) = (failures.len(), programs.len());
+    assert!(failures.is_empty(), "{failed} of {all} failed:\n{}", failures.join("\n"));
+}
