@@ -72,7 +72,7 @@ class FpmConfig:
     """Where zebra's dplane_fpm_nl connects to, and when its replay counts as finished."""
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
-    quiet_seconds: float = 6.0
+    quiet_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)

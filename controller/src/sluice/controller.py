@@ -39,7 +39,7 @@ from sluice.entities import (
 from sluice.held import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
-from sluice.model import FpmSessionClosed, FpmSessionOpened, NeighborChanged
+from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, NeighborChanged
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
 from sluice.p4.packets import PacketSchema
@@ -265,6 +265,8 @@ class Controller:
         now = self._clock()
         for event in events:
             self.sources.host.apply(event)
+            if isinstance(event, LinkChanged):
+                self.sources.routes.link_changed(event)
         self._submit(self.fib.apply(events, now))
         outcome = Outcome()
         for event in events:

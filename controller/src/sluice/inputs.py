@@ -14,6 +14,7 @@ from sluice.model import (
     Address,
     HostFrame,
     KernelEvent,
+    LinkChanged,
     PuntedPacket,
     Route,
     RouteEvent,
@@ -34,6 +35,9 @@ class RouteInput(Protocol):
 
     def poll(self, limit: int) -> list[RouteEvent]:
         """About `limit` events; none: nothing is left for now."""
+
+    def link_changed(self, event: LinkChanged) -> None:
+        """Takes notice of a link: zebra's replay may have left out its legs of groups."""
 
 
 class KernelInput(Protocol):

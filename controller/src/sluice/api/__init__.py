@@ -8,7 +8,7 @@ requests, answered in their order. ``what`` is one of
   ============  ====================================================================  ==============
   status        router, switch, FPM, what is pending and what was refused             object
   interfaces    layer-3 interfaces with state, addresses, counters                    list
-  routes        prefixes with their action and next hops; ``prefix``, ``limit``       object
+  routes        prefixes with action and live next hops; ``prefix``, ``limit`` choose  list
   nexthops      next hops and groups in use                                           object
   neighbors     neighbours on the router's links                                      list
   punts         packets sent to the CPU by reason, and what became of them            object

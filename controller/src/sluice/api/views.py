@@ -159,7 +159,7 @@ class Views:
 
     # -- routes
 
-    async def _routes(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _routes(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         wanted = self._prefix(request)
         limit = request.get("limit") or DEFAULT_ROUTE_LIMIT
         if not isinstance(limit, int) or limit < 0:
@@ -175,7 +175,7 @@ class Views:
             chunk = slots[start : min(start + ROUTES_PER_SLICE, limit)]
             routes += [self._route(slot) for slot in chunk if slot in desired]
             await asyncio.sleep(0)
-        return {"total": len(slots), "routes": routes}
+        return routes
 
     @staticmethod
     def _prefix(request: dict[str, Any]) -> Prefix | None:
@@ -192,11 +192,13 @@ class Views:
         target = reconciler.desired[Kind.ROUTE][slot]
         installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
         failure = reconciler.failures.get((Kind.ROUTE, slot))
+        legs = self._target(target) if isinstance(target, Target) else []
         return {
             "vrf": slot.vrf,
             "prefix": str(slot.prefix),
             "protocol": self._protocol(slot),
-            "nexthops": self._target(target) if isinstance(target, Target) else [],
+            "nexthops": [leg for leg in legs if leg["up"]],
+            "dead_nexthops": [leg for leg in legs if not leg["up"]],
             "action": target.kind.name.lower() if isinstance(target, Target) else None,
             "id": target.id if isinstance(target, Target) else None,
             "installed": installed == target,

@@ -52,7 +52,7 @@ def cli() -> None:
 
 
 @cli.command(epilog=EPILOG)
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Validate the configuration and exit.")
 def run(config: Path, check: bool) -> None:
     """Run the controller of one router, described by the YAML file CONFIG.

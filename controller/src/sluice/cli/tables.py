@@ -105,18 +105,17 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
     _table(console, [*columns, "addresses"], rows, "no interfaces")
 
 
-def _routes(console: Console, data: dict[str, Any]) -> None:
+def _routes(console: Console, data: list[dict[str, Any]]) -> None:
     rows: list[Row] = []
-    for route in data["routes"]:
-        legs = [_nexthop(nexthop) for nexthop in route["nexthops"]] or [route["action"] or "-"]
+    for route in data:
+        all_legs = route["nexthops"] + route["dead_nexthops"]
+        legs = [_nexthop(nexthop) for nexthop in all_legs] or [route["action"] or "-"]
         state = Text("installed") if route["installed"] else Text("pending", style="yellow")
         if route["error"]:
             state = Text(route["error"], style="red")
         rows.append([route["prefix"], str(route["vrf"]), route["protocol"], legs[0], state])
         rows += [["", "", "", leg, ""] for leg in legs[1:]]
     _table(console, ["prefix", "vrf", "protocol", "next hop", "state"], rows, "no routes")
-    if len(data["routes"]) < data["total"]:
-        console.print(f"{len(data['routes']):,} of {data['total']:,} routes")
 
 
 def _nexthops(console: Console, data: dict[str, Any]) -> None:

@@ -14,7 +14,6 @@ from finsy.proto import p4r
 
 from sluice.p4.schema import Schema
 
-
 Request: TypeAlias = p4r.Entity
 """What to read, and what was read."""
 

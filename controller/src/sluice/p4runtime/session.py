@@ -99,6 +99,7 @@ class Session:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._parts: dict[int, asyncio.Queue[bytes | None]] = {}
         self._primary = asyncio.Event()
+        self._takes_packets = False
         self.closed: asyncio.Future[P4RuntimeError] = self._loop.create_future()
         self.arbitration = "connecting"
         self.stream_errors = 0
@@ -190,10 +191,16 @@ class Session:
     ) -> None:
         """Says which metadata travel with packets; packet-ins arrive from then on."""
         self._client.set_packet_metadata(packet_in, packet_out)
+        self._takes_packets = True
 
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
-        """Sends packets; returns how many the bounded queue took, in order."""
-        return 0 if self.closed.done() else self._client.packet_out(batch)
+        """Sends packets; returns how many the bounded queue took, in order.
+
+        None before `set_packet_metadata`, and none after the end.
+        """
+        if not self._takes_packets or self.closed.done():
+            return 0
+        return self._client.packet_out(batch)
 
     def _expect(self) -> tuple[int, asyncio.Future[Any]]:
         if self.closed.done():
