@@ -284,10 +284,14 @@ class LinkRemoved:
 
 @dataclass(frozen=True, slots=True)
 class AddressAdded:
-    """An interface has an address (also sent again when it already had it)."""
+    """An interface has an address (also sent again when it already had it).
+
+    `ours`: this controller gave it, now or in an earlier life.
+    """
 
     ifindex: int
     address: InterfaceAddress
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -366,14 +366,20 @@ class FakeTaps:
         return len(frames)
 
 
-class NoAddresses:
+class FakeAddresses:
+    def __init__(self) -> None:
+        self.removed: list[tuple[int, str]] = []
+
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
         pass
+
+    def remove_address(self, ifindex: int, address: InterfaceAddress) -> None:
+        self.removed.append((ifindex, str(address)))
 
 
 def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
     taps = FakeTaps()
-    interfaces = HostInterfaces(taps, NoAddresses(), lambda _: None)
+    interfaces = HostInterfaces(taps, FakeAddresses(), lambda _: None, lambda _: False)
     interfaces.add(interface(1, device))
     interfaces.apply(AddressAdded(11, InterfaceAddress.parse("10.0.1.1/24")))
     return interfaces, taps
@@ -418,6 +424,20 @@ def test_an_address_that_went_is_foreign() -> None:
     assert interfaces.poll(10) == []
 
 
+def test_an_address_of_an_earlier_configuration_goes() -> None:
+    kernel = FakeAddresses()
+    interfaces = HostInterfaces(FakeTaps(), kernel, lambda _: None)
+    interfaces.add(interface(1))
+    for ifindex, text, ours in (
+        (11, "10.0.1.1/24", True),
+        (11, "10.9.9.9/24", True),
+        (11, "10.8.8.8/24", False),  # of FRR, or of a person
+        (5, "10.7.7.7/24", True),  # of another controller's interface
+    ):
+        interfaces.apply(AddressAdded(ifindex, InterfaceAddress.parse(text), ours))
+    assert kernel.removed == [(11, "10.9.9.9/24")]
+
+
 def test_refused_frames_do_not_hide_what_comes_after_them() -> None:
     interfaces, taps = fake_host()
     taps.to_read = [(11, b"short")] * 5 + [(11, OWN)]
@@ -445,7 +465,7 @@ def test_an_interface_that_cannot_be_silenced_is_not_kept() -> None:
         raise PermissionError
 
     taps = FakeTaps()
-    interfaces = HostInterfaces(taps, NoAddresses(), refuse)
+    interfaces = HostInterfaces(taps, FakeAddresses(), refuse)
     with pytest.raises(PermissionError):
         interfaces.add(interface(1))
     assert taps.removed == [11]

@@ -29,6 +29,7 @@ from sluice.model import (
     LinkRemoved,
     format_mac,
 )
+from sluice.sources.device import has_carrier
 from sluice.sources.silence import silence
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
@@ -77,18 +78,28 @@ class Addresses(Protocol):
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
         """Gives an interface an address."""
 
+    def remove_address(self, ifindex: int, address: InterfaceAddress) -> None:
+        """Takes an address from an interface."""
+
 
 class HostInterfaces:
     """The TAPs of all layer-3 interfaces."""
 
     def __init__(
-        self, taps: Taps, kernel: Addresses, silence_interface: Callable[[str], None] = silence
+        self,
+        taps: Taps,
+        kernel: Addresses,
+        silence_interface: Callable[[str], None] = silence,
+        has_carrier: Callable[[str], bool] = has_carrier,
     ) -> None:
         self._taps = taps
         self._kernel = kernel
         self._silence = silence_interface
+        self._has_carrier = has_carrier
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
+        # What the configuration says, by the TAP's ifindex.
+        self._configured: dict[int, frozenset[InterfaceAddress]] = {}
         # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
         self._followers: dict[str, list[int]] = {}
         self._devices: dict[int, str] = {}
@@ -111,10 +122,11 @@ class HostInterfaces:
             raise
         self._ifindex[interface.l3_if] = ifindex
         self._l3_if[ifindex] = interface.l3_if
+        self._configured[ifindex] = frozenset(interface.addresses)
         if interface.device is not None:
-            # No carrier before the device's is known: `apply` sees it as soon as the kernel tells.
+            # At once and rightly: a TAP that outlived the last controller must not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
-            self._taps.set_carrier(ifindex, False)
+            self._taps.set_carrier(ifindex, self._has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
         for address in interface.addresses:
             self._kernel.add_address(ifindex, address)
@@ -137,8 +149,11 @@ class HostInterfaces:
     def apply(self, event: KernelEvent) -> None:
         """Takes notice of addresses (what is ours) and links (whose carrier a TAP follows)."""
         match event:
-            case AddressAdded(ifindex, address):
+            case AddressAdded(ifindex, address, ours):
                 self._own.setdefault(address.address, set()).add(ifindex)
+                if ours and address not in self._configured.get(ifindex, {address}):
+                    # Of a TAP that outlived a controller with another configuration.
+                    self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
                 self._disown(address.address, ifindex)
             case LinkChanged(ifindex, name, up, carrier):

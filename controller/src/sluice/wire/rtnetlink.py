@@ -56,7 +56,9 @@ NDMSG = Struct("=BBHiHBB")
 
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU = 1, 3, 4
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
-IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS = 1, 2, 4, 8
+IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS, IFA_PROTO = 1, 2, 4, 8, 11
+# Who gave an address (Linux 5.18 on); the values of the kernel itself are 1 to 3.
+IFAPROT_SLUICE = 0x53
 IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
 NDA_DST, NDA_LLADDR = 1, 2
 NTF_USE, NTF_PROXY = 0x01, 0x08
@@ -119,7 +121,7 @@ def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | Address
     address = InterfaceAddress(own, length)
     if kind == RTM_DELADDR or flags & IFA_F_DADFAILED:
         return AddressRemoved(ifindex, address)
-    return AddressAdded(ifindex, address)
+    return AddressAdded(ifindex, address, attrs.get(IFA_PROTO) == bytes([IFAPROT_SLUICE]))
 
 
 def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | None:
@@ -212,10 +214,9 @@ def set_neighbor(sequence: int, ifindex: int, address: Address, mac: Mac) -> byt
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Gives an interface an address (or confirms that it has it); acknowledged."""
-    return message(
-        RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, _address_body(ifindex, address)
-    )
+    """Gives an interface an address, marked as ours (or confirms that it has it); acknowledged."""
+    body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))
+    return message(RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:

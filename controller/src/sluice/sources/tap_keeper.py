@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the host interfaces, with their carrier, while the controller is away.
+
+A TAP loses its carrier the moment its last queue is closed, even a persistent one; FRR then takes
+the link for dead, and its BGP sessions go. So a small process of its own holds a second, disabled
+queue of every TAP. When the controller ends, however it ends, the keeper stays for GRACE_SECONDS: a
+controller that is started meanwhile finds the interfaces, their addresses and neighbours as they
+were. Otherwise the keeper ends and the TAPs disappear with it.
+
+The TAPs must be of IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst), as native ones are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from struct import Struct
+
+GRACE_SECONDS = 20.0
+
+CLONE_DEVICE = "/dev/net/tun"
+TUNSETIFF, TUNSETQUEUE = 0x400454CA, 0x400454D9
+IFF_TAP, IFF_MULTI_QUEUE, IFF_DETACH_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x0400, 0x1000
+# struct ifreq: name, flags, the rest of the union
+IFREQ = Struct("=16sH22x")
+
+
+class TapKeeper:
+    """The controller's side: the keeper lives as long as this is not closed, and then the grace."""
+
+    def __init__(self, lifeline: int) -> None:
+        self._lifeline = lifeline
+
+    @classmethod
+    def start(cls, names: Sequence[str], grace: float = GRACE_SECONDS) -> TapKeeper:
+        """Starts the keeper of existing TAPs. Raises OSError when it cannot hold them."""
+        lifeline_read, lifeline = os.pipe()
+        status, status_write = os.pipe()
+        try:
+            os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-m", __name__, str(grace), *names],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
+                    (os.POSIX_SPAWN_DUP2, status_write, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                # Whoever kills the controller's process group does not mean the keeper.
+                setsid=True,
+            )
+        finally:
+            os.close(lifeline_read)
+            os.close(status_write)
+        with os.fdopen(status) as file:
+            problem = file.read().strip()
+        if problem != "ready":
+            os.close(lifeline)
+            raise OSError(f"the keeper of the host interfaces: {problem or 'it did not start'}")
+        return cls(lifeline)
+
+    def close(self) -> None:
+        """Lets go; the keeper ends after its grace."""
+        os.close(self._lifeline)
+
+
+def hold(name: str) -> int:
+    """A disabled queue of the TAP `name`, as a file descriptor."""
+    queue = os.open(CLONE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
+    fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
+    fcntl.ioctl(queue, TUNSETQUEUE, IFREQ.pack(b"", IFF_DETACH_QUEUE))
+    return queue
+
+
+def main(grace: float, names: Sequence[str]) -> int:
+    """The keeper's side. Says "ready", waits for the end of its standard input, then the grace."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for name in names:
+            hold(name)
+    except OSError as error:
+        print(f"{name}: {error}", flush=True)
+        return 1
+    print("ready", flush=True)
+    os.dup2(2, 1)  # whoever reads the status sees its end
+    os.read(0, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.sigtimedwait({signal.SIGTERM}, grace)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
