@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one clock of both ends, and sleeping by it.
+
+use std::mem;
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn now() -> u64 {
+    // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it; it
+    // cannot fail for this clock.
+    let time = unsafe {
+        let mut time: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        time
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sleeps until the clock shows `time`, or a signal comes.
+pub(crate) fn sleep_until(time: u64) {
+    let time = libc::timespec {
+        tv_sec: (time / 1_000_000_000) as libc::time_t,
+        tv_nsec: (time % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `time` lives during the call; no remainder is asked for with an absolute time.
+    unsafe {
+        let flags = libc::TIMER_ABSTIME;
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            flags,
+            &raw const time,
+            std::ptr::null_mut(),
+        );
+    }
+}
+
+/// Has this thread's sleeps end on time rather than up to 50 microseconds late.
+pub(crate) fn sleep_precisely() {
+    // SAFETY: takes a number only; a kernel that refuses it leaves things as they are.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// CPU seconds that this process has used, user and system.
+pub(crate) fn cpu_seconds() -> f64 {
+    // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What became of the packets of a run, as the sink sees it: received, duplicated, reordered,
+//! damaged, how late, and what is missing. Pure: frames and times in, counts out.
+
+use std::collections::BTreeMap;
+
+use crate::histogram::Histogram;
+use crate::inspect::{Damage, Inspector, Verdict};
+use crate::probe::Probe;
+
+/// Sequence numbers below the highest that are remembered one by one.
+const WINDOW: u64 = 64;
+
+/// The receiving state of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// One more than the highest sequence received.
+    next: u64,
+    /// Bit n: whether `next - 1 - n` was received.
+    window: u64,
+    received: u64,
+}
+
+/// Where a packet stands in its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// In order.
+    Next,
+    /// After one with a higher sequence (RFC 4737, 3.3).
+    Reordered,
+    Duplicate,
+}
+
+impl Flow {
+    fn accept(&mut self, sequence: u64) -> Order {
+        if sequence >= self.next {
+            let ahead = sequence - self.next + 1;
+            self.window = if ahead < WINDOW {
+                self.window << ahead | 1
+            } else {
+                1
+            };
+            self.next = sequence + 1;
+            self.received += 1;
+            return Order::Next;
+        }
+        let behind = self.next - 1 - sequence;
+        // Further back nothing is remembered: taken for late, which is likelier than twice.
+        if behind < WINDOW {
+            if self.window >> behind & 1 == 1 {
+                return Order::Duplicate;
+            }
+            self.window |= 1 << behind;
+        }
+        self.received += 1;
+        Order::Reordered
+    }
+}
+
+/// Counts of damaged packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Corrupt {
+    pub(crate) ip_checksum: u64,
+    pub(crate) transport_checksum: u64,
+    pub(crate) payload: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    run: u32,
+    inspector: Inspector,
+    flows: Vec<Flow>,
+    /// Sound packets and their bytes, duplicates included.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) reordered: u64,
+    pub(crate) corrupt: Corrupt,
+    /// Frames that are none of this run's packets.
+    pub(crate) other: u64,
+    pub(crate) latency: Histogram,
+    pub(crate) first: Option<u64>,
+    pub(crate) last: u64,
+    /// Longest time between two packets, nanoseconds.
+    pub(crate) longest_gap: u64,
+    hop_limits: Box<[u64; 256]>,
+}
+
+impl Tally {
+    pub(crate) fn new(run: u32) -> Self {
+        Self {
+            run,
+            inspector: Inspector::default(),
+            flows: Vec::new(),
+            packets: 0,
+            bytes: 0,
+            duplicates: 0,
+            reordered: 0,
+            corrupt: Corrupt::default(),
+            other: 0,
+            latency: Histogram::default(),
+            first: None,
+            last: 0,
+            longest_gap: 0,
+            hop_limits: Box::new([0; 256]),
+        }
+    }
+
+    /// Takes a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC); true if it is a sound
+    /// packet of this run.
+    pub(crate) fn receive(&mut self, frame: &[u8], now: u64) -> bool {
+        match self.inspector.inspect(frame, self.run) {
+            Verdict::Sound { probe, hop_limit } => {
+                self.accept(&probe, frame.len(), now);
+                self.hop_limits[usize::from(hop_limit)] += 1;
+                return true;
+            }
+            Verdict::Corrupt(Damage::IpChecksum) => self.corrupt.ip_checksum += 1,
+            Verdict::Corrupt(Damage::TransportChecksum) => self.corrupt.transport_checksum += 1,
+            Verdict::Corrupt(Damage::Payload) => self.corrupt.payload += 1,
+            Verdict::Other => self.other += 1,
+        }
+        false
+    }
+
+    fn accept(&mut self, probe: &Probe, length: usize, now: u64) {
+        self.packets += 1;
+        self.bytes += length as u64;
+        self.latency.record(probe.latency(now));
+        match self.first {
+            None => self.first = Some(now),
+            Some(_) => self.longest_gap = self.longest_gap.max(now.saturating_sub(self.last)),
+        }
+        self.last = now;
+        // A flow number has 24 bits, so this is bounded.
+        let index = probe.flow as usize;
+        if index >= self.flows.len() {
+            self.flows.resize(index + 1, Flow::default());
+        }
+        match self.flows[index].accept(probe.sequence) {
+            Order::Next => {}
+            Order::Reordered => self.reordered += 1,
+            Order::Duplicate => self.duplicates += 1,
+        }
+    }
+
+    /// Packets without their duplicates.
+    pub(crate) fn unique(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.received).sum()
+    }
+
+    /// Whether there are so many distinct packets. The sum is only made when it may be.
+    pub(crate) fn has(&self, count: u64) -> bool {
+        self.packets >= count && self.unique() >= count
+    }
+
+    /// Packets missing before the last one of each flow.
+    pub(crate) fn missing(&self) -> u64 {
+        self.flows
+            .iter()
+            .map(|flow| flow.next - flow.received)
+            .sum()
+    }
+
+    /// Flows of which something was received.
+    pub(crate) fn flows_seen(&self) -> u64 {
+        self.flows.iter().filter(|flow| flow.received > 0).count() as u64
+    }
+
+    /// Packets by TTL or hop limit.
+    pub(crate) fn hop_limits(&self) -> BTreeMap<u8, u64> {
+        (0..=u8::MAX)
+            .zip(*self.hop_limits)
+            .filter(|(_, packets)| *packets > 0)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tally(sequences: &[u64]) -> Tally {
+        let mut tally = Tally::new(1);
+        for (now, sequence) in (0..).zip(sequences) {
+            let probe = Probe {
+                run: 1,
+                flow: 2,
+                sequence: *sequence,
+                departure: 0,
+            };
+            tally.accept(&probe, 60, now);
+        }
+        tally
+    }
+
+    fn counts(sequences: &[u64]) -> (u64, u64, u64, u64) {
+        let tally = tally(sequences);
+        (
+            tally.unique(),
+            tally.missing(),
+            tally.reordered,
+            tally.duplicates,
+        )
+    }
+
+    #[test]
+    fn order_loss_and_duplicates_are_told_apart() {
+        assert_eq!(counts(&[0, 1, 2, 3]), (4, 0, 0, 0));
+        assert_eq!(counts(&[0, 2, 3]), (3, 1, 0, 0), "one missing");
+        assert_eq!(counts(&[0, 2, 1, 3]), (4, 0, 1, 0), "one late");
+        assert_eq!(counts(&[0, 1, 1, 0, 2]), (3, 0, 0, 2), "two twice");
+        assert_eq!(
+            counts(&[0, 1000, 999, 1]),
+            (4, 997, 2, 0),
+            "over a long gap"
+        );
+        assert_eq!(counts(&[63, 0, 0]), (2, 62, 1, 1), "at the window's edge");
+        assert_eq!(counts(&[64, 0]), (2, 63, 1, 0), "beyond it");
+    }
+
+    #[test]
+    fn gaps_and_flows_are_seen() {
+        let mut tally = Tally::new(1);
+        for (flow, now) in [(0, 10), (5, 30), (0, 35)] {
+            tally.accept(
+                &Probe {
+                    run: 1,
+                    flow,
+                    sequence: now,
+                    departure: 0,
+                },
+                60,
+                now,
+            );
+        }
+        assert_eq!(
+            (tally.flows_seen(), tally.longest_gap, tally.first),
+            (2, 20, Some(10))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_shuffled_window_loses_nothing(order in Just((0_u64..60).collect::<Vec<_>>()).prop_shuffle()) {
+            let (unique, missing, _, duplicates) = counts(&order);
+            prop_assert_eq!((unique, missing, duplicates), (60, 0, 0));
+        }
+    }
+}
