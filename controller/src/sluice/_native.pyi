@@ -129,7 +129,8 @@ class TapSet:
         """queue_limit: frames held for Python per interface; more are dropped and counted."""
 
     def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
-        """Creates the TAP, or takes over a persistent one, sets MTU (68..65535) and MAC
+        """Creates the TAP, or opens one that is there (it may have several queues, one for each
+        that has it open, and lives as long as one of them), sets MTU (68..65535) and MAC
         ("02:00:00:00:01:01") and returns its ifindex. Down until set_up; carrier on until
         set_carrier."""
 

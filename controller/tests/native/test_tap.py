@@ -210,7 +210,16 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
 
 
 def test_a_name_in_use_is_refused_with_its_errno(taps: TapSet) -> None:
-    taps.add("tap-a", 1500, MAC)
+    subprocess.run(
+        ["ip", "link", "add", "tap-a", "type", "veth", "peer", "name", "tap-b"], check=True
+    )
     with pytest.raises(OSError, match="tap-a") as caught:
         taps.add("tap-a", 1500, MAC)
-    assert caught.value.errno == errno.EBUSY
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_a_tap_outlives_a_set_while_another_holds_it(taps: TapSet) -> None:
+    with closing(TapSet()) as first:
+        index = first.add("tap-a", 1500, MAC)
+        assert taps.add("tap-a", 1500, MAC) == index
+    assert exists("tap-a")

@@ -6,6 +6,7 @@ Mostly against the real kernel, in a network namespace of its own.
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import time
@@ -32,6 +33,7 @@ from sluice.model import (
     parse_address,
     parse_mac,
 )
+from sluice.sources.device import Devices
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.silence import silence
@@ -100,6 +102,7 @@ class Host:
         return next(filter(wanted, self.frames))
 
     def close(self) -> None:
+        self.interfaces.close()
         self.taps.close()
         self.monitor.close()
 
@@ -332,6 +335,16 @@ def test_addresses_survive_a_loss_of_carrier(host: Host) -> None:
     assert host.interfaces.is_own(parse_address("2001:db8:3::1"))
 
 
+def test_two_controllers_cannot_have_one_interface(host: Host) -> None:
+    other = HostInterfaces(host.taps, host.monitor)
+    with pytest.raises(OSError, match="another controller") as caught:
+        other.add(interface(1))
+    assert caught.value.errno == errno.EBUSY
+    host.interfaces.close()
+    other.add(interface(1))
+    other.close()
+
+
 # --- without a kernel ----------------------------------------------------------------------------
 
 
@@ -377,9 +390,31 @@ class FakeAddresses:
         self.removed.append((ifindex, str(address)))
 
 
+class FakeDevices(Devices):
+    """No device is there; `refuse` makes silencing fail."""
+
+    def __init__(self, *, refuse: bool = False) -> None:
+        super().__init__()
+        self.refuse = refuse
+        self.claimed: set[str] = set()
+
+    def claim(self, name: str) -> None:
+        self.claimed.add(name)
+
+    def release(self, name: str) -> None:
+        self.claimed.remove(name)
+
+    def silence(self, name: str) -> None:
+        if self.refuse:
+            raise PermissionError
+
+    def has_carrier(self, name: str) -> bool:
+        return False
+
+
 def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
     taps = FakeTaps()
-    interfaces = HostInterfaces(taps, FakeAddresses(), lambda _: None, lambda _: False)
+    interfaces = HostInterfaces(taps, FakeAddresses(), FakeDevices())
     interfaces.add(interface(1, device))
     interfaces.apply(AddressAdded(11, InterfaceAddress.parse("10.0.1.1/24")))
     return interfaces, taps
@@ -426,7 +461,7 @@ def test_an_address_that_went_is_foreign() -> None:
 
 def test_an_address_of_an_earlier_configuration_goes() -> None:
     kernel = FakeAddresses()
-    interfaces = HostInterfaces(FakeTaps(), kernel, lambda _: None)
+    interfaces = HostInterfaces(FakeTaps(), kernel, FakeDevices())
     interfaces.add(interface(1))
     for ifindex, text, ours in (
         (11, "10.0.1.1/24", True),
@@ -461,14 +496,13 @@ def test_the_carrier_waits_for_the_device_and_goes_with_it() -> None:
 
 
 def test_an_interface_that_cannot_be_silenced_is_not_kept() -> None:
-    def refuse(_: str) -> None:
-        raise PermissionError
-
     taps = FakeTaps()
-    interfaces = HostInterfaces(taps, FakeAddresses(), refuse)
+    devices = FakeDevices(refuse=True)
+    interfaces = HostInterfaces(taps, FakeAddresses(), devices)
     with pytest.raises(PermissionError):
         interfaces.add(interface(1))
     assert taps.removed == [11]
+    assert devices.claimed == set()
     assert interfaces.ifindex(1) is None
 
 

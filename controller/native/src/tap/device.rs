@@ -15,7 +15,8 @@ const TUNSETCARRIER: c_ulong = 0x4004_54e2;
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
 
-/// An open TAP interface. Dropping it removes the interface, unless it is persistent.
+/// An open TAP interface. Dropping it removes the interface, unless it is persistent or another
+/// process holds a queue of it.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -40,8 +41,9 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI;
-        // The kernel's field is 16 bits wide and both flags fit into it.
+        // Several queues may be open: ours, and one that a keeper process holds so that interface
+        // and carrier outlive this process. The kernel's field is 16 bits wide; these fit into it.
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
             .map_err(doing(|| format!("creating the TAP {name}")))?;
@@ -123,8 +125,21 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
+    /// Sets the MAC if it is another: the kernel forgets an interface's neighbours when its MAC is
+    /// set, even to what it was.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
+        self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;
+        // SAFETY: SIOCGIFHWADDR has filled this member of the union.
+        let present = unsafe { request.ifr_ifru.ifru_hwaddr };
+        if present
+            .sa_data
+            .iter()
+            .zip(mac)
+            .all(|(have, want)| *have == want as libc::c_char)
+        {
+            return Ok(());
+        }
         let mut address = libc::sockaddr {
             sa_family: libc::ARPHRD_ETHER,
             sa_data: [0; 14],

@@ -14,7 +14,7 @@ Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from sluice.config import InterfaceConfig
@@ -29,8 +29,7 @@ from sluice.model import (
     LinkRemoved,
     format_mac,
 )
-from sluice.sources.device import has_carrier
-from sluice.sources.silence import silence
+from sluice.sources.device import Devices
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_ARP,
@@ -85,24 +84,17 @@ class Addresses(Protocol):
 class HostInterfaces:
     """The TAPs of all layer-3 interfaces."""
 
-    def __init__(
-        self,
-        taps: Taps,
-        kernel: Addresses,
-        silence_interface: Callable[[str], None] = silence,
-        has_carrier: Callable[[str], bool] = has_carrier,
-    ) -> None:
+    def __init__(self, taps: Taps, kernel: Addresses, devices: Devices | None = None) -> None:
         self._taps = taps
         self._kernel = kernel
-        self._silence = silence_interface
-        self._has_carrier = has_carrier
+        self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
         # What the configuration says, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
         # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
         self._followers: dict[str, list[int]] = {}
-        self._devices: dict[int, str] = {}
+        self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
         self._own: dict[Address, set[int]] = {}
         self.counters: Counter[str] = Counter()
@@ -114,23 +106,38 @@ class HostInterfaces:
 
         Raises OSError, naming what could not be done, when the kernel refuses.
         """
-        ifindex = self._taps.add(interface.name, interface.mtu, format_mac(interface.mac))
-        try:
-            self._silence(interface.name)
-        except OSError:
-            self._taps.remove(ifindex)
-            raise
+        ifindex = self._make(interface)
         self._ifindex[interface.l3_if] = ifindex
         self._l3_if[ifindex] = interface.l3_if
         self._configured[ifindex] = frozenset(interface.addresses)
         if interface.device is not None:
             # At once and rightly: a TAP that outlived the last controller must not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
-            self._taps.set_carrier(ifindex, self._has_carrier(interface.device))
+            self._taps.set_carrier(ifindex, self._devices.has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
         for address in interface.addresses:
             self._kernel.add_address(ifindex, address)
         return ifindex
+
+    def _make(self, interface: InterfaceConfig) -> int:
+        """The TAP, claimed and silent but down; or nothing is left of it."""
+        name = interface.name
+        self._devices.claim(name)
+        try:
+            ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
+            try:
+                self._devices.silence(name)
+            except OSError:
+                self._taps.remove(ifindex)
+                raise
+        except OSError:
+            self._devices.release(name)
+            raise
+        return ifindex
+
+    def close(self) -> None:
+        """Gives up the claims on the interfaces; the TAPs themselves are their set's."""
+        self._devices.close()
 
     def ifindex(self, l3_if: int) -> int | None:
         """The kernel's index of the TAP of a layer-3 interface."""
@@ -171,11 +178,11 @@ class HostInterfaces:
                 del self._own[address]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
-        before = self._devices.pop(ifindex, None)
+        before = self._device_names.pop(ifindex, None)
         if before is not None and before != name:  # removed or renamed
             self._set_carrier_of(before, False)
         if name in self._followers:
-            self._devices[ifindex] = name
+            self._device_names[ifindex] = name
             self._set_carrier_of(name, carrier)
 
     def _set_carrier_of(self, device: str, carrier: bool) -> None:
