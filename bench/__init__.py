@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks against peers on the same machine; results in bench/results/NAME.json.
+
+forwarding   packets per CPU-second and packets a second through the whole switch
+
+Not part of any of them: packet libraries that are not ours to measure with.
+"""

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forwarding through the whole switch, sluice-switch against BMv2: `make bench`.
+
+    python -m bench.forwarding [--seconds N] [--rounds N]
+
+The same JSON, tables and packets on both, in one run, in turn. Frames of 60
+bytes go into port 1 and out of ports 2 and 3, offered at a rate that BMv2 keeps
+up with and at one that saturates both. Three results, medians of all rounds:
+
+forwarding-cpu       packets per CPU-second of the switch, system time included
+forwarding-machine   packets per CPU-second of all that took part: the switch,
+                     the sender and the kernel's softirq threads
+forwarding-rate      packets a second that came out under saturation
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from bench.blast import Blaster
+from bench.cpu import Meter
+from sluice_ptf import raw
+from sluice_ptf.cabling import far_ends, plug
+from sluice_ptf.network import Interface, Nexthop
+from sluice_ptf.runtime import RuntimeClient, update
+from sluice_ptf.schema import Schema
+from sluice_testkit import where
+from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.target import Target
+from sluice_testkit.wait import wait_until
+
+OURS, PEER = "sluice-switch", "bmv2"
+GRPC_PORTS = {OURS: 9560, PEER: 9559}
+STEADY, SATURATED = 12_000.0, 400_000.0
+ROUTES = 10_000
+FLOWS = 1024
+WARM_UP_SECONDS = 0.3
+
+IN = Interface(id=1, port=1, mac="02:00:00:00:01:01")
+OUT = (
+    Nexthop(12, Interface(id=2, port=2, mac="02:00:00:00:01:02"), "02:bb:00:00:00:02"),
+    Nexthop(13, Interface(id=3, port=3, mac="02:00:00:00:01:03"), "02:bb:00:00:00:03"),
+)
+GROUP = 5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Frames, and how many a second."""
+
+    name: str
+    frames: Sequence[bytes]
+    rate: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One round of one target."""
+
+    per_switch_second: float
+    per_machine_second: float
+    rate: float
+
+
+class Switch:
+    """A target under load."""
+
+    def __init__(self, target: Target, prefix: str):
+        self.target = target
+        self.ends = far_ends(prefix)
+
+    def forwarded(self) -> int:
+        """How many frames have come out of all ports."""
+        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+        received = {name.strip(): counts.split()[1] for name, _, counts in _columns(lines)}
+        return sum(int(received[end]) for end in self.ends.values())
+
+    def settled(self) -> int:
+        """`forwarded` once nothing more comes out."""
+        seen = [-1]
+
+        def quiet() -> bool:
+            seen.append(self.forwarded())
+            return seen[-1] == seen[-2]
+
+        wait_until(quiet, 10, f"{self.target.name} to finish", interval=0.05)
+        return seen[-1]
+
+    def measure(self, workload: Workload, seconds: float) -> Measured:
+        """Offer a workload, and count."""
+        blaster = Blaster(self.ends[IN.port], workload.frames)
+        try:
+            blaster.send(WARM_UP_SECONDS, workload.rate)
+            before = self.settled()
+            meter = Meter(self.target.pid)
+            sent = blaster.send(seconds, workload.rate)
+            came = self.settled() - before
+            switch, machine = meter.seconds()
+        finally:
+            blaster.close()
+        if workload.rate == STEADY and came < 0.99 * sent:
+            print(f"{self.target.name}, {workload.name}: lost {sent - came} of {sent}")
+        return Measured(came / switch, came / machine, came / seconds)
+
+
+def _columns(lines: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [line.partition(":") for line in lines if ":" in line]
+
+
+def entries(schema: Schema) -> Iterator[Any]:
+    """The tables: three interfaces, two next hops, a group of both, ten thousand routes."""
+    door = {"ingress_port": IN.port, "vlan_id": 0}
+    yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=IN.id, vrf=0, role="ROUTER")
+    yield schema.entry("router_mac", {"l3_if": IN.id, "dst_mac": IN.mac}, "admit_unicast")
+    profile = schema.profiles["nexthop_selector"].preamble.id
+    group = p4runtime_pb2.ActionProfileGroup(action_profile_id=profile, group_id=GROUP, max_size=2)
+    for nexthop in OUT:
+        out = nexthop.interface
+        way: dict[str, Any] = {"port": out.port, "vlan_id": 0, "src_mac": out.mac, "mtu": 1500}
+        yield schema.entry("egress_interface", {"l3_if": out.id}, "set_egress", **way)
+        to: dict[str, Any] = {"l3_if": out.id, "dst_mac": nexthop.mac}
+        yield schema.entry("nexthop", {"nexthop_id": nexthop.id}, "set_neighbor", **to)
+        call = schema.action_call("set_group_nexthop", {"nexthop_id": nexthop.id})
+        yield p4runtime_pb2.ActionProfileMember(
+            action_profile_id=profile, member_id=nexthop.id, action=call
+        )
+        group.members.add(member_id=nexthop.id, weight=1)
+    yield group
+    selects = schema.entry("nexthop_group", {"group_id": GROUP})
+    selects.action.action_profile_group_id = GROUP
+    yield selects
+    shared = {"ipv4_fib": "172.16.0.0/12", "ipv6_fib": "2001:db8:ffff::/48"}
+    for table, prefix in shared.items():
+        match: dict[str, Any] = {"vrf": 0, "dst_addr": prefix}
+        yield schema.entry(table, match, "set_nexthop_group", group_id=GROUP)
+    for index in range(ROUTES // 2):
+        nexthop_id = OUT[index % 2].id
+        match = {"vrf": 0, "dst_addr": f"10.{index >> 8 & 255}.{index & 255}.0/24"}
+        yield schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=nexthop_id)
+        match = {"vrf": 0, "dst_addr": f"2001:db8:{index:x}::/48"}
+        yield schema.entry("ipv6_fib", match, "set_nexthop", nexthop_id=nexthop_id)
+
+
+def workloads() -> list[Workload]:
+    """Frames of 60 bytes (IPv6: 62, the smallest with UDP) of many flows."""
+    draw = Random(1)
+    ipv4, ipv6, ecmp = [], [], []
+    for _ in range(FLOWS):
+        index, sport = draw.randrange(ROUTES // 2), draw.randrange(1024, 65536)
+        datagram = raw.datagram(18, sport=sport)
+        ipv4.append(raw.framed(IN, raw.ipv4(f"10.{index >> 8}.{index & 255}.9", datagram)))
+        ipv6.append(raw.framed(IN, raw.ipv6(f"2001:db8:{index:x}::9", raw.datagram(0, sport))))
+        ecmp.append(raw.framed(IN, raw.ipv4("172.16.1.9", datagram)))
+    return [
+        Workload("IPv4, 5000 routes, steady", ipv4, STEADY),
+        Workload("IPv6, 5000 routes, steady", ipv6, STEADY),
+        Workload("IPv4, two equal paths, steady", ecmp, STEADY),
+        Workload("IPv4, 5000 routes, saturated", ipv4, SATURATED),
+        Workload("IPv6, 5000 routes, saturated", ipv6, SATURATED),
+    ]
+
+
+@contextlib.contextmanager
+def loaded(lab: Lab, namespace: Namespace, name: str) -> Iterator[Switch]:
+    """A target with the pipeline and its tables."""
+    prefix = name[:4]
+    ports = plug(namespace, prefix)
+    target = Target(
+        namespace, ports, lab.supervisor, name=name, label=name, grpc_port=GRPC_PORTS[name]
+    )
+    target.start()
+    build = where.pipeline()
+    schema = Schema.load(build)
+    with RuntimeClient(target.grpc, schema, target.device_id) as client:
+        client.set_pipeline(build / "router.json")
+        client.write(update("INSERT", entity) for entity in entries(schema))
+        yield Switch(target, prefix)
+
+
+def run(arguments: Any, lab: Lab, namespace: Namespace) -> None:
+    """Measure all workloads, both targets in turn, and write the results."""
+    results = {name: list[Case]() for name in ("cpu", "machine", "rate")}
+    with loaded(lab, namespace, OURS) as ours, loaded(lab, namespace, PEER) as peer:
+        for workload in workloads():
+            cases = {name: Case(workload.name, peers={PEER: []}) for name in results}
+            for _ in range(arguments.rounds):
+                for switch in (ours, peer):
+                    one = switch.measure(workload, arguments.seconds)
+                    measured = {
+                        "cpu": one.per_switch_second,
+                        "machine": one.per_machine_second,
+                        "rate": one.rate,
+                    }
+                    for name, value in measured.items():
+                        case = cases[name]
+                        (case.ours if switch is ours else case.peers[PEER]).append(value)
+            for name, case in cases.items():
+                if name != "rate" or workload.rate == SATURATED:
+                    results[name].append(case)
+            shown = cases["cpu"].as_dict()
+            print(
+                f"{workload.name}: {shown['ours']:.0f} against {shown['peers'][PEER]:.0f} "
+                f"packets per CPU-second, ratio {shown['ratio'][PEER]:.2f}",
+                flush=True,
+            )
+    units = {
+        "cpu": "packets per CPU-second of the switch",
+        "machine": "packets per CPU-second of switch, sender and kernel",
+        "rate": "packets per second",
+    }
+    for name, unit in units.items():
+        print(write_results(f"forwarding-{name}", unit, results[name]))
+
+
+def main() -> int:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(prog="forwarding", description="sluice-switch against BMv2")
+    parser.add_argument("--seconds", type=float, default=2.0, help="a measurement; default 2")
+    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
+    arguments = parser.parse_args()
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    with Lab() as lab:
+        namespace = lab.namespace("bench")
+        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+        namespace.inside(lambda: run(arguments, lab, namespace))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
