@@ -30,6 +30,7 @@ from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
+from sluice.sources.tap_keeper import TapKeeper
 
 OK, FAILED = 0, 1
 
@@ -69,11 +70,14 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     taps = TapSet()
     stack.callback(taps.close)
     host = HostInterfaces(taps, kernel)
+    stack.callback(host.close)
     for interface in config.interfaces:
         try:
             host.add(interface)
         except OSError as error:
             raise OSError(f"interface {interface.name}: {error}") from error
+    keeper = TapKeeper.start([interface.name for interface in config.interfaces])
+    stack.callback(keeper.close)
     dump = KernelRouteDump()
     stack.callback(dump.close)
     try:
