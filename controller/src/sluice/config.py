@@ -129,7 +129,7 @@ class PuntRate:
 class Limits:
     """What the controller spends at most."""
 
-    held_packets_per_neighbor: int = 3
+    held_packets_per_neighbor: int = 32
     held_packets: int = 1024
     held_seconds: float = 3.0
     icmp_errors_per_second: int = 1000
@@ -415,7 +415,7 @@ def _interface_address(value: object) -> InterfaceAddress:
 
 
 def _host_port(value: object) -> HostPort:
-    text = _text(value)
+    text = str(value)
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT (like 127.0.0.1:9559)")

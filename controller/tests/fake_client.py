@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4Runtime client without a network: a FakeSwitch behind the native client's interface.
+
+Events are queued and announced by an eventfd, as the native module does it. Packet-outs are kept
+in `sent`; a test gives packet-ins with `punt` and ends the session with `hang_up`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from finsy.proto import p4r
+
+from fake_switch import FakeSwitch
+
+
+class FakeClient:
+    def __init__(self, switch: FakeSwitch, *, arbitration: list[Any] | None = None) -> None:
+        self.switch = switch
+        self.sent: list[tuple[bytes, tuple[int, ...]]] = []
+        self.packet_out_room = 1 << 30
+        self.elections: list[tuple[int, int]] = []
+        self.metadata: tuple[list[tuple[int, int]], list[tuple[int, int]]] | None = None
+        self.pushed: list[p4r.SetForwardingPipelineConfigRequest] = []
+        self.requests: list[p4r.WriteRequest] = []
+        self.write_codes: list[int] | None = None
+        self._events: list[Any] = []
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.closed = False
+        self._emit(("connected",))
+        for answer in arbitration or [(True, 0, "", (0, 1))]:
+            self._emit(("arbitration", *answer))
+
+    def _emit(self, event: Any) -> None:
+        self._events.append(event)
+        os.eventfd_write(self._fd, 1)
+
+    def punt(self, *packets: tuple[bytes, tuple[int, ...]]) -> None:
+        self._emit(("packet_in", list(packets)))
+
+    def arbitration(self, *answer: Any) -> None:
+        self._emit(("arbitration", *answer))
+
+    def hang_up(self, code: int = 14, message: str = "gone") -> None:
+        self._emit(("closed", code, message))
+
+    # -- the client's interface
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def poll(self, max_events: int) -> list[Any]:
+        taken, self._events = self._events[:max_events], self._events[max_events:]
+        if not self._events:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
+        return taken
+
+    def set_packet_metadata(
+        self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
+    ) -> None:
+        self.metadata = (packet_in, packet_out)
+
+    def packet_out(self, batch: list[tuple[bytes, tuple[int, ...]]]) -> int:
+        assert self.metadata is not None
+        room = batch[: self.packet_out_room]
+        self.sent += room
+        return len(room)
+
+    def write(self, token: int, request: bytes) -> None:
+        message = p4r.WriteRequest.FromString(request)
+        self.requests.append(message)
+        codes = self.write_codes
+        if codes is None:
+            codes = [self.switch._apply(update) for update in message.updates]
+        bad = any(codes)
+        errors = [(code, "") for code in codes] if bad else []
+        self._emit(("write_done", token, 2 if bad else 0, "", errors))
+
+    def read(self, token: int, request: bytes) -> None:
+        wanted = p4r.ReadRequest.FromString(request)
+        if wanted.entities[0].HasField("counter_entry"):
+            found = list(wanted.entities)
+        else:
+            found = list(self.switch.raw.values())
+        for start in range(0, len(found), 5):
+            response = p4r.ReadResponse(entities=found[start : start + 5])
+            self._emit(("read_part", token, response.SerializeToString()))
+        self._emit(("read_done", token, 0, ""))
+
+    def set_pipeline(self, token: int, request: bytes) -> None:
+        self.pushed.append(p4r.SetForwardingPipelineConfigRequest.FromString(request))
+        self._emit(("pipeline_done", token, 0, "", b""))
+
+    def get_pipeline(self, token: int, request: bytes) -> None:
+        response = p4r.GetForwardingPipelineConfigResponse()
+        if self.pushed:
+            response.config.CopyFrom(self.pushed[-1].config)
+        self._emit(("pipeline_done", token, 0, "", response.SerializeToString()))
+
+    def arbitrate(self, election_id: tuple[int, int]) -> None:
+        self.elections.append(election_id)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.hang_up(1, "closed by us")

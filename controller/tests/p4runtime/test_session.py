@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: who is primary, which pipeline runs, what each update's fate was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from finsy.proto import p4r
+
+from fake_client import FakeClient
+from fake_switch import PIPELINE, FakeSwitch, load_codec
+from sluice.entities import BLACKHOLE, Kind, RouteSlot
+from sluice.model import Prefix
+from sluice.p4.schema import load_pipeline
+from sluice.p4runtime.client import Metadata
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import P4RuntimeError, Session
+
+CODEC = load_codec()
+
+
+def session_of(client: FakeClient) -> tuple[Session, list[tuple[bytes, Metadata]]]:
+    packets: list[tuple[bytes, Metadata]] = []
+    return Session(client, 1, (0, 1), None, packets.extend), packets
+
+
+def route(text: str) -> bytes:
+    return CODEC.update(Operation.INSERT, Kind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_write_read_and_packets() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, packets = session_of(client)
+        await session.become_primary()
+        assert session.packet_out([(b"x", ())]) == 0
+        assert await session.write([route("10.0.0.0/8"), route("11.0.0.0/8")]) == []
+        assert [status.code for status in await session.write([route("10.0.0.0/8")])] == [6]
+        found = [
+            CODEC.decode(entity) async for part in session.read([p4r.Entity()]) for entity in part
+        ]
+        assert len(found) == 2
+        session.set_packet_metadata([], [])
+        client.packet_out_room = 1
+        assert session.packet_out([(b"x", ()), (b"y", ())]) == 1
+        client.punt((b"frame", (1, 2)))
+        await turns()
+        assert packets == [(b"frame", (1, 2))]
+        assert client.requests[0].election_id.low == 1
+
+    asyncio.run(story())
+
+
+def test_the_pipeline_is_given_only_when_it_is_another() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        pipeline = load_pipeline(PIPELINE)
+        assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
+        assert not await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
+        assert await session.ensure_pipeline(pipeline.p4info, b"another")
+        client.pushed[-1].config.ClearField("cookie")  # as if started with it by hand
+        assert not await session.ensure_pipeline(pipeline.p4info, b"another")
+        assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
+
+    asyncio.run(story())
+
+
+def test_going_above_an_election_id_that_nobody_holds() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 5, "", (0, 77))])
+        session, _ = session_of(client)
+        waiting = asyncio.create_task(session.become_primary())
+        await turns()
+        assert client.elections == [(0, 78)]
+        client.arbitration(True, 0, "", (0, 78))
+        await waiting
+        await session.write([route("10.0.0.0/8")])
+        assert client.requests[-1].election_id.low == 78
+
+    asyncio.run(story())
+
+
+def test_waiting_behind_another_primary() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 6, "", (0, 9))])
+        session, _ = session_of(client)
+        waiting = asyncio.create_task(session.become_primary())
+        await turns()
+        assert not waiting.done()
+        assert client.elections == []
+        assert "another controller is primary (election id (0, 9))" in session.arbitration
+        client.hang_up()
+        with pytest.raises(P4RuntimeError, match="UNAVAILABLE: gone"):
+            await waiting
+
+    asyncio.run(story())
+
+
+def test_losing_primacy_ends_the_session() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        await session.become_primary()
+        client.arbitration(False, 6, "", (0, 9))
+        error = await session.closed
+        assert "another controller took over" in str(error)
+        assert not session.is_primary
+        with pytest.raises(P4RuntimeError):
+            await session.write([route("10.0.0.0/8")])
+
+    asyncio.run(story())
+
+
+def test_the_end_answers_everybody() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        await session.become_primary()
+        client.write_codes = []
+        client.hang_up()
+        with pytest.raises(P4RuntimeError):
+            await session.write([route("10.0.0.0/8")])
+        assert session.closed.done()
+
+    asyncio.run(story())
+
+
+def test_an_error_without_details_is_every_updates() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        client.write_codes = [3]
+        statuses = await session.write([route("10.0.0.0/8"), route("11.0.0.0/8")])
+        assert [status.code for status in statuses] == [2, 2]
+
+    asyncio.run(story())

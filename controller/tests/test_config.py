@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration is taken whole or refused whole, with every problem in one error."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.config import (
+    PUNT_REASONS,
+    Config,
+    ConfigError,
+    HostPort,
+    PuntRate,
+    load_config,
+)
+from sluice.model import InterfaceAddress
+from sluice.p4.packets import PuntReason
+from sluice.yamlreader import Reader
+
+GOOD = """\
+router: r1
+vrfs:
+  blue: {table: 100}
+interfaces:
+  - name: eth1
+    port: 1
+    mac: "02:00:00:00:01:01"
+    addresses: [10.1.0.1/24, "2001:db8:1::1/64"]
+  - {name: eth2, port: 2, vlan: 10, mac: "02:00:00:00:01:02", mtu: 9000, vrf: blue, device: port2}
+punt_rates:
+  ARP: {rate: 50}
+"""
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "r1.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    return [problem.removeprefix(f"{tmp_path}/r1.yaml:") for problem in error.value.problems]
+
+
+def test_a_good_one_with_its_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    assert config.router == "r1"
+    assert config.switch.address == HostPort("127.0.0.1", 9559)
+    assert config.api_socket == Path("/run/sluice/r1.sock")
+    assert [(vrf.name, vrf.id, vrf.table) for vrf in config.vrfs] == [
+        ("default", 0, 254),
+        ("blue", 1, 100),
+    ]
+    first, second = config.interfaces
+    assert (first.l3_if, first.vlan, first.mtu, first.device) == (1, 0, 1500, None)
+    assert first.addresses[0] == InterfaceAddress.parse("10.1.0.1/24")
+    assert second.spec.vrf == 1
+    assert config.punt_rates["ARP"] == PuntRate(50, 10)
+    assert set(config.punt_rates) == set(PUNT_REASONS)
+
+
+def test_the_reasons_are_the_pipelines() -> None:
+    assert tuple(reason.value for reason in PuntReason) == PUNT_REASONS
+
+
+def test_every_problem_is_named_with_its_line_and_what_to_do(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """\
+router: "r 1"
+swich: {}
+switch: {target: tofino, address: 9559}
+interfaces:
+  - {name: a-name-too-long-for-linux, port: 1, mac: "ff:00:00:00:01:01"}
+  - {name: eth2, port: -1, mtu: large}
+  - {name: eth3, port: 3, mac: "02:00:00:00:01:03", addresses: [10.0.2.1/40], vrf: red}
+punt_rates: {LOCALS: {rate: 1}, ARP: {burst: 1}}
+""",
+    )
+    text = "\n".join(found)
+    for line, words in (
+        (1, ["router", "not a name"]),
+        (2, ["swich", "unknown key", "switch"]),
+        (3, ["switch.target", "sluice-switch, bmv2"]),
+        (3, ["switch.address", "HOST:PORT"]),
+        (5, ["interfaces[0].name", "15 characters"]),
+        (5, ["interfaces[0].mac", "unicast"]),
+        (6, ["interfaces[1].port", "-1"]),
+        (6, ["interfaces[1].mtu", "large"]),
+        (6, ["interfaces[1].mac", "missing"]),
+        (7, ["interfaces[2].addresses[0]", "at most 32"]),
+        (7, ["interfaces[2].vrf", "default"]),
+        (8, ["punt_rates.LOCALS", "OUTBOUND_MISS"]),
+        (8, ["punt_rates.ARP.rate", "missing"]),
+    ):
+        assert any(
+            problem.startswith(f"{line}: ") and all(word in problem for word in words)
+            for problem in found
+        ), (line, words, text)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ('{name: eth1, port: 2, mac: "02:00:00:00:01:02"}', "name 'eth1' is taken"),
+        ('{name: eth2, port: 1, mac: "02:00:00:00:01:02"}', "port 1 vlan 0 belongs to 'eth1'"),
+        ('{name: eth2, port: 2, mac: "02:00:00:00:01:01"}', "MAC 02:00:00:00:01:01 belongs"),
+        (
+            '{name: eth2, port: 2, mac: "02:00:00:00:01:02", addresses: [10.1.0.1/24]}',
+            "already on 'eth1'",
+        ),
+        (
+            '{name: eth2, port: 2, mac: "02:00:00:00:01:02", addresses: [10.1.0.200/25]}',
+            "overlaps 10.1.0.1/24 of 'eth1'",
+        ),
+        ('{name: eth2, port: 2, mac: "02:00:00:00:01:02", device: eth2}', "different names"),
+        ("{name: eth2, name: eth3, port: 2}", "given twice"),
+    ],
+)
+def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: str) -> None:
+    first = '{name: eth1, port: 1, mac: "02:00:00:00:01:01", addresses: [10.1.0.1/24]}'
+    found = problems(tmp_path, f"router: r1\ninterfaces:\n  - {first}\n  - {second}\n")
+    assert any(said in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "vrfs", ["{default: {table: 5}}", "{a: {table: 254}}", "{a: {}}", "{a: {table: 1, b: 2}}"]
+)
+def test_bad_vrfs(tmp_path: Path, vrfs: str) -> None:
+    assert problems(
+        tmp_path, f"{GOOD.replace('blue: {table: 100}', 'blue: {table: 9}')}\nvrfs: {vrfs}"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "router", "a: [", "a: 1\n\tb", "? [a]\n: 1", "&a [*a]"])
+def test_what_is_no_configuration_at_all(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(ConfigError, match=str(path)):
+            load_config(path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_config(tmp_path / "binary")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_text_makes_it_crash(data: st.DataObject) -> None:
+    lines = GOOD.splitlines()
+    chosen = data.draw(st.lists(st.sampled_from(lines), max_size=15))
+    noise = data.draw(st.text(max_size=20))
+    text = "\n".join([*chosen, noise])
+    with contextlib.suppress(ConfigError):
+        Reader(text, "x").root()

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop as a whole, with fake sources and a fake switch: the walks of docs/ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_client import FakeClient
+from fake_switch import PIPELINE, FakeSwitch, load_codec
+from scenes import address, gateway, ifindex, link, neighbor, no_route, route, slot
+from sluice.api.views import Views
+from sluice.config import Config, load_config
+from sluice.controller import Controller
+from sluice.entities import Kind, Nexthop
+from sluice.inputs import Sources
+from sluice.model import (
+    Address,
+    Event,
+    FpmSessionOpened,
+    HostFrame,
+    KernelEvent,
+    LinkChanged,
+    NeighborState,
+    Route,
+    RouteEvent,
+    RouteKey,
+    parse_address,
+)
+from sluice.p4.packets import PACKET_OUT
+from sluice.p4.schema import load_pipeline
+from sluice.sources.punt import PuntQueue
+from sluice.sources.replay import ReplayGate
+from test_punts import ipv4, punt
+
+CODEC = load_codec()
+CONFIG = """\
+router: r1
+interfaces:
+  - {name: eth1, port: 1, mac: "02:00:00:00:01:01"}
+  - {name: eth2, port: 2, mac: "02:00:00:00:01:02"}
+  - {name: eth3, port: 3, mac: "02:00:00:00:01:03"}
+limits: {held_seconds: 0.3}
+"""
+
+
+class FakeInput:
+    """A source: events put in are polled out."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self.waiting: list[Any] = []
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.peer: str | None = None
+        self.synced = True
+        self.asked: list[tuple[int, Address]] = []
+        self.delivered: list[tuple[int, bytes]] = []
+        self.applied: list[KernelEvent] = []
+
+    def put(self, *events: Any) -> None:
+        self.waiting += events
+        os.eventfd_write(self._fd, 1)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def poll(self, limit: int) -> list[Any]:
+        taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        if not self.waiting and taken:
+            os.eventfd_read(self._fd)
+        return taken
+
+    def link_changed(self, event: LinkChanged) -> None:
+        pass
+
+    def use_neighbor(self, ifindex: int, address: Address) -> None:
+        self.asked.append((ifindex, address))
+
+    def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
+        self.delivered += frames
+        return len(self.delivered)
+
+    def apply(self, event: KernelEvent) -> None:
+        self.applied.append(event)
+
+
+class FakeDump:
+    """The kernel's routes, complete at the first poll."""
+
+    def __init__(self) -> None:
+        self.routes: dict[RouteKey, Route] = {}
+        self.running = False
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def start(self) -> None:
+        self.running = True
+        os.eventfd_write(self._fd, 1)
+
+    def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
+        os.eventfd_read(self._fd)
+        self.running = False
+        return self.routes
+
+
+class World:
+    def __init__(self, config: Config, switch: FakeSwitch) -> None:
+        self.routes, self.kernel, self.host = FakeInput(), FakeInput(), FakeInput()
+        self.dump = FakeDump()
+        self.switch = switch
+        self.clients: list[FakeClient] = []
+        self.ready = asyncio.Event()
+        sources = Sources(
+            routes=self.routes,
+            gate=ReplayGate(60.0),
+            dump=self.dump,
+            kernel=self.kernel,
+            host=self.host,
+            punts=PuntQueue(100),
+        )
+        pipeline = load_pipeline(PIPELINE)
+        self.controller = Controller(config, pipeline, sources, self._connect, self.ready.set)
+
+    def _connect(self) -> FakeClient:
+        self.clients.append(FakeClient(self.switch))
+        return self.clients[-1]
+
+    @property
+    def client(self) -> FakeClient:
+        return self.clients[-1]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def synced(self) -> None:
+        await self.until(
+            lambda: (
+                self.controller.reconciler.synced
+                and not self.kernel.waiting
+                and not self.routes.waiting
+            )
+        )
+
+    def links(self) -> None:
+        for n in (1, 2, 3):
+            self.kernel.put(link(n), address(n, f"10.0.{n}.1/24"))
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., None]:
+    path = tmp_path / "r1.yaml"
+    path.write_text(CONFIG)
+    config = load_config(path)
+
+    def run(story: Story, switch: FakeSwitch | None = None) -> None:
+        async def scene() -> None:
+            world = World(config, switch or FakeSwitch(CODEC))
+            task = asyncio.create_task(world.controller.run())
+            try:
+                await asyncio.wait_for(story(world), 20)
+            finally:
+                if task.done():
+                    task.result()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(scene())
+
+    return run
+
+
+def metadata(values: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(PACKET_OUT, values, strict=True))
+
+
+def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        await asyncio.wait_for(world.ready.wait(), 5)
+        assert len(world.switch.of(Kind.L3_INTERFACE)) == 3
+        assert slot("10.0.1.1/32") in world.switch.of(Kind.LOCAL_PREFIX)
+        assert len(world.switch.of(Kind.PUNT_METER)) == 16
+        assert world.client.pushed
+        assert world.switch.violations == []
+
+    play(story)
+
+
+def test_a_route_walks(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        world.routes.put(FpmSessionOpened("zebra"), route("20.0.0.0/8", gateway("10.0.1.9", 1)))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: world.kernel.asked)
+        assert world.kernel.asked[0] == (ifindex(1), parse_address("10.0.1.9"))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.synced()
+        macs = [v.mac for v in world.switch.of(Kind.NEXTHOP).values() if isinstance(v, Nexthop)]
+        assert bytes([2, 0, 0, 0, 9, 4]) in macs
+        world.routes.put(no_route("20.0.0.0/8"))
+        await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(Kind.ROUTE))
+
+    play(story)
+
+
+def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
+    play: Callable[..., None],
+) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
+        world.client.punt((packet.frame, tuple(packet[1:])))
+        await world.until(lambda: world.kernel.asked)
+        assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.77"))]
+        world.kernel.put(neighbor(1, "10.0.1.77", 4))
+        await world.until(lambda: world.client.sent)
+        ((frame, values),) = world.client.sent
+        assert frame == packet.frame
+        nexthop = world.switch.of(Kind.NEXTHOP)[metadata(values)["nexthop_id"]]
+        assert isinstance(nexthop, Nexthop)
+        assert nexthop.mac is not None
+
+    play(story)
+
+
+def test_nobody_answers(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
+        world.client.punt((packet.frame, tuple(packet[1:])))
+        await world.until(lambda: world.client.sent)  # by its deadline
+        assert metadata(world.client.sent[0][1])["kind"] == 2
+        world.client.punt((packet.frame, tuple(packet[1:])))
+        await world.until(lambda: len(world.controller.held) == 1)
+        world.kernel.put(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
+        await world.until(lambda: len(world.client.sent) == 2)
+
+    play(story)
+
+
+def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        packet = punt(ipv4(), "LOCAL")
+        world.client.punt((packet.frame, tuple(packet[1:])))
+        await world.until(lambda: world.host.delivered)
+        assert world.host.delivered == [(3, packet.frame)]
+        arp = bytes(12) + b"\x08\x06" + bytes(28)
+        world.host.put(HostFrame(2, arp), HostFrame(1, ipv4()))
+        await world.until(lambda: len(world.client.sent) == 2)
+        first, second = (metadata(values) for _, values in world.client.sent)
+        assert (first["kind"], first["egress_l3_if"]) == (1, 2)
+        assert (second["kind"], second["egress_l3_if"], second["origin"]) == (2, 1, 1)
+
+    play(story)
+
+
+def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        world.client.packet_out_room = 0
+        world.host.put(HostFrame(1, ipv4()))
+        name = "packets out dropped: queue full or no switch"
+        await world.until(lambda: world.controller.counters[name] == 1)
+
+    play(story)
+
+
+def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        world.switch.entities.clear()
+        world.switch.raw.clear()
+        world.switch._uses.clear()
+        world.client.hang_up()
+        await world.until(lambda: len(world.clients) == 2)
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.synced()
+        assert world.switch.violations == []
+
+    play(story)
+
+
+def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
+    play: Callable[..., None],
+) -> None:
+    switch = FakeSwitch(CODEC)
+    kept, gone = "20.0.0.0/8", "21.0.0.0/8"
+
+    async def first(world: World) -> None:
+        world.links()
+        world.routes.put(route(kept, gateway("10.0.1.9", 1)), route(gone, gateway("10.0.1.9", 1)))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: slot(gone) in switch.of(Kind.ROUTE))
+        await world.synced()
+
+    async def second(world: World) -> None:
+        before = dict(switch.entities)
+        switch.log.clear()
+        world.links()
+        await world.ready.wait()
+        world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
+        await world.synced()
+        assert {k: v for k, v in switch.entities.items() if k[0] > Kind.HASH_SEED} == {
+            k: v for k, v in before.items() if k[0] > Kind.HASH_SEED
+        }
+        assert all(kind <= Kind.HASH_SEED for _, kind, _ in switch.log)
+        assert (ifindex(1), parse_address("10.0.1.9")) in world.kernel.asked
+
+    async def third(world: World) -> None:
+        world.links()
+        world.controller.sources.gate._quiet = 0.01  # type: ignore[attr-defined]
+        world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
+        await world.until(lambda: slot(gone) not in switch.of(Kind.ROUTE))
+        await world.synced()
+        assert slot(kept) in switch.of(Kind.ROUTE)
+
+    play(first, switch)
+    play(second, switch)
+    play(third, switch)
+    assert switch.violations == []
+
+
+def test_routes_wait_while_the_reconciler_is_behind(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.controller.ROUTES_BEHIND", 300)
+    monkeypatch.setattr("sluice.controller.ROUTES_CAUGHT_UP", 100)
+
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        most = 0
+        events: list[RouteEvent | Event] = [
+            route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(3000)
+        ]
+        world.routes.put(*events)
+        while world.routes.waiting:
+            most = max(most, world.controller.reconciler.pending)
+            await asyncio.sleep(0)
+        await world.synced()
+        assert most <= 300 + 256
+        assert len(world.switch.of(Kind.ROUTE)) == 3003
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["status", "interfaces", "routes", "nexthops", "neighbors", "punts", "counters", "metrics"],
+)
+def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
+        world.routes.put(route("20.0.0.0/8", *legs))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.synced()
+        shown = await Views(world.controller).answer({"command": "show", "what": what})
+        if what == "routes":
+            (entry,) = [item for item in shown if item["prefix"] == "20.0.0.0/8"]
+            assert entry["installed"]
+            assert entry["protocol"] == "bgp"
+            assert [leg["weight"] for leg in entry["nexthops"]] == [3, 1]
+            assert entry["nexthops"][0]["mac"] == "02:00:00:00:09:04"
+        elif what == "status":
+            assert shown["synced"]
+            assert shown["switch"]["connected"]
+        elif what == "metrics":
+            assert 'sluice_synced{router="r1"} 1\n' in shown
+        else:
+            assert shown
+
+    play(story)

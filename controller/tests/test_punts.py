@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of punted packets: one way out for each, or a named counter."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from fake_switch import PIPELINE
+from scenes import SPECS, address, gateway, link, mac, neighbor, route
+from sluice.held import HeldPackets
+from sluice.icmp import RateLimiter
+from sluice.model import NeighborState, PuntedPacket, parse_address
+from sluice.p4.packets import PACKET_OUT, PacketSchema
+from sluice.p4.schema import Schema, load_pipeline
+from sluice.punts import Outcome, PuntHandler, has_source_route
+from sluice.state.fib import Fib
+from sluice.state.nexthops import Path
+from sluice.wire.errors import WireError
+from sluice.wire.packet import ip_payload, parse_ipv4, parse_ipv6
+
+SCHEMA = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
+REASONS = {reason.value: number for number, reason in SCHEMA.reasons.items()}
+ETHERNET = bytes.fromhex("020000000101020000000999")
+
+
+def ipv4(
+    source: str = "10.0.3.7",
+    destination: str = "10.0.1.77",
+    *,
+    size: int = 100,
+    dont_fragment: bool = False,
+    options: bytes = b"",
+    tag: bytes = b"",
+) -> bytes:
+    header_length = 20 + len(options)
+    flags = 0x4000 if dont_fragment else 0
+    packet = struct.pack(
+        "!BBHHHBBH4s4s",
+        0x40 | header_length // 4,
+        0,
+        header_length + size,
+        7,
+        flags,
+        64,
+        17,
+        0,
+        parse_address(source),
+        parse_address(destination),
+    )
+    return ETHERNET + tag + b"\x08\x00" + packet + options + bytes(size)
+
+
+def ipv6(source: str, destination: str, size: int = 100) -> bytes:
+    packet = struct.pack("!IHBB", 6 << 28, size, 17, 64)
+    packet += parse_address(source) + parse_address(destination) + bytes(size)
+    return ETHERNET + b"\x86\xdd" + packet
+
+
+def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
+    fields = {"ingress_port": 3, "ingress_l3_if": 3, "reason": REASONS[reason]} | known
+    return PuntedPacket(frame, *(fields.get(name, 0) for name in PuntedPacket._fields[1:]))
+
+
+class Desk:
+    """A handler with a Fib of three links, and what it decided."""
+
+    def __init__(self, rate: float = 1000) -> None:
+        self.fib = Fib(SPECS)
+        self.fib.start()
+        for n in (1, 2, 3):
+            self.apply(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
+        self.held = HeldPackets(2, 10, 3.0)
+        self.ready: list[Path] = []
+        self.handler = PuntHandler(
+            self.fib,
+            SCHEMA,
+            self.held,
+            RateLimiter(rate, 10, rate, 10),
+            self.ready.append,
+        )
+
+    def apply(self, *events: object) -> None:
+        self.fib.apply(events, 0.0)  # type: ignore[arg-type]
+
+    def handle(self, packet: PuntedPacket, now: float = 0.0) -> Outcome:
+        outcome = Outcome()
+        self.handler.handle(packet, now, outcome)
+        return outcome
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def sent(outcome: Outcome) -> tuple[bytes, dict[str, int]]:
+    """The only packet-out: its frame, and its metadata by name."""
+    ((frame, metadata),) = outcome.packet_outs
+    return frame, dict(zip(PACKET_OUT, metadata, strict=True))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["ARP", "LINK_PROTOCOL", "NEIGHBOR_DISCOVERY", "ROUTING_PROTOCOL", "IKE", "LOCAL"],
+)
+def test_for_the_host(desk: Desk, reason: str) -> None:
+    outcome = desk.handle(punt(b"frame", reason))
+    assert outcome.to_host == [(3, b"frame")]
+    assert not outcome.packet_outs
+    assert desk.handler.by_reason[reason] == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "code4", "code6"),
+    [
+        ("TTL_EXCEEDED", (11, 0), (3, 0)),
+        ("NO_ROUTE", (3, 0), (1, 0)),
+        ("UNREACHABLE", (3, 1), (1, 0)),
+        ("PROHIBITED", (3, 13), (1, 1)),
+    ],
+)
+def test_errors_come_from_the_interface_the_packet_came_by(
+    desk: Desk, reason: str, code4: tuple[int, int], code6: tuple[int, int]
+) -> None:
+    frame, metadata = sent(desk.handle(punt(ipv4(), reason, vrf=0)))
+    error = ip_payload(frame)
+    assert parse_ipv4(error).source == parse_address("10.0.3.1")
+    assert tuple(error[20:22]) == code4
+    assert metadata["kind"] == 2  # of local origin, routed
+    assert metadata["egress_l3_if"] == 0
+    frame, _ = sent(desk.handle(punt(ipv6("2001:db8:3::7", "2001:db8:9::1"), reason)))
+    error = ip_payload(frame)
+    assert parse_ipv6(error).source == parse_address("2001:db8:3::1")
+    assert tuple(error[40:42]) == code6
+
+
+def test_no_error_about_what_this_router_sent(desk: Desk) -> None:
+    outcome = desk.handle(punt(ipv4(), "NO_ROUTE", origin=SCHEMA.origin_local))
+    assert not outcome.packet_outs
+    assert desk.handler.counters["dropped: own packet, NO_ROUTE"] == 1
+
+
+def test_errors_are_limited() -> None:
+    desk = Desk(rate=0.001)
+    outcomes = [desk.handle(punt(ipv4(), "NO_ROUTE")) for _ in range(20)]
+    assert sum(len(outcome.packet_outs) for outcome in outcomes) == 10
+    refused = {name: n for name, n in desk.handler.counters.items() if "refused" in name}
+    assert sum(refused.values()) == 10
+
+
+@pytest.mark.parametrize("frame", [b"", ETHERNET, ETHERNET + b"\x08\x00", ipv4()[:30]])
+@pytest.mark.parametrize("reason", sorted(set(REASONS) - {"EXTENSION_HEADERS"}))
+def test_truncated_packets_end_in_a_counter_or_at_the_host(
+    desk: Desk, frame: bytes, reason: str
+) -> None:
+    outcome = desk.handle(punt(frame, reason, egress_l3_if=1))
+    assert not outcome.packet_outs
+    assert outcome.to_host or any("dropped" in name for name in desk.handler.counters)
+
+
+def test_an_unknown_reason_is_counted(desk: Desk) -> None:
+    desk.handle(punt(ipv4(), "LOCAL")._replace(reason=200))
+    assert desk.handler.counters["dropped: unknown punt reason"] == 1
+
+
+class TestTooBig:
+    def test_ipv4_is_fragmented_and_goes_on_at_rewrite(self, desk: Desk) -> None:
+        desk.apply(link(1, mtu=1300))
+        tag = b"\x81\x00\x00\x05"
+        packet = punt(ipv4(size=2000, tag=tag), "MTU_EXCEEDED", egress_l3_if=1, nexthop_id=9)
+        outcome = desk.handle(packet)
+        assert len(outcome.packet_outs) == 2
+        for frame, metadata in outcome.packet_outs:
+            assert frame[:16] == ETHERNET + tag
+            assert len(ip_payload(frame)) <= 1300
+            named = dict(zip(PACKET_OUT, metadata, strict=True))
+            assert (named["kind"], named["stage"], named["nexthop_id"]) == (3, 6, 9)
+            assert named["ingress_l3_if"] == 3
+
+    def test_with_dont_fragment_the_sender_is_told(self, desk: Desk) -> None:
+        desk.apply(link(1, mtu=1300))
+        packet = punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", egress_l3_if=1)
+        frame, _ = sent(desk.handle(packet))
+        error = ip_payload(frame)
+        assert tuple(error[20:22]) == (3, 4)
+        assert int.from_bytes(error[26:28], "big") == 1300
+
+    def test_ipv6_is_told(self, desk: Desk) -> None:
+        desk.apply(link(1, mtu=1300))
+        big = ipv6("2001:db8:3::7", "2001:db8:1::9", 1400)
+        frame, _ = sent(desk.handle(punt(big, "MTU_EXCEEDED", egress_l3_if=1)))
+        error = ip_payload(frame)
+        assert error[40] == 2
+        assert int.from_bytes(error[44:48], "big") == 1300
+
+    def test_an_unknown_interface(self, desk: Desk) -> None:
+        desk.handle(punt(ipv4(size=2000), "MTU_EXCEEDED", egress_l3_if=99))
+        assert desk.handler.counters["dropped: too big for an unknown interface"] == 1
+
+
+class TestOptions:
+    def test_harmless_ones_are_routed(self, desk: Desk) -> None:
+        record_route = bytes([7, 7, 4, 0, 0, 0, 0, 0])
+        packet = punt(ipv4(options=record_route), "IP_OPTIONS")
+        frame, metadata = sent(desk.handle(packet))
+        assert frame == packet.frame
+        assert (metadata["kind"], metadata["stage"]) == (3, 4)
+
+    @pytest.mark.parametrize("kind", [131, 137])
+    def test_source_routes_are_dropped(self, desk: Desk, kind: int) -> None:
+        options = bytes([1, kind, 7, 4, 1, 2, 3, 4])
+        assert not desk.handle(punt(ipv4(options=options), "IP_OPTIONS")).packet_outs
+        assert desk.handler.counters["dropped: source_route"] == 1
+
+    @pytest.mark.parametrize("options", [b"\x07\x01", b"\x07", b"\x07\x09aa"])
+    def test_malformed_ones_are_refused(self, options: bytes) -> None:
+        with pytest.raises(WireError):
+            has_source_route(options)
+        assert not has_source_route(b"\x00" + options)
+
+
+class TestNeighbors:
+    HOST = Path(1, parse_address("10.0.1.77"))
+
+    def test_held_asked_for_once_and_released(self, desk: Desk) -> None:
+        packets = [punt(ipv4(size=n), "NEIGHBOR_UNRESOLVED", egress_l3_if=1) for n in (1, 2, 3)]
+        outcomes = [desk.handle(packet) for packet in packets]
+        assert [outcome.resolve for outcome in outcomes] == [[self.HOST], [], []]
+        desk.apply(neighbor(1, "10.0.1.77", 5))
+        desk.handler.neighbor_changed(self.HOST, NeighborState.REACHABLE, 0.1, Outcome())
+        assert desk.ready == [self.HOST]
+        outcome = Outcome()
+        desk.handler.release(self.HOST, outcome)
+        assert [frame for frame, _ in outcome.packet_outs] == [p.frame for p in packets[:2]]
+        named = dict(zip(PACKET_OUT, outcome.packet_outs[0][1], strict=True))
+        assert (named["kind"], named["stage"]) == (3, 6)
+        assert named["nexthop_id"] == desk.fib.nexthops.id_of(self.HOST)
+        assert desk.held.counters["dropped: too many for one neighbour"] == 1
+
+    def test_a_gateway_is_asked_for_instead_of_the_destination(self, desk: Desk) -> None:
+        desk.apply(route("20.0.0.0/8", gateway("10.0.2.9", 2)))
+        path = Path(2, parse_address("10.0.2.9"))
+        identifier = desk.fib.nexthops.id_of(path)
+        assert identifier is not None
+        packet = punt(
+            ipv4(destination="20.1.1.1"),
+            "NEIGHBOR_UNRESOLVED",
+            egress_l3_if=2,
+            nexthop_id=identifier,
+        )
+        assert desk.handle(packet).resolve == [path]
+
+    def test_failure_is_told_to_every_sender(self, desk: Desk) -> None:
+        desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        desk.apply(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
+        outcome = Outcome()
+        desk.handler.neighbor_changed(self.HOST, NeighborState.FAILED, 3.0, outcome)
+        frame, _ = sent(outcome)
+        assert tuple(ip_payload(frame)[20:22]) == (3, 1)
+
+    def test_so_is_silence(self, desk: Desk) -> None:
+        desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        early, late = Outcome(), Outcome()
+        desk.handler.expire(2.9, early)
+        desk.handler.expire(3.0, late)
+        assert not early.packet_outs
+        assert len(late.packet_outs) == 1
+
+    def test_resolved_in_the_meantime(self, desk: Desk) -> None:
+        desk.apply(neighbor(1, "10.0.1.77", 5))
+        assert desk.fib.neighbors.mac_of(self.HOST) == mac(5)
+        outcome = desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        assert desk.ready == [self.HOST]
+        assert not outcome.resolve
+
+    def test_known_but_not_to_be_reached_that_way(self, desk: Desk) -> None:
+        off_link = punt(ipv4(destination="10.9.9.9"), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
+        desk.handle(off_link)
+        path = Path(1, parse_address("10.9.9.9"))
+        desk.apply(neighbor(1, "10.9.9.9", 5))
+        outcome = Outcome()
+        desk.handler.neighbor_changed(path, NeighborState.REACHABLE, 0.1, outcome)
+        assert len(outcome.packet_outs) == 1
+        assert len(desk.held) == 0
