@@ -235,7 +235,7 @@ impl<T: Trace> Machine<'_, T> {
         let (Some(to), Some(from)) = (self.header(to, params), self.header(from, params)) else {
             return self.out_of_range();
         };
-        let slot = |id| varbit_slot(self.program, self.program.header(id));
+        let slot = |id| varbit_slot(self.program, id);
         let (Some(target), Some(source)) = (slot(to), slot(from)) else { return };
         let phv = &mut self.packet.phv;
         let used = phv.varbit_bits(from).min(u32::from(target.width));

@@ -37,7 +37,7 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
                 string.append(&phv.bytes, slot.bit(), usize::from(slot.width));
             }
             CalculationInput::Varbit(header) if phv.is_valid(*header) => {
-                if let Some(slot) = varbit_slot(program, program.header(*header)) {
+                if let Some(slot) = varbit_slot(program, *header) {
                     string.append(&phv.bytes, slot.bit(), phv.varbit_bits(*header) as usize);
                 }
             }

@@ -127,6 +127,9 @@ impl<T: Trace> Machine<'_, T> {
                 }
             }
             Bool::UnionEq(operands) => self.unions_equal(&operands.0, &operands.1, params),
+            Bool::VarbitEq(left, right) => {
+                self.packet.phv.varbits_equal(self.program, *left, *right)
+            }
             Bool::BoolEq(operands) => {
                 self.bool(&operands.0, params) == self.bool(&operands.1, params)
             }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use sluice_program::{Header, HeaderId, Program, Slot, StackId, UnionStackId};
+use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
 
@@ -58,9 +58,9 @@ impl Phv {
         for range in &self.fixed {
             self.bytes[range.clone()].copy_from_slice(&other.bytes[range.clone()]);
         }
-        for (header, bits) in program.headers.iter().zip(&other.varbit_bits) {
+        for (index, bits) in other.varbit_bits.iter().enumerate() {
             if *bits != 0
-                && let Some(slot) = varbit_slot(program, header)
+                && let Some(slot) = varbit_slot(program, HeaderId(index as u32))
             {
                 let (start, count) = (slot.bit(), *bits as usize);
                 bits::copy_bits(&other.bytes, start, &mut self.bytes, start, count);
@@ -158,6 +158,19 @@ impl Phv {
         self.varbit_bits(left) == self.varbit_bits(right) && wire(left) == wire(right)
     }
 
+    /// The `varbit` fields of two headers equal, in length and content.
+    pub(crate) fn varbits_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
+        let count = self.varbit_bits(left) as usize;
+        let content = |header| {
+            let mut out = vec![0; count.div_ceil(8)];
+            if let Some(slot) = varbit_slot(program, header) {
+                bits::copy_bits(&self.bytes, slot.bit(), &mut out, 0, count);
+            }
+            out
+        };
+        count == self.varbit_bits(right) as usize && content(left) == content(right)
+    }
+
     /// Bytes that a valid header has on the wire.
     pub(crate) fn wire_bytes(&self, program: &Program, header: HeaderId) -> usize {
         let ty = program.header_type(program.header(header).ty);
@@ -215,17 +228,15 @@ impl Phv {
 }
 
 /// The space reserved for a header's `varbit` field.
-pub(crate) fn varbit_slot(program: &Program, header: &Header) -> Option<Slot> {
-    let ty = program.header_type(header.ty);
-    ty.varbit.map(|field| ty.fields[field].slot.moved(header.offset))
+pub(crate) fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
+    let ty = program.header_type(program.header(id).ty);
+    ty.varbit.map(|field| program.slot(id, field))
 }
 
 /// The bytes of the PHV outside of what is reserved for `varbit` fields, as few runs.
 fn fixed_ranges(program: &Program) -> Vec<Range<usize>> {
-    let mut reserved: Vec<Range<usize>> = program
-        .headers
-        .iter()
-        .filter_map(|header| varbit_slot(program, header))
+    let mut reserved: Vec<Range<usize>> = (0..program.headers.len())
+        .filter_map(|index| varbit_slot(program, HeaderId(index as u32)))
         .map(|slot| slot.bit().div_ceil(8)..(slot.bit() + usize::from(slot.width)) / 8)
         .collect();
     reserved.sort_by_key(|range| range.start);

@@ -178,6 +178,8 @@ pub enum Bool {
     HeaderEq(Box<(HeaderRef, HeaderRef)>),
     /// Unions equal: the same member valid and equal, or none.
     UnionEq(Box<(UnionRef, UnionRef)>),
+    /// The `varbit` fields of two headers equal, in length and content.
+    VarbitEq(HeaderId, HeaderId),
     /// Booleans equal.
     BoolEq(Box<(Bool, Bool)>),
     /// An integer is not 0.

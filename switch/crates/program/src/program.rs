@@ -175,6 +175,16 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
+    /// The table's own copy of an action, which may be given as the copy of another table: p4c makes
+    /// one for each table that uses the action, all with the same name.
+    pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
+        if table.actions.contains(&action) {
+            return Some(action);
+        }
+        let name = &self.actions.get(action.index())?.name;
+        table.actions.iter().copied().find(|own| self.action(*own).name == *name)
+    }
+
     /// The absolute slot of a field of an instance.
     pub fn slot(&self, header: HeaderId, field: usize) -> Slot {
         let header = self.header(header);

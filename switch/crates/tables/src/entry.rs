@@ -11,7 +11,7 @@ use crate::externs::CounterCell;
 use crate::group::Group;
 use crate::key::MatchKey;
 use crate::meter::Meter;
-use crate::model::{ActionCall, EntryAction, EntrySpec};
+use crate::model::{ActionCall, EntryAction, EntrySpec, Value};
 use crate::value;
 
 /// An action with its parameters, as the engine wants them.
@@ -28,24 +28,22 @@ impl ActionEntry {
     ///
     /// # Errors
     /// `InvalidArgument` for a wrong number of parameters, `OutOfRange` for a bad value.
-    pub(crate) fn compile(program: &Program, call: &ActionCall) -> Result<Self> {
-        let Some(action) = program.actions.get(call.action.index()) else {
-            return invalid("there is no such action");
-        };
-        if call.params.len() != action.params.len() {
+    pub(crate) fn compile(program: &Program, id: ActionId, params: &[Value]) -> Result<Self> {
+        let action = program.action(id);
+        if params.len() != action.params.len() {
             return invalid(format!(
                 "action {} has {} parameters, not {}",
                 action.name,
                 action.params.len(),
-                call.params.len()
+                params.len()
             ));
         }
         let mut words = Vec::with_capacity(action.param_words);
-        for (param, value) in action.params.iter().zip(&call.params) {
+        for (param, value) in action.params.iter().zip(params) {
             let what = format!("action {}, parameter {}", action.name, param.name);
             value::append_words(&mut words, value, param.slot.width, &what)?;
         }
-        Ok(Self { action: call.action, params: words.into_boxed_slice() })
+        Ok(Self { action: id, params: words.into_boxed_slice() })
     }
 
     /// The call as the control plane reads it.

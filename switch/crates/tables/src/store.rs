@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use sluice_program::{Program, Table, TableEntry, TableId};
+use sluice_program::{ActionId, Program, Table, TableEntry, TableId};
 
 use crate::change::{Change, Swap};
 use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
 use crate::externs::Externs;
 use crate::key::{KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
-use crate::model::ActionCall;
 use crate::ports::PortStatus;
 use crate::side::Side;
 use crate::transaction::Transaction;
@@ -140,18 +139,14 @@ impl Store {
     }
 }
 
-fn call(action: sluice_program::ActionId, params: &[Vec<u8>]) -> ActionCall {
-    ActionCall { action, params: params.to_vec() }
-}
-
-/// Widths were checked when the program was loaded.
-fn compiled(program: &Program, call: &ActionCall) -> ActionEntry {
-    ActionEntry::compile(program, call).expect("the loader checked the parameters' widths")
+/// The loader checked the number and the widths of parameters.
+fn compiled(program: &Program, action: ActionId, params: &[Vec<u8>]) -> ActionEntry {
+    ActionEntry::compile(program, action, params).expect("the loader checked the parameters")
 }
 
 fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
     let binding = table.default.as_ref().map(|default| {
-        Binding::Direct(compiled(program, &call(default.action, &default.params)))
+        Binding::Direct(compiled(program, default.action, &default.params))
     });
     DefaultEntry { binding, state: Arc::new(EntryState::new(table, 0)), initial: true }
 }
@@ -190,7 +185,7 @@ fn constant_entry(
         key,
         sequence,
         rank,
-        binding: Binding::Direct(compiled(program, &call(entry.action, &entry.params))),
+        binding: Binding::Direct(compiled(program, entry.action, &entry.params)),
         idle_timeout_ns: 0,
         controller_metadata: 0,
         metadata: Box::default(),

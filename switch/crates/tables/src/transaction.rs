@@ -96,7 +96,7 @@ impl<'a> Transaction<'a> {
         let state = Arc::new(EntryState::new(table, self.store.now_us()));
         self.control.sequence += 1;
         let sequence = self.control.sequence;
-        let entry = self.entry(table, key, rank, spec, sequence, state)?;
+        let entry = self.new_entry(table, key, rank, spec, sequence, state)?;
         self.make(Change::Entry(id, Swap { before: None, after: Some(entry) }));
         Ok(())
     }
@@ -110,7 +110,7 @@ impl<'a> Transaction<'a> {
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
         let before = self.existing(id, table, &key, rank)?;
         let state = Arc::clone(&before.state);
-        let entry = self.entry(table, key, rank, spec, before.sequence, state)?;
+        let entry = self.new_entry(table, key, rank, spec, before.sequence, state)?;
         self.make(Change::Entry(id, Swap { before: Some(before), after: Some(entry) }));
         Ok(())
     }
@@ -157,6 +157,25 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
+    /// An entry as this transaction sees it.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument`, `OutOfRange`.
+    pub fn entry(&self, id: TableId, key: &[KeyField], priority: i32) -> Result<Arc<Entry>> {
+        let table = self.table(id)?;
+        let (key, rank) = compile_key(table, key, priority)?;
+        self.existing(id, table, &key, rank)
+    }
+
+    /// What a table does on a miss, as this transaction sees it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such table.
+    pub fn default_entry(&self, id: TableId) -> Result<Arc<DefaultEntry>> {
+        self.table(id)?;
+        Ok(Arc::clone(&self.control.truth.tables[id.index()].default))
+    }
+
     fn writable(&self, id: TableId) -> Result<&'a Table> {
         let table = self.table(id)?;
         if table.const_entries {
@@ -175,7 +194,7 @@ impl<'a> Transaction<'a> {
         found.cloned().ok_or_else(missing)
     }
 
-    fn entry(
+    fn new_entry(
         &self,
         table: &Table,
         key: MatchKey,
@@ -203,10 +222,10 @@ impl<'a> Transaction<'a> {
     fn binding(&self, table: &Table, action: EntryAction) -> Result<Binding> {
         let program = self.program();
         let call = |call: &ActionCall| {
-            if !table.actions.contains(&call.action) {
+            let Some(action) = program.action_for(table, call.action) else {
                 return invalid(format!("that is not an action of table {}", table.name));
-            }
-            ActionEntry::compile(program, call)
+            };
+            ActionEntry::compile(program, action, &call.params)
         };
         let Some(profile) = table.profile else {
             return match action {
@@ -247,13 +266,13 @@ impl<'a> Transaction<'a> {
 
     fn member(&self, profile: ProfileId, spec: &MemberSpec) -> Result<Arc<Member>> {
         let tables = self.program().tables.iter();
-        let allowed = tables
+        let action = tables
             .filter(|table| table.profile == Some(profile))
-            .any(|table| table.actions.contains(&spec.call.action));
-        if !allowed {
+            .find_map(|table| self.program().action_for(table, spec.call.action));
+        let Some(action) = action else {
             return invalid("that action belongs to no table of this action profile");
-        }
-        let action = ActionEntry::compile(self.program(), &spec.call)?;
+        };
+        let action = ActionEntry::compile(self.program(), action, &spec.call.params)?;
         Ok(Arc::new(Member { id: spec.id, action }))
     }
 

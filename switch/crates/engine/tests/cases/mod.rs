@@ -5,4 +5,5 @@
 mod command;
 mod run;
 
-pub(crate) use run::run_file;
+#[allow(unused_imports)] // the benchmark uses one, the tests the other
+pub(crate) use run::{Bench, run_file};

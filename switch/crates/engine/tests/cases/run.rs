@@ -37,11 +37,11 @@ impl Sink for Outputs {
     }
 }
 
-struct Bench {
+pub(crate) struct Bench {
     program: Arc<Program>,
-    store: Store,
-    reader: Reader,
-    switch: Switch<Interpreter>,
+    pub(crate) store: Store,
+    pub(crate) reader: Reader,
+    pub(crate) switch: Switch<Interpreter>,
     outputs: Outputs,
     /// The last command about packets was an expectation: the next packet begins something new.
     expecting: bool,
@@ -53,29 +53,47 @@ struct Bench {
 /// # Errors
 /// The first line that does not hold, and why.
 pub(crate) fn run_file(json: &Path, case: &Path) -> Result<()> {
-    let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
     let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
-    let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
-    let store = Store::new(Arc::clone(&program));
-    let mut bench = Bench {
-        reader: store.reader(),
-        switch: Switch::new(Interpreter::new(Arc::clone(&program), Config::default())),
-        program,
-        store,
-        outputs: Outputs::default(),
-        expecting: false,
-        now_us: 0,
-    };
-    for (index, line) in text.lines().enumerate() {
-        let at = |error: String| format!("{}:{}: {error}", case.display(), index + 1);
-        if let Some(command) = parse(line).map_err(at)? {
-            bench.run(command).map_err(at)?;
-        }
-    }
-    bench.nothing_left().map_err(|error| format!("{}: at the end: {error}", case.display()))
+    let name = case.display().to_string();
+    let mut bench = Bench::load(json)?;
+    bench.run_text(&text, &name)?;
+    bench.nothing_left().map_err(|error| format!("{name}: at the end: {error}"))
 }
 
 impl Bench {
+    /// A switch with a compiled program and nothing in its tables.
+    ///
+    /// # Errors
+    /// Why the program cannot be loaded.
+    pub(crate) fn load(json: &Path) -> Result<Self> {
+        let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
+        let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
+        let store = Store::new(Arc::clone(&program));
+        Ok(Self {
+            reader: store.reader(),
+            switch: Switch::new(Interpreter::new(Arc::clone(&program), Config::default())),
+            program,
+            store,
+            outputs: Outputs::default(),
+            expecting: false,
+            now_us: 0,
+        })
+    }
+
+    /// Runs lines of a case file.
+    ///
+    /// # Errors
+    /// The first line that does not hold, and why.
+    pub(crate) fn run_text(&mut self, text: &str, name: &str) -> Result<()> {
+        for (index, line) in text.lines().enumerate() {
+            let at = |error: String| format!("{name}:{}: {error}", index + 1);
+            if let Some(command) = parse(line).map_err(at)? {
+                self.run(command).map_err(at)?;
+            }
+        }
+        Ok(())
+    }
+
     fn run(&mut self, command: Command) -> Result<()> {
         match command {
             Command::Packet { port, data } => {

@@ -10,7 +10,7 @@ use crate::action::{LValue, Param};
 use crate::expr::{
     Arith, ArithOp, Bool, CastOp, CmpOp, Constant, Data, HeaderRef, UnionRef, simplify,
 };
-use crate::ids::{HeaderTypeId, StackId, UnionStackId};
+use crate::ids::{HeaderId, HeaderTypeId, StackId, UnionStackId};
 
 /// Casts to more bits than this are refused.
 const MAX_CAST_BITS: u32 = crate::layout::MAX_FIELD_BITS;
@@ -26,6 +26,8 @@ pub(super) enum Value {
     Stack(StackId),
     Union(UnionRef, Vec<HeaderTypeId>),
     UnionStack(UnionStackId),
+    /// The `varbit` field of a header.
+    Varbit(HeaderId),
 }
 
 impl Value {
@@ -37,6 +39,7 @@ impl Value {
             Self::Stack(_) => "a header stack",
             Self::Union(..) => "a header union",
             Self::UnionStack(_) => "a header union stack",
+            Self::Varbit(_) => "a varbit field",
         }
     }
 }
@@ -166,7 +169,7 @@ impl<'a> Expressions<'a> {
                 let valid = Bool::Valid(HeaderRef::Fixed(header));
                 Ok(Value::Data(simplify::from_bool(valid)))
             }
-            FieldName::Varbit(_) => Err(pair.unsupported("a varbit field in an expression")),
+            FieldName::Varbit(header) => Ok(Value::Varbit(header)),
         }
     }
 
@@ -274,6 +277,7 @@ impl<'a> Expressions<'a> {
             (Value::Union(l, lt), Value::Union(r, rt)) if lt == rt => {
                 Ok(Bool::UnionEq(Box::new((l, r))))
             }
+            (Value::Varbit(l), Value::Varbit(r)) => Ok(Bool::VarbitEq(l, r)),
             (l, r) => Err(left.error(format!("{} is compared with {}", l.kind(), r.kind()))),
         }
     }

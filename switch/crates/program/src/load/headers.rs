@@ -68,9 +68,6 @@ impl Headers {
             }
             ids.insert(json.at("id")?.u32()?, id);
             let metadata = json.flag("metadata")?;
-            if metadata && self.types[ty.index()].varbit.is_some() {
-                return Err(json.unsupported(format!("a varbit field in metadata ({name})")));
-            }
             self.headers.push(Header {
                 name,
                 ty,

@@ -369,21 +369,17 @@ impl Names<'_> {
     /// `next_tables`, keyed by action names or by `__HIT__` and `__MISS__`.
     fn next_tables(&self, json: &Cursor<'_>, actions: &Actions) -> Result<NextTables> {
         let (mut next, mut on_hit, mut on_miss) = (Vec::new(), None, None);
-        let names: Vec<&str> =
-            json.list("actions")?.iter().map(|name| name.str()).collect::<Result<_>>()?;
-        let ids = json.list("action_ids")?;
         for (key, value) in json.at("next_tables")?.members()? {
             let node = self.next(Some(&value).filter(|value| !value.is_null()))?;
             match key {
                 "__HIT__" => on_hit = Some(node),
                 "__MISS__" => on_miss = Some(node),
-                action => {
-                    // Two actions may share a name; "actions" and "action_ids" run in parallel.
-                    for (name, id) in names.iter().zip(&ids) {
-                        if *name == action {
-                            next.push((actions.by_json_id(id)?, node));
-                        }
-                    }
+                // An action that several tables use has a copy, with its name, for each of them; a
+                // member of a shared profile may carry the copy of another table.
+                name => {
+                    let ids = actions.actions.iter().enumerate();
+                    let named = ids.filter(|(_, action)| action.name == name);
+                    next.extend(named.map(|(index, _)| (ActionId::new(index), node)));
                 }
             }
         }
