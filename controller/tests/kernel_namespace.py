@@ -51,6 +51,13 @@ def ip(command: str, *, lines: str | None = None) -> None:
     subprocess.run(["ip", *command.split()], check=True, input=lines, text=True)
 
 
+def ip_shows(command: str) -> str:
+    """What `ip` prints."""
+    return subprocess.run(
+        ["ip", *command.split()], check=True, capture_output=True, text=True
+    ).stdout
+
+
 def set_sysctl(path: str, value: str) -> None:
     """net.`path`, with slashes."""
     Path("/proc/sys/net", path).write_text(value)

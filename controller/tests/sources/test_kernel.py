@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from kernel_namespace import Tap, ip, network_namespace, poll_until, set_sysctl
+from kernel_namespace import Tap, ip, ip_shows, network_namespace, poll_until, set_sysctl
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -207,6 +208,20 @@ def test_a_removed_neighbour_is_none(tap: Tap, monitor: KernelMonitor) -> None:
     assert expected in synced(monitor)
     ip("neigh del 10.1.1.2 dev t1")
     poll_until(monitor, has(NeighborChanged(tap.ifindex, PEER, None, NeighborState.NONE)))
+
+
+def test_groups_and_broadcasts_are_no_neighbours(tap: Tap, monitor: KernelMonitor) -> None:
+    monitor.add_address(tap.ifindex, ADDRESS)
+    events = synced(monitor)
+    for target in ("10.1.1.255", "224.0.0.5"):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            udp.setsockopt(socket.SOL_IP, socket.IP_MULTICAST_IF, ADDRESS.address)
+            udp.sendto(b"x", (target, 9))
+    assert "NOARP" in ip_shows("neigh show nud noarp")
+    monitor.start()
+    events += synced(monitor)
+    assert not [event for event in events if isinstance(event, NeighborChanged)]
 
 
 # --- lost messages -------------------------------------------------------------------------------

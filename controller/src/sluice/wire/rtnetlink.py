@@ -35,7 +35,16 @@ from sluice.wire.netlink import (
     fixed,
     message,
 )
-from sluice.wire.routes import ADDRESS_SIZE, AF_INET, AF_INET6, AF_UNSPEC, RTM_GETROUTE, RTMSG
+from sluice.wire.routes import (
+    ADDRESS_SIZE,
+    AF_INET,
+    AF_INET6,
+    AF_UNSPEC,
+    RTM_GETROUTE,
+    RTMSG,
+    RTN_UNICAST,
+    RTN_UNSPEC,
+)
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
@@ -62,7 +71,6 @@ IFAPROT_SLUICE = 0x53
 IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
 NDA_DST, NDA_LLADDR = 1, 2
 NTF_USE, NTF_PROXY = 0x01, 0x08
-RTN_MULTICAST = 5
 AF_BRIDGE = 7
 
 MAC_SIZE = 6
@@ -128,8 +136,10 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if len(body) < NDMSG.size:
         raise WireError("neighbor_truncated", base, f"{len(body)} bytes of {NDMSG.size}")
     family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
-    if family not in ADDRESS_SIZE or flags & NTF_PROXY or form == RTN_MULTICAST:
+    if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
+    if form not in (RTN_UNSPEC, RTN_UNICAST):
+        return None  # how the kernel sends to groups, broadcasts and itself: no neighbours
     attrs = attributes(body, NDMSG.size, base)
     address = attrs.get(NDA_DST)
     if address is None or len(address) != ADDRESS_SIZE[family]:
