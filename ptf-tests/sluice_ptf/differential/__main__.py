@@ -76,9 +76,14 @@ def draw_case(seed: int, number: int, packets: int) -> Case:
 
 def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:
     """Run a case on both; how many packets differ. They are written as a golden."""
-    outcomes = [canonical(subject.run(case), case.state) for subject in (reference, ours)]
-    if not outcomes[0].difference(outcomes[1]):
+    runs = [subject.run(case) for subject in (reference, ours)]
+    outcomes = [canonical(outcome, case.state) for outcome, _counts in runs]
+    counts = [counts for _outcome, counts in runs]
+    if not outcomes[0].difference(outcomes[1]) and counts[0] == counts[1]:
         return 0
+    for key in counts[0]:
+        if counts[0][key] != counts[1][key]:
+            print(f"{case.description}: {key} counted {counts[0][key]}, ours {counts[1][key]}")
     each = [
         [canonical(outcome, case.state) for outcome in subject.run_each(case)]
         for subject in (reference, ours)

@@ -8,14 +8,15 @@ route and no other group uses: canonical.py relies on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice_ptf.network import Interface, Member, Nexthop
 from sluice_ptf.probe import FromCpu, FromPort, Outcome, Probe, Send
 from sluice_ptf.router import Router
-from sluice_ptf.runtime import RuntimeClient
+from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
@@ -72,6 +73,9 @@ class Case:
     packets: Sequence[Send]
 
 
+Counts = Mapping[str, Count]
+
+
 class Subject:
     """One target under comparison."""
 
@@ -80,21 +84,35 @@ class Subject:
         self._client = client
         self._probe = probe
 
-    def run(self, case: Case) -> Outcome:
-        """All packets at once."""
-        return self._on_state(case.state, [case.packets])[0]
+    def run(self, case: Case) -> tuple[Outcome, Counts]:
+        """All packets at once, and what entries counted."""
+        with self._installed(case.state) as router:
+            return self._probe.exchange(case.packets), self._counts(router, case.state)
 
     def run_each(self, case: Case) -> list[Outcome]:
         """What came of each packet, one after the other."""
-        return self._on_state(case.state, [[packet] for packet in case.packets])
+        with self._installed(case.state):
+            return [self._probe.exchange([packet]) for packet in case.packets]
 
-    def _on_state(self, state: State, batches: Iterable[Sequence[Send]]) -> list[Outcome]:
+    @contextlib.contextmanager
+    def _installed(self, state: State) -> Iterator[Router]:
         router = Router(self._client, self._probe)
         try:
             state.install(router)
-            return [self._probe.exchange(batch) for batch in batches]
+            yield router
         finally:
             router.undo()
+
+    def _counts(self, router: Router, state: State) -> Counts:
+        """Direct counters, but for those of group members, which are the selector's choice."""
+        chosen = {nexthop for group in state.groups for nexthop in group.members}
+        return {
+            f"{entry.table} {dict(entry.match)}": router.count(
+                self._client.schema.entry(entry.table, entry.match)
+            )
+            for entry in (*state.of("l3_interface"), *state.of("nexthop"))
+            if entry.match.get("nexthop_id") not in chosen
+        }
 
 
 def case_to_json(case: Case) -> dict[str, Any]:

@@ -39,12 +39,20 @@ ODD4 = (
     "255.255.255.255",
 )
 ODD6 = ("::", "::1", "::ffff:10.0.0.1", "fe80::1", "ff00::1", "ff01::1", "ff02::1", "ff0e::1")
-GROUP_MACS = ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05", "33:33:00:00:00:01", "01:80:c2:00:00:14")
+GROUP_MACS = (
+    "ff:ff:ff:ff:ff:ff",
+    "01:00:5e:00:00:05",
+    "33:33:00:00:00:01",
+    "01:80:c2:00:00:0e",
+    "01:80:c2:00:00:14",
+    "01:80:c2:00:00:15",
+    "09:00:2b:00:00:05",
+)
 ETHER_TYPES = (0x0806, 0x88CC, 0x88B5, 0x8847, 0x8100, 0x0026, 0x05DC, 0x0600, 0x0000, 0xFFFF)
 PORTS_OF_PROTOCOLS = (179, 646, 520, 521, 500, 4500, 3784, 4784, 7000, 0, 65535)
 PROTOCOLS = (6, 6, 17, 17, 17, 1, 58, 132, 50, 89, 0, 43, 44, 51, 59, 60, 253)
 EXTENSIONS = (0, 43, 44, 60, 60)
-TTLS = (0, 1, 2, 64, 64, 64, 255, 255)
+TTLS = (0, 1, 2, *(64,) * 10, 255, 255, 255)
 OPTIONS = (
     b"\0",
     b"\1",
@@ -257,16 +265,18 @@ class Generator:
         ports = b"".join(self._draw.choice(PORTS_OF_PROTOCOLS).to_bytes(2, "big") for _ in range(2))
         if protocol in (1, 58):
             ports = bytes([self._draw.choice((128, 133, 134, 135, 136, 137, 138, 8)), 0, 0, 0])
-        rest = self._draw.choice((b"", b"\0\x14\0\0", b"\0\x20\0\0" + bytes(24), bytes(16)))
+        long = (b"\0\x20\0\0" + bytes(24), bytes(16))
+        rest = self._draw.choice((b"", b"\0\x14\0\0", *long, *long, *long))
         return protocol, ports + rest
 
     def _address(self, ipv6: bool, routed: float = 0.8) -> str:
         kind = self._draw.random()
         if kind < routed and self._prefixes[ipv6]:
             network = ipaddress.ip_network(self._draw.choice(self._prefixes[ipv6]))
-            host = self._draw.getrandbits(network.max_prefixlen - network.prefixlen or 1)
-            base = int(network.network_address)
-            return str(network.network_address.__class__(base | (host & int(network.hostmask))))
+            if network.prefixlen > 3:
+                host = self._draw.getrandbits(network.max_prefixlen) & int(network.hostmask)
+                base = network.network_address
+                return str(base.__class__(int(base) | host))
         if kind < routed + 0.05:
             return self._draw.choice(ODD6 if ipv6 else ODD4)
         place = ipaddress.ip_address(self._draw.choice(PLACES6 if ipv6 else PLACES4))

@@ -17,7 +17,7 @@ from sluice_ptf.schema import Value
 PORTS = (1, 2, 3, 4)
 VLANS = (0, 0, 0, 1, 100, 200)
 VRFS = (0, 0, 0, 1, 300)
-MTUS = (9000, 1500, 1500, 1280, 576, 68, 0, 65535)
+MTUS = (9000, 9000, 1500, 1500, 1500, 1500, 1280, 1280, 576, 68, 0, 65535)
 PLACES4 = ("10.0.0.0", "10.1.0.0", "10.1.2.0", "10.1.2.128", "172.16.0.0", "192.0.2.0")
 PLACES6 = ("2001:db8::", "2001:db8:1::", "2001:db8:1:2::", "2001:db8:1:2:8000::", "fd00::")
 GROUP_NEXTHOPS = 1000  # ids from here on belong to groups
@@ -57,9 +57,9 @@ def _interfaces(draw: Random, interfaces: list[int]) -> Iterator[Entry]:
             params["role"] = "ENGINE"
         match: dict[str, Value] = {"ingress_port": port, "vlan_id": vlan}
         yield Entry("l3_interface", match, "set_l3_interface", params)
-        if draw.random() < 0.95:
+        if draw.random() < 0.98:
             yield Entry("router_mac", {"l3_if": number, "dst_mac": mac}, "admit_unicast")
-        if draw.random() < 0.95:
+        if draw.random() < 0.98:
             yield _egress(number, port, vlan, mac, draw.choice(MTUS))
 
 
@@ -69,7 +69,7 @@ def _egress(number: int, port: int, vlan: int, mac: str, mtu: int) -> Entry:
 
 
 def _nexthop(draw: Random, number: int, interfaces: list[int]) -> Entry:
-    l3_if = draw.choice([*interfaces, *interfaces, *interfaces, 99])
+    l3_if = draw.choice(interfaces) if draw.random() < 0.97 else 99
     match = {"nexthop_id": number}
     kind = draw.random()
     if kind < 0.75:
