@@ -71,7 +71,7 @@ class Frr:
             if not (DAEMON_DIRECTORY / daemon).exists():
                 path = DAEMON_DIRECTORY / daemon
                 raise FileNotFoundError(f"{path} does not exist: install package frr (make setup)")
-        self.directory.mkdir()
+        self.directory.mkdir(exist_ok=True)
         shutil.chown(self.directory, "frr", "frr")
         (self.directory / "frr.conf").write_text(self.config, encoding="utf-8")
         (self.directory / "vtysh.conf").touch()
