@@ -3,5 +3,5 @@
 
 forwarding   packets per CPU-second and packets a second through the whole switch
 
-Not part of any of them: packet libraries that are not ours to measure with.
+Frames come from sluice-traffic; scapy, which is for tests, has no part in it.
 """

@@ -3,9 +3,9 @@
 
     python -m bench.forwarding [--seconds N] [--rounds N]
 
-The same JSON, tables and packets on both, in one run, in turn. Frames of 60
-bytes go into port 1 and out of ports 2 and 3, offered at a rate that BMv2 keeps
-up with and at one that saturates both. Three results, medians of all rounds:
+The same JSON, tables and packets on both, in one run, in turn. Small
+frames go into port 1 and out of ports 2 and 3, offered at a rate that BMv2 keeps
+up with, and as fast as they can be sent. Three results, medians of all rounds:
 
 forwarding-cpu       packets per CPU-second of the switch, system time included
 forwarding-machine   packets per CPU-second of all that took part: the switch,
@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from bench.blast import Blaster
 from bench.cpu import Meter
-from sluice_ptf import raw
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.network import Interface, Nexthop
 from sluice_ptf.runtime import RuntimeClient, update
@@ -36,14 +34,16 @@ from sluice_ptf.schema import Schema
 from sluice_testkit import where
 from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
 from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.process import run
 from sluice_testkit.target import Target
 from sluice_testkit.wait import wait_until
 
 OURS, PEER = "sluice-switch", "bmv2"
 GRPC_PORTS = {OURS: 9560, PEER: 9559}
-STEADY, SATURATED = 12_000.0, 400_000.0
+STEADY = 12_000.0
+BURST = 8
+LEAST_DELIVERED = 0.99  # of what a steady load offers; else nothing is compared
 ROUTES = 10_000
-FLOWS = 1024
 WARM_UP_SECONDS = 0.3
 
 IN = Interface(id=1, port=1, mac="02:00:00:00:01:01")
@@ -56,11 +56,11 @@ GROUP = 5
 
 @dataclass(frozen=True)
 class Workload:
-    """Frames, and how many a second."""
+    """What sluice-traffic sends, and how many a second (None: as fast as it can)."""
 
     name: str
-    frames: Sequence[bytes]
-    rate: float
+    flows: Sequence[str]
+    rate: float | None
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,24 @@ class Switch:
 
     def measure(self, workload: Workload, seconds: float) -> Measured:
         """Offer a workload, and count."""
-        blaster = Blaster(self.ends[IN.port], workload.frames)
-        try:
-            blaster.send(WARM_UP_SECONDS, workload.rate)
-            before = self.settled()
-            meter = Meter(self.target.pid)
-            sent = blaster.send(seconds, workload.rate)
-            came = self.settled() - before
-            switch, machine = meter.seconds()
-        finally:
-            blaster.close()
-        if workload.rate == STEADY and came < 0.99 * sent:
-            print(f"{self.target.name}, {workload.name}: lost {sent - came} of {sent}")
+        self.offer(workload, WARM_UP_SECONDS)
+        before = self.settled()
+        meter = Meter(self.target.pid)
+        sent = self.offer(workload, seconds)
+        came = self.settled() - before
+        switch, machine = meter.seconds()
+        if workload.rate is not None and came < LEAST_DELIVERED * sent:
+            raise RuntimeError(f"{self.target.name}, {workload.name}: {came} of {sent} came out")
         return Measured(came / switch, came / machine, came / seconds)
+
+    def offer(self, workload: Workload, seconds: float) -> int:
+        """Send for so long; how many were sent."""
+        words = [str(where.sluice_traffic()), "gen", "--tx", self.ends[IN.port]]
+        words += ["--dst-mac", IN.mac, "--pick", "random", *workload.flows]
+        if workload.rate is not None:
+            words += ["--rate", str(workload.rate), "--burst", str(BURST)]
+        done = run([*words, "--duration", f"{seconds:g}"])
+        return int(json.loads(done.stdout)["sent"]["packets"])
 
 
 def _columns(lines: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -147,26 +152,30 @@ def entries(schema: Schema) -> Iterator[Any]:
         nexthop_id = OUT[index % 2].id
         match = {"vrf": 0, "dst_addr": f"10.{index >> 8 & 255}.{index & 255}.0/24"}
         yield schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=nexthop_id)
-        match = {"vrf": 0, "dst_addr": f"2001:db8:{index:x}::/48"}
+        match = {"vrf": 0, "dst_addr": f"2001:db8:1::{index >> 8:x}:{index & 255:x}00/120"}
         yield schema.entry("ipv6_fib", match, "set_nexthop", nexthop_id=nexthop_id)
 
 
 def workloads() -> list[Workload]:
-    """Frames of 60 bytes (IPv6: 62, the smallest with UDP) of many flows."""
-    draw = Random(1)
-    ipv4, ipv6, ecmp = [], [], []
-    for _ in range(FLOWS):
-        index, sport = draw.randrange(ROUTES // 2), draw.randrange(1024, 65536)
-        datagram = raw.datagram(18, sport=sport)
-        ipv4.append(raw.framed(IN, raw.ipv4(f"10.{index >> 8}.{index & 255}.9", datagram)))
-        ipv6.append(raw.framed(IN, raw.ipv6(f"2001:db8:{index:x}::9", raw.datagram(0, sport))))
-        ecmp.append(raw.framed(IN, raw.ipv4("172.16.1.9", datagram)))
+    """Small frames of many flows, over all routes or over two equal paths."""
+    ports = ["--sport", "1024+64"]
+    ipv4 = ["--src", "10.200.0.1", "--dst", f"10.0.0.9+{ROUTES // 2 * 256}", *ports]
+    ipv6 = [
+        "--src",
+        "2001:db8:a::1",
+        "--dst",
+        f"2001:db8:1::9+{ROUTES // 2 * 256}",
+        "--size",
+        "100",
+        *ports,
+    ]
+    ecmp = ["--src", "10.200.0.1+16", "--dst", "172.16.1.9+16", *ports]
     return [
-        Workload("IPv4, 5000 routes, steady", ipv4, STEADY),
-        Workload("IPv6, 5000 routes, steady", ipv6, STEADY),
-        Workload("IPv4, two equal paths, steady", ecmp, STEADY),
-        Workload("IPv4, 5000 routes, saturated", ipv4, SATURATED),
-        Workload("IPv6, 5000 routes, saturated", ipv6, SATURATED),
+        Workload("IPv4, 60 bytes, 5000 routes, steady", ipv4, STEADY),
+        Workload("IPv6, 100 bytes, 5000 routes, steady", ipv6, STEADY),
+        Workload("IPv4, 60 bytes, two equal paths, steady", ecmp, STEADY),
+        Workload("IPv4, 60 bytes, 5000 routes, saturated", ipv4, None),
+        Workload("IPv6, 100 bytes, 5000 routes, saturated", ipv6, None),
     ]
 
 
@@ -187,7 +196,7 @@ def loaded(lab: Lab, namespace: Namespace, name: str) -> Iterator[Switch]:
         yield Switch(target, prefix)
 
 
-def run(arguments: Any, lab: Lab, namespace: Namespace) -> None:
+def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
     """Measure all workloads, both targets in turn, and write the results."""
     results = {name: list[Case]() for name in ("cpu", "machine", "rate")}
     with loaded(lab, namespace, OURS) as ours, loaded(lab, namespace, PEER) as peer:
@@ -205,7 +214,7 @@ def run(arguments: Any, lab: Lab, namespace: Namespace) -> None:
                         case = cases[name]
                         (case.ours if switch is ours else case.peers[PEER]).append(value)
             for name, case in cases.items():
-                if name != "rate" or workload.rate == SATURATED:
+                if name != "rate" or workload.rate is None:
                     results[name].append(case)
             shown = cases["cpu"].as_dict()
             print(
@@ -233,7 +242,7 @@ def main() -> int:
     with Lab() as lab:
         namespace = lab.namespace("bench")
         # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
-        namespace.inside(lambda: run(arguments, lab, namespace))
+        namespace.inside(lambda: compare(arguments, lab, namespace))
     return 0
 
 
