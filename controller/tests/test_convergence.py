@@ -145,7 +145,7 @@ def installed(bench: Bench) -> dict[object, object]:
     return resolved(entities)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(events, max_size=40), st.randoms(use_true_random=False))
 def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random.Random) -> None:
     async def story() -> None:

@@ -115,6 +115,7 @@ class Controller:
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
+        self._unasked: list[Path] = []
         self.scheduler = Scheduler()
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
@@ -269,6 +270,8 @@ class Controller:
                 self.sources.routes.link_changed(event)
         self._submit(self.fib.apply(events, now))
         outcome = Outcome()
+        if self._unasked:  # their interfaces were not known yet
+            outcome.resolve, self._unasked = self._unasked, []
         for event in events:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
@@ -346,16 +349,23 @@ class Controller:
         now, outcome = self._clock(), Outcome()
         self.punts.expire(now, outcome)
         for path in self.keeper.due(now):
-            if self.fib.nexthops.id_of(path) is None and path not in self.held:
-                self.keeper.forget(path)
-            else:
+            if self._is_wanted(path):
                 outcome.resolve.append(path)
+            else:
+                self.keeper.forget(path)
         self._carry_out(outcome)
         due = self.sources.gate.due
         if due is not None and due <= now and not self.sources.dump.running:
             self.sources.dump.start()
         self._set_timer()
         return False
+
+    def _is_wanted(self, path: Path) -> bool:
+        return (
+            self.fib.nexthops.id_of(path) is not None
+            or self.fib.neighbors.mac_of(path) is not None
+            or path in self.held
+        )
 
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
@@ -388,7 +398,9 @@ class Controller:
         self._packets_out(outcome.packet_outs)
         for path in outcome.resolve:
             ifindex = self.fib.interfaces.ifindex_of(path.l3_if)
-            if ifindex is not None and path.address is not None:
+            if ifindex is None:
+                self._unasked.append(path)
+            elif path.address is not None:
                 self.counters["neighbours asked for"] += 1
                 self.sources.kernel.use_neighbor(ifindex, path.address)
 

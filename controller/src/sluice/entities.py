@@ -79,7 +79,7 @@ class Nexthop(NamedTuple):
     """A next hop. `address` None: the packet's own destination is the neighbour (glean).
 
     `mac` known: frames go there. Unknown: packets are punted so that it is resolved.
-    `up` False (link down): packets are dropped.
+    `up` False (link down): packets are dropped, and `mac` is None.
     """
 
     l3_if: int

@@ -159,7 +159,7 @@ class Fib:
         if target is None:
             target = self.onlink.target(slot)
         changes.of(Kind.ROUTE)[slot] = target
-        if self.onlink.concerns(prefix):
+        if self.neighbors.may_cover(prefix):
             self._hosts_touched = True
 
     def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
@@ -220,13 +220,20 @@ class Fib:
 
     def _follow_links(self, remapped: bool, changes: Changes) -> None:
         for l3_if, interface in self.interfaces.by_l3_if.items():
-            self.nexthops.set_link(l3_if, interface.usable, changes)
+            if self.nexthops.set_link(l3_if, interface.usable, changes) and interface.usable:
+                self._resolve_again(l3_if, changes)
         connected_changed = self.onlink.refresh_connected(changes)
         if remapped or connected_changed:
             moved = self.path_sets.remap(changes)
             if moved:
                 self.rib.republish(moved, changes)
             self.onlink.refresh_hosts(changes)
+
+    def _resolve_again(self, l3_if: int, changes: Changes) -> None:
+        """A link came up: its gateways are wanted now, not when their next attempt is due."""
+        for path in self.nexthops.paths():
+            if path.l3_if == l3_if and path.address and not self.neighbors.mac_of(path):
+                changes.resolve[l3_if, path.address] = None
 
     def _neighbor_changed(self, event: NeighborChanged, now: float, changes: Changes) -> None:
         l3_if = self.interfaces.l3_if_of(event.ifindex)

@@ -28,9 +28,9 @@ class NeighborKeeper:
         self._heap: list[tuple[float, int, bytes]] = []
 
     def ask(self, path: Path, now: float) -> None:
-        """Wanted now, and it is not known."""
-        if path not in self._attempts:
-            self._schedule(path, now)
+        """Wanted now, and it is not known: whatever was tried before does not count."""
+        self._attempts.pop(path, None)
+        self._schedule(path, now)
 
     def changed(self, path: Path, state: NeighborState, gateway: bool, now: float) -> None:
         """The kernel said something about a neighbour; `gateway`: routes use it."""

@@ -7,10 +7,11 @@ until the kernel has an opinion, so that a restarted controller does not stop wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sluice.model import Address, Mac, NeighborState
+from sluice.model import Address, Mac, NeighborState, Prefix
 from sluice.state.nexthops import Path
 
 _VALID = (  # the kernel's NUD_VALID
@@ -32,18 +33,44 @@ class Neighbor(NamedTuple):
     since: float
 
 
+HEAD_OCTETS = {4: 2, 16: 4}
+"""By octets of an address: how many leading ones `may_cover` looks at."""
+
+
 class NeighborTable:
     """All neighbours on our interfaces, with those that are being looked for."""
 
     def __init__(self) -> None:
         self._neighbors: dict[Path, Neighbor] = {}
+        self._heads: Counter[bytes] = Counter()
+
+    def may_cover(self, prefix: Prefix) -> bool:
+        """Whether a neighbour may lie within `prefix`; fast, and may err towards yes."""
+        octets = HEAD_OCTETS[len(prefix.address)]
+        return (prefix.length < octets * 8 or prefix.address[:octets] in self._heads) and bool(
+            self._neighbors
+        )
+
+    def _put(self, neighbor: Neighbor) -> None:
+        address = neighbor.path.address or b""
+        if neighbor.path not in self._neighbors:
+            self._heads[address[: HEAD_OCTETS[len(address)]]] += 1
+        self._neighbors[neighbor.path] = neighbor
+
+    def _remove(self, path: Path) -> None:
+        address = path.address or b""
+        if self._neighbors.pop(path, None) is not None:
+            head = address[: HEAD_OCTETS[len(address)]]
+            self._heads[head] -= 1
+            if not self._heads[head]:
+                del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
         """Believe these until the kernel knows better; returns those that were new."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:
-                self._neighbors[path] = Neighbor(path, mac, NeighborState.STALE, now)
+                self._put(Neighbor(path, mac, NeighborState.STALE, now))
                 added.append(path)
         return added
 
@@ -71,17 +98,17 @@ class NeighborTable:
         before = None if old is None else old.mac
         after = mac if state & _VALID else None
         if state is NeighborState.NONE:
-            self._neighbors.pop(path, None)
+            self._remove(path)
         else:
             since = old.since if old is not None and old.state is state else now
-            self._neighbors[path] = Neighbor(path, after, state, since)
+            self._put(Neighbor(path, after, state, since))
         return before, after
 
     def remove_interface(self, l3_if: int) -> list[Path]:
         """Its link is gone; returns the neighbours that are forgotten with it."""
         gone = self.on_interface(l3_if)
         for path in gone:
-            del self._neighbors[path]
+            self._remove(path)
         return gone
 
 

@@ -172,10 +172,10 @@ class NexthopTable:
             state.mac = mac
             self._write_nexthop(state, changes)
 
-    def set_link(self, l3_if: int, up: bool, changes: Changes) -> None:
-        """An interface can or cannot carry packets."""
+    def set_link(self, l3_if: int, up: bool, changes: Changes) -> bool:
+        """An interface can or cannot carry packets; returns whether that is news."""
         if up != (l3_if in self._down):
-            return
+            return False
         (self._down.discard if up else self._down.add)(l3_if)
         groups: dict[int, _GroupState] = {}
         for state in self._by_l3_if.get(l3_if, {}).values():
@@ -183,11 +183,13 @@ class NexthopTable:
             groups.update(state.groups)
         for group in groups.values():
             self._write_group(group, changes)
+        return True
 
     def _write_nexthop(self, state: _NexthopState, changes: Changes) -> None:
         path = state.path
         up = path.l3_if not in self._down
-        changes.set(Kind.NEXTHOP, state.id, Nexthop(path.l3_if, path.address, state.mac, up))
+        mac = state.mac if up else None
+        changes.set(Kind.NEXTHOP, state.id, Nexthop(path.l3_if, path.address, mac, up))
 
     # -- groups
 

@@ -52,7 +52,6 @@ class OnLink:
         self._publish = publish
         self._connected: dict[RouteSlot, _OnLink] = {}
         self._hosts: dict[RouteSlot, _OnLink] = {}
-        self._heads: dict[int, tuple[int, frozenset[bytes]]] = {}
 
     def target(self, slot: RouteSlot) -> Target | None:
         """What to do with a prefix that the routing daemon has no route for."""
@@ -66,15 +65,6 @@ class OnLink:
     def connected(self) -> list[tuple[RouteSlot, Path]]:
         """All connected prefixes."""
         return [(slot, connected.path) for slot, connected in self._connected.items()]
-
-    def concerns(self, prefix: Prefix) -> bool:
-        """Whether a route to `prefix` may decide about host routes (may err towards yes)."""
-        heads = self._heads.get(len(prefix.address))
-        return (
-            heads is not None
-            and prefix.length >= heads[0] * 8
-            and prefix.address[: heads[0]] in heads[1]
-        )
 
     def refresh_connected(self, changes: Changes) -> bool:
         """Addresses or links have changed. Returns whether the connected prefixes have."""
@@ -95,7 +85,6 @@ class OnLink:
                 self._publish(slot, changes)
             if wanted.get(slot) != path:
                 self._nexthops.release(path, changes)
-        self._index_heads()
         return True
 
     def refresh_hosts(self, changes: Changes) -> None:
@@ -139,18 +128,6 @@ class OnLink:
         if match is not None and match.length >= best:
             links = match.connected_on
         return path.l3_if in links
-
-    def _index_heads(self) -> None:
-        """By family, the leading whole octets that every connected prefix has, and their values."""
-        self._heads = {}
-        for width in (4, 16):
-            prefixes = [
-                slot.prefix for slot in self._connected if len(slot.prefix.address) == width
-            ]
-            if prefixes:
-                size = min(prefix.length for prefix in prefixes) // 8
-                heads = frozenset(prefix.address[:size] for prefix in prefixes)
-                self._heads[width] = (size, heads)
 
 
 class LengthIndex:
