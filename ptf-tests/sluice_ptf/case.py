@@ -89,6 +89,12 @@ def link_down(port: int) -> Iterator[None]:
         subprocess.run(["ip", "link", "set", "dev", interface, "up"], check=True)
 
 
+def reload_pipeline() -> None:
+    """Load the program once more: all forwarding state is forgotten."""
+    connection().set_pipeline(Path(testutils.test_param_get("build")) / "router.json")
+    probe().install()
+
+
 def ptf_test(function: Test) -> type[BaseTest]:
     """A test on the standard router."""
 

@@ -91,7 +91,11 @@ class Probe:
         self._flushes = 0
         self._patience = DEADLINE_SECONDS
         self._templates = _templates(ports.numbers)
-        client.write(update("INSERT", entry) for entry in self._entries())
+        self.install()
+
+    def install(self) -> None:
+        """Write the sentinels' entries, which a new pipeline has forgotten."""
+        self._client.write(update("INSERT", entry) for entry in self._entries())
 
     def _entries(self) -> Iterable[p4runtime_pb2.TableEntry]:
         entry = self._client.schema.entry

@@ -75,6 +75,10 @@ class Router:
         self.modify(entry)
         self._defaults.discard(table)
 
+    def forget(self) -> None:
+        """Undo nothing: the switch has lost it all."""
+        self._undo, self._defaults, self._limited = [], set(), set()
+
     def undo(self) -> None:
         """Delete what is left of what was inserted; restore default actions and meters."""
         for table in sorted(self._defaults):
