@@ -8,8 +8,10 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=SLUICE_PROTO_DIR");
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../build/proto");
-    let directory = std::env::var_os("SLUICE_PROTO_DIR").map_or(default.into(), PathBuf::from);
+    let directory = match std::env::var_os("SLUICE_PROTO_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../../build/proto"),
+    };
     println!("cargo::rerun-if-changed={}", directory.display());
     let service = directory.join("p4/v1/p4runtime.proto");
     if !service.is_file() {

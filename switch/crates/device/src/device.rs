@@ -314,6 +314,17 @@ impl Device {
         control.ports.iter().map(info).collect()
     }
 
+    /// What the running program's engines have counted, by name, over all workers.
+    pub fn engine_counters(&self) -> BTreeMap<&'static str, u64> {
+        let report = Arc::default();
+        let ask = |mailbox: &Arc<Mailbox>| mailbox.send(Command::Report(Arc::clone(&report)));
+        let sent: Vec<_> = self.mailboxes.iter().map(|mailbox| (mailbox, ask(mailbox))).collect();
+        for (mailbox, number) in sent {
+            mailbox.wait(number);
+        }
+        std::mem::take(&mut *report.lock())
+    }
+
     /// What happened to packets outside of ports and program.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()

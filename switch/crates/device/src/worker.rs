@@ -4,14 +4,14 @@
 //! The loop alternates between its receivers in batches and waits only when none has anything. Commands (a program, a
 //! port more or less) are carried out between batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use sluice_engine::{PacketIn, Sink, Switch};
+use sluice_engine::{Interpreter, PacketIn, Sink, Switch};
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortId, Receiver, Transmitter};
 use sluice_program::DigestId;
@@ -34,8 +34,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Running {
     pub(crate) store: Arc<Store>,
     pub(crate) reader: Reader,
-    pub(crate) switch: Switch,
+    pub(crate) switch: Switch<Interpreter>,
 }
+
+/// What engines have counted, by name.
+pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
 /// What a worker can be told to do between two batches.
 pub(crate) enum Command {
@@ -45,6 +48,8 @@ pub(crate) enum Command {
     AddPort(PortId, Option<Box<dyn Receiver>>, Box<dyn Transmitter>),
     /// Drop the halves of a port.
     RemovePort(PortId),
+    /// Add what the running program's engine has counted to this list.
+    Report(Arc<Mutex<EngineCounters>>),
     /// End the thread.
     Stop,
 }
@@ -179,6 +184,10 @@ impl Sink for Outputs {
         if !self.shared.handler.digest(digest, fields) {
             count(&self.shared.counters.digest_dropped);
         }
+    }
+
+    fn log(&mut self, message: &str) {
+        tracing::info!("{message}");
     }
 }
 
@@ -319,6 +328,14 @@ impl Worker {
                 }
                 if let Some(transmitter) = self.outputs.transmitters.get_mut(usize::from(port)) {
                     *transmitter = None;
+                }
+            }
+            Command::Report(report) => {
+                if let Some(running) = &mut self.running {
+                    let mut report = report.lock();
+                    for (name, value) in running.switch.counters().named() {
+                        *report.entry(name).or_default() += value;
+                    }
                 }
             }
             Command::Stop => return false,

@@ -46,7 +46,14 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
             Ok(KeyField::Exact(check(&exact.value, width)?.to_vec()))
         }
         (MatchKind::Optional, Some(FieldMatchType::Optional(optional))) => {
-            Ok(KeyField::Optional(check(&optional.value, width)?.to_vec()))
+            let value = check(&optional.value, width)?.to_vec();
+            if field.as_ternary {
+                return Ok(KeyField::Ternary {
+                    value,
+                    mask: ones(width),
+                });
+            }
+            Ok(KeyField::Optional(value))
         }
         (MatchKind::Lpm, Some(FieldMatchType::Lpm(lpm))) => decode_lpm(lpm, width),
         (MatchKind::Ternary, Some(FieldMatchType::Ternary(ternary))) => {
@@ -58,6 +65,15 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
             Err(UpdateError::invalid(message))
         }
     }
+}
+
+/// The mask of a field that must be equal.
+fn ones(width: usize) -> Vec<u8> {
+    let mut mask = vec![0xff; width.div_ceil(8)];
+    if !width.is_multiple_of(8) {
+        mask[0] >>= 8 - width % 8;
+    }
+    mask
 }
 
 const OMIT: &str = "\"don't care\" is said by omitting the field";
@@ -145,6 +161,11 @@ pub fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
                 prefix_len: *prefix_len as i32,
             }),
             KeyField::Ternary { mask, .. } if canonical(mask) == [0] => return None,
+            KeyField::Ternary { value, .. } if field.as_ternary => {
+                FieldMatchType::Optional(Optional {
+                    value: bytes(value),
+                })
+            }
             KeyField::Ternary { value, mask } => FieldMatchType::Ternary(Ternary {
                 value: bytes(value),
                 mask: bytes(mask),
@@ -172,6 +193,7 @@ mod tests {
             id: 1,
             name: "f".into(),
             kind,
+            as_ternary: false,
             width,
         }
     }
@@ -243,6 +265,29 @@ mod tests {
             assert_eq!(error, Code::InvalidArgument, "{value:?} & {mask:?}");
         }
         assert!(one(MatchKind::Ternary, 16, ternary(&[0, 1], &[1, 1])).is_ok());
+    }
+
+    #[test]
+    fn an_optional_field_that_the_program_has_as_ternary() {
+        let field = MatchField {
+            as_ternary: true,
+            ..field(MatchKind::Optional, 9)
+        };
+        let optional = FieldMatchType::Optional(Optional { value: vec![1, 2] });
+        let matches = [FieldMatch {
+            field_id: 1,
+            field_match_type: Some(optional),
+        }];
+        let fields = std::slice::from_ref(&field);
+        let key = decode(fields, &matches).unwrap();
+        assert_eq!(
+            key,
+            [KeyField::Ternary {
+                value: vec![1, 2],
+                mask: vec![1, 0xff]
+            }]
+        );
+        assert_eq!(encode(fields, &key), matches);
     }
 
     #[test]

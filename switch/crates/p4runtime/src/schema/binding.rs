@@ -383,6 +383,7 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
         id: field.id,
         name: field.name.clone(),
         kind: match_kind,
+        as_ternary: false,
         width,
     })
 }
@@ -406,7 +407,11 @@ fn match_fields(
     if fields.iter().all(|field| position(field).is_some()) {
         fields.sort_by_key(position);
     }
-    for (field, key) in fields.iter().zip(key) {
+    for (field, key) in fields.iter_mut().zip(key) {
+        field.as_ternary = field.kind == MatchKind::Optional && key.kind == MatchKind::Ternary;
+        if field.as_ternary && field.width == usize::from(key.width) {
+            continue;
+        }
         if field.kind != key.kind || field.width != usize::from(key.width) {
             let difference = format!(
                 "match field {:?} is {:?} of {} bits, in the program {:?} of {} bits",

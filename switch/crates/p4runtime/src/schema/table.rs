@@ -27,6 +27,8 @@ pub struct MatchField {
     pub name: String,
     /// How it is matched.
     pub kind: MatchKind,
+    /// The program matches it as ternary: p4c's way to say "optional".
+    pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
 }

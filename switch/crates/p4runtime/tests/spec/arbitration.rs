@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! "Client Arbitration and Controller Replication", over real streams. The rules themselves are tested with the state
+//! machine; here is what clients see of them.
+
+use tonic::Code;
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_with_an_election_id_is_primary_and_a_lower_one_is_backup() {
+    let fixture = start().await;
+    let mut first = fixture.client().await;
+    assert_eq!(first.arbitrate(10).await.unwrap().code(), Code::Ok);
+    let mut second = fixture.client().await;
+    let told = second.arbitrate(5).await.unwrap();
+    assert_eq!(
+        (told.code(), told.election_id()),
+        (Code::AlreadyExists, Some(10))
+    );
+    assert!(
+        first.is_quiet().await,
+        "a new backup is no news to the primary"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_is_told_to_both_and_refuses_the_old_primary() {
+    let (fixture, mut old) = start_loaded().await;
+    let mut new = fixture.client().await;
+    assert_eq!(new.arbitrate(2).await.unwrap().code(), Code::Ok);
+    assert_eq!(old.told().await.unwrap().code(), Code::AlreadyExists);
+    let status = old
+        .write(vec![insert(exact_entry(&[1], 1))])
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!(new.insert(exact_entry(&[1], 1)).await, Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_primary_leaves_nobody_is_primary_until_its_id_is_reached() {
+    let (fixture, primary) = start_loaded().await;
+    let mut backup = fixture.client().await;
+    assert_eq!(
+        backup.arbitrate(0).await.unwrap().code(),
+        Code::AlreadyExists
+    );
+    drop(primary);
+    let told = backup.told().await.unwrap();
+    assert_eq!((told.code(), told.election_id()), (Code::NotFound, Some(1)));
+    let status = backup
+        .write(vec![insert(exact_entry(&[1], 1))])
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!(backup.arbitrate(1).await.unwrap().code(), Code::Ok);
+    assert_eq!(backup.insert(exact_entry(&[1], 1)).await, Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_election_id_a_client_never_writes() {
+    let fixture = start().await;
+    let mut client = fixture.client().await;
+    assert_eq!(client.arbitrate(None).await.unwrap().code(), Code::NotFound);
+    assert_eq!(
+        client.commit().await.unwrap_err().code(),
+        Code::PermissionDenied
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_a_stream_ends_it_with_its_code() {
+    let fixture = start().await;
+    let _primary = fixture.primary().await;
+    let mut stranger = fixture.client().await;
+    stranger.send_arbitration(DEVICE + 1, Some(9)).await;
+    assert_eq!(stranger.told().await.unwrap_err().code(), Code::NotFound);
+    let mut twin = fixture.client().await;
+    assert_eq!(
+        twin.arbitrate(1).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
+    let mut backup = fixture.client().await;
+    backup.arbitrate(0).await.unwrap();
+    backup.role = "another".into();
+    assert_eq!(
+        backup.arbitrate(0).await.unwrap_err().code(),
+        Code::FailedPrecondition
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_ends_by_an_error_gives_its_primacy_up() {
+    let fixture = start().await;
+    let mut primary = fixture.primary().await;
+    let mut backup = fixture.client().await;
+    backup.arbitrate(0).await.unwrap();
+    primary.send_arbitration(DEVICE + 1, Some(1)).await;
+    assert_eq!(
+        primary.told().await.unwrap_err().code(),
+        Code::FailedPrecondition
+    );
+    assert_eq!(backup.told().await.unwrap().code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_has_a_primary() {
+    let (fixture, _primary) = start_loaded().await;
+    let mut other = fixture.client().await;
+    other.role = "routes".into();
+    let told = other.arbitrate(1).await.unwrap();
+    assert_eq!(told.code(), Code::Ok);
+    assert_eq!(told.0.role.as_ref().unwrap().name, "routes");
+    assert_eq!(other.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    other.role = "nobody".into();
+    let status = other
+        .write(vec![insert(exact_entry(&[2], 1))])
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_fight_for_primacy_are_never_two() {
+    let fixture = start().await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(fixture.client().await);
+    }
+    let count = clients.len() as u64;
+    for round in 0..25u64 {
+        for (index, client) in clients.iter_mut().enumerate() {
+            client
+                .send_arbitration(DEVICE, Some(round * count + index as u64))
+                .await;
+        }
+    }
+    // The highest id comes last from the last client, so in the end it is primary and all others are not.
+    let highest = 25 * count - 1;
+    for (index, client) in clients.iter_mut().enumerate() {
+        let mut last = client.told().await.unwrap();
+        while last.election_id() != Some(highest) {
+            last = client.told().await.unwrap();
+        }
+        let expected = if index as u64 == count - 1 {
+            Code::Ok
+        } else {
+            Code::AlreadyExists
+        };
+        assert_eq!(last.code(), expected, "client {index}");
+    }
+}

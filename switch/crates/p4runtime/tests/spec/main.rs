@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The P4Runtime server against its specification: a real client, a real device, ports in memory. Each module is a
+//! section; each test is a sentence of it.
+
+#![allow(deprecated, reason = "what older clients send is tested too")]
+
+mod action_profiles;
+mod arbitration;
+mod batches;
+mod cells;
+mod packet_io;
+mod pipeline_config;
+mod reads;
+mod replication;
+mod streams;
+mod support;
+mod table_entries;

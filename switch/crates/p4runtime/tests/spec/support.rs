@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A P4Runtime server on an ephemeral port, with a device of memory ports and the program `surface.p4`, and clients of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_device::{Config, Device, memory_port};
+use sluice_p4runtime::error::batch_errors;
+use sluice_p4runtime::proto::config::v1::P4Info;
+use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
+use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
+use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
+use sluice_p4runtime::proto::v1::write_request::Atomicity;
+use sluice_p4runtime::proto::v1::*;
+use sluice_p4runtime::{Hub, Server, p4info};
+use sluice_ports::memory::MemoryHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+
+pub(crate) const DEVICE: u64 = 1;
+pub(crate) const CPU_PORT: u16 = 510;
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+/// How long nothing must happen to show that nothing does.
+pub(crate) const QUIET: Duration = Duration::from_millis(100);
+
+/// Where a dropped frame comes out.
+pub(crate) const NOWHERE: [usize; 0] = [];
+
+const JSON: &[u8] = include_bytes!("programs/surface.json");
+const P4INFO: &str = include_str!("programs/surface.p4info.txtpb");
+
+pub(crate) fn p4info() -> P4Info {
+    p4info::from_text(P4INFO).unwrap()
+}
+
+pub(crate) fn pipeline_config() -> ForwardingPipelineConfig {
+    ForwardingPipelineConfig {
+        p4info: Some(p4info()),
+        p4_device_config: JSON.into(),
+        cookie: Some(forwarding_pipeline_config::Cookie { cookie: 77 }),
+    }
+}
+
+/// The P4Info id of an object, by its name.
+pub(crate) fn id(name: &str) -> u32 {
+    let info = p4info();
+    let preambles = [
+        info.tables.iter().map(|o| &o.preamble).collect::<Vec<_>>(),
+        info.actions.iter().map(|o| &o.preamble).collect(),
+        info.action_profiles.iter().map(|o| &o.preamble).collect(),
+        info.counters.iter().map(|o| &o.preamble).collect(),
+        info.meters.iter().map(|o| &o.preamble).collect(),
+        info.registers.iter().map(|o| &o.preamble).collect(),
+        info.digests.iter().map(|o| &o.preamble).collect(),
+        info.value_sets.iter().map(|o| &o.preamble).collect(),
+    ]
+    .concat();
+    let named = preambles
+        .into_iter()
+        .flatten()
+        .find(|p| p.name == name || p.alias == name);
+    named
+        .unwrap_or_else(|| panic!("{name} is not in P4Info"))
+        .id
+}
+
+/// A running server; it stops when this is dropped.
+pub(crate) struct Fixture {
+    pub(crate) device: Arc<Device>,
+    pub(crate) wires: Vec<MemoryHandle>,
+    address: String,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+}
+
+/// Starts a server with ports 0 to 7 and no program.
+pub(crate) async fn start() -> Fixture {
+    let (hub, digests) = Hub::new(DEVICE);
+    let config = Config {
+        cpu_port: Some(CPU_PORT),
+        ..Config::default()
+    };
+    let device = Arc::new(Device::start(config, hub.clone()).unwrap());
+    let mut wires = Vec::new();
+    for number in 0..8 {
+        let (port, wire) = memory_port(number, 1).unwrap();
+        device.add_port(port).unwrap();
+        wires.push(wire);
+    }
+    let server = Server::bind("127.0.0.1:0", DEVICE, device.clone(), hub, digests)
+        .await
+        .unwrap();
+    let address = format!("http://{}", server.address().unwrap());
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(server.serve(async {
+        let _ = stopped.await;
+    }));
+    Fixture {
+        device,
+        wires,
+        address,
+        stop: Some(stop),
+    }
+}
+
+/// A server with the program loaded, and its primary.
+pub(crate) async fn start_loaded() -> (Fixture, Client) {
+    let fixture = start().await;
+    let mut primary = fixture.primary().await;
+    primary.commit().await.unwrap();
+    (fixture, primary)
+}
+
+impl Fixture {
+    /// A client with an open stream that has not said anything yet.
+    pub(crate) async fn client(&self) -> Client {
+        let rpc = P4RuntimeClient::connect(self.address.clone())
+            .await
+            .unwrap();
+        let mut rpc = rpc.max_decoding_message_size(64 << 20);
+        let (requests, receiver) = mpsc::channel(64);
+        let stream = rpc
+            .stream_channel(ReceiverStream::new(receiver))
+            .await
+            .unwrap()
+            .into_inner();
+        Client {
+            rpc,
+            requests,
+            stream,
+            role: String::new(),
+            election_id: None,
+        }
+    }
+
+    /// A client that is primary with election id 1.
+    pub(crate) async fn primary(&self) -> Client {
+        let mut client = self.client().await;
+        assert_eq!(client.arbitrate(1).await.unwrap().code(), Code::Ok);
+        client
+    }
+
+    /// Sends a frame to a port and returns where copies of it came out, in the order of ports.
+    pub(crate) fn forward(&self, port: usize, frame: &[u8]) -> Vec<usize> {
+        // The engine counts a frame when it takes it, and tells its counts between two batches, when all has been sent.
+        let received = || self.device.engine_counters()["received"];
+        let before = received();
+        assert!(self.wires[port].send(frame));
+        let deadline = Instant::now() + DEADLINE;
+        while received() == before {
+            assert!(Instant::now() < deadline, "the frame was not processed");
+        }
+        let mut seen = Vec::new();
+        for (number, wire) in self.wires.iter().enumerate() {
+            while wire.receive(Duration::ZERO).is_some() {
+                seen.push(number);
+            }
+        }
+        seen
+    }
+}
+
+/// What arbitration told a client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told(pub(crate) MasterArbitrationUpdate);
+
+impl Told {
+    pub(crate) fn code(&self) -> Code {
+        Code::from(self.0.status.as_ref().unwrap().code)
+    }
+
+    pub(crate) fn election_id(&self) -> Option<u64> {
+        self.0.election_id.as_ref().map(|id| id.low)
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) rpc: P4RuntimeClient<Channel>,
+    pub(crate) requests: mpsc::Sender<StreamMessageRequest>,
+    pub(crate) stream: Streaming<StreamMessageResponse>,
+    pub(crate) role: String,
+    pub(crate) election_id: Option<Uint128>,
+}
+
+impl Client {
+    pub(crate) async fn send(&self, update: stream_message_request::Update) {
+        self.requests
+            .send(StreamMessageRequest {
+                update: Some(update),
+            })
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn send_arbitration(&mut self, device_id: u64, election_id: Option<u64>) {
+        self.election_id = election_id.map(|low| Uint128 { high: 0, low });
+        let role = (!self.role.is_empty()).then(|| Role {
+            name: self.role.clone(),
+            ..Role::default()
+        });
+        let election_id = self.election_id;
+        let update = MasterArbitrationUpdate {
+            device_id,
+            role,
+            election_id,
+            status: None,
+        };
+        self.send(stream_message_request::Update::Arbitration(update))
+            .await;
+    }
+
+    /// Asks to be primary with this id; what the server answers.
+    pub(crate) async fn arbitrate(
+        &mut self,
+        election_id: impl Into<Option<u64>>,
+    ) -> Result<Told, Status> {
+        self.send_arbitration(DEVICE, election_id.into()).await;
+        self.told().await
+    }
+
+    /// The next message of the stream.
+    pub(crate) async fn next(&mut self) -> Result<Response, Status> {
+        let message = tokio::time::timeout(DEADLINE, self.stream.message()).await;
+        match message.expect("a message before the deadline")? {
+            Some(message) => Ok(message.update.unwrap()),
+            None => Err(Status::ok("the stream has ended")),
+        }
+    }
+
+    /// The next message, which is arbitration's.
+    pub(crate) async fn told(&mut self) -> Result<Told, Status> {
+        match self.next().await? {
+            Response::Arbitration(update) => Ok(Told(update)),
+            other => panic!("not arbitration: {other:?}"),
+        }
+    }
+
+    /// True if nothing comes for a while.
+    pub(crate) async fn is_quiet(&mut self) -> bool {
+        tokio::time::timeout(QUIET, self.stream.message())
+            .await
+            .is_err()
+    }
+
+    pub(crate) async fn set_pipeline(
+        &mut self,
+        action: PipelineAction,
+        config: Option<ForwardingPipelineConfig>,
+    ) -> Result<(), Status> {
+        let request = SetForwardingPipelineConfigRequest {
+            device_id: DEVICE,
+            role: self.role.clone(),
+            election_id: self.election_id,
+            action: action.into(),
+            config,
+            ..Default::default()
+        };
+        self.rpc
+            .set_forwarding_pipeline_config(request)
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn commit(&mut self) -> Result<(), Status> {
+        self.set_pipeline(PipelineAction::VerifyAndCommit, Some(pipeline_config()))
+            .await
+    }
+
+    pub(crate) async fn pipeline(&mut self) -> Option<ForwardingPipelineConfig> {
+        let request = GetForwardingPipelineConfigRequest {
+            device_id: DEVICE,
+            response_type: 0,
+        };
+        let response = self
+            .rpc
+            .get_forwarding_pipeline_config(request)
+            .await
+            .unwrap();
+        response.into_inner().config
+    }
+
+    pub(crate) async fn write_with(
+        &mut self,
+        atomicity: Atomicity,
+        updates: Vec<Update>,
+    ) -> Result<(), Status> {
+        let request = WriteRequest {
+            device_id: DEVICE,
+            role: self.role.clone(),
+            election_id: self.election_id,
+            updates,
+            atomicity: atomicity.into(),
+            ..Default::default()
+        };
+        self.rpc.write(request).await.map(drop)
+    }
+
+    pub(crate) async fn write(&mut self, updates: Vec<Update>) -> Result<(), Status> {
+        self.write_with(Atomicity::ContinueOnError, updates).await
+    }
+
+    /// The code of each update of a batch.
+    pub(crate) async fn write_codes(&mut self, updates: Vec<Update>) -> Vec<Code> {
+        self.write_codes_with(Atomicity::ContinueOnError, updates)
+            .await
+    }
+
+    pub(crate) async fn write_codes_with(
+        &mut self,
+        atomicity: Atomicity,
+        updates: Vec<Update>,
+    ) -> Vec<Code> {
+        let count = updates.len();
+        match self.write_with(atomicity, updates).await {
+            Ok(()) => vec![Code::Ok; count],
+            Err(status) => {
+                assert_eq!(status.code(), Code::Unknown, "{status:?}");
+                let errors = batch_errors(&status);
+                assert_eq!(errors.len(), count, "one error for each update");
+                errors
+                    .iter()
+                    .map(|error| Code::from(error.canonical_code))
+                    .collect()
+            }
+        }
+    }
+
+    /// The code of a single update.
+    pub(crate) async fn code(&mut self, update: Update) -> Code {
+        self.write_codes(vec![update]).await[0]
+    }
+
+    pub(crate) async fn insert(&mut self, entity: impl IntoEntity) -> Code {
+        self.code(insert(entity)).await
+    }
+
+    pub(crate) async fn modify(&mut self, entity: impl IntoEntity) -> Code {
+        self.code(modify(entity)).await
+    }
+
+    pub(crate) async fn delete(&mut self, entity: impl IntoEntity) -> Code {
+        self.code(delete(entity)).await
+    }
+
+    pub(crate) async fn try_read(
+        &mut self,
+        entities: Vec<Entity>,
+    ) -> Result<Vec<entity::Entity>, Status> {
+        let request = ReadRequest {
+            device_id: DEVICE,
+            role: String::new(),
+            entities,
+        };
+        let mut stream = self.rpc.read(request).await?.into_inner();
+        let mut read = Vec::new();
+        while let Some(response) = stream.message().await? {
+            read.extend(
+                response
+                    .entities
+                    .into_iter()
+                    .map(|entity| entity.entity.unwrap()),
+            );
+        }
+        Ok(read)
+    }
+
+    pub(crate) async fn read(&mut self, entity: impl IntoEntity) -> Vec<entity::Entity> {
+        self.try_read(vec![wildcard(entity)]).await.unwrap()
+    }
+
+    /// The code with which a read of one entity is refused.
+    pub(crate) async fn read_code(&mut self, entity: impl IntoEntity) -> Code {
+        let status = self.try_read(vec![wildcard(entity)]).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unknown);
+        Code::from(batch_errors(&status)[0].canonical_code)
+    }
+
+    /// Reads table entries.
+    pub(crate) async fn read_entries(&mut self, filter: TableEntry) -> Vec<TableEntry> {
+        let table_entry = |entity| match entity {
+            entity::Entity::TableEntry(entry) => entry,
+            other => panic!("not a table entry: {other:?}"),
+        };
+        self.read(filter)
+            .await
+            .into_iter()
+            .map(table_entry)
+            .collect()
+    }
+}
+
+macro_rules! into_entity {
+    ($($name:ident),*) => {$(
+        impl IntoEntity for $name {
+            fn into_entity(self) -> entity::Entity {
+                entity::Entity::$name(self)
+            }
+        }
+    )*};
+}
+
+/// Wraps a message of any kind of entity.
+pub(crate) trait IntoEntity {
+    fn into_entity(self) -> entity::Entity;
+}
+
+into_entity!(
+    TableEntry,
+    ActionProfileMember,
+    ActionProfileGroup,
+    CounterEntry,
+    MeterEntry,
+    RegisterEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    PacketReplicationEngineEntry,
+    ValueSetEntry,
+    DigestEntry,
+    ExternEntry
+);
+
+/// A request to read.
+pub(crate) fn wildcard(entity: impl IntoEntity) -> Entity {
+    Entity {
+        entity: Some(entity.into_entity()),
+    }
+}
+
+pub(crate) fn update(r#type: update::Type, entity: impl IntoEntity) -> Update {
+    Update {
+        r#type: r#type.into(),
+        entity: Some(Entity {
+            entity: Some(entity.into_entity()),
+        }),
+    }
+}
+
+pub(crate) fn insert(entity: impl IntoEntity) -> Update {
+    update(update::Type::Insert, entity)
+}
+
+pub(crate) fn modify(entity: impl IntoEntity) -> Update {
+    update(update::Type::Modify, entity)
+}
+
+pub(crate) fn delete(entity: impl IntoEntity) -> Update {
+    update(update::Type::Delete, entity)
+}
+
+pub(crate) fn exact(field_id: u32, value: &[u8]) -> FieldMatch {
+    let value = field_match::FieldMatchType::Exact(field_match::Exact {
+        value: value.into(),
+    });
+    FieldMatch {
+        field_id,
+        field_match_type: Some(value),
+    }
+}
+
+pub(crate) fn lpm(field_id: u32, value: &[u8], prefix_len: i32) -> FieldMatch {
+    let value = field_match::Lpm {
+        value: value.into(),
+        prefix_len,
+    };
+    FieldMatch {
+        field_id,
+        field_match_type: Some(field_match::FieldMatchType::Lpm(value)),
+    }
+}
+
+pub(crate) fn ternary(field_id: u32, value: &[u8], mask: &[u8]) -> FieldMatch {
+    let value = field_match::Ternary {
+        value: value.into(),
+        mask: mask.into(),
+    };
+    FieldMatch {
+        field_id,
+        field_match_type: Some(field_match::FieldMatchType::Ternary(value)),
+    }
+}
+
+/// An action with parameters, numbered from 1.
+pub(crate) fn call(name: &str, params: &[&[u8]]) -> Action {
+    let param = |(index, value): (usize, &&[u8])| action::Param {
+        param_id: index as u32 + 1,
+        value: value.to_vec(),
+    };
+    Action {
+        action_id: id(name),
+        params: params.iter().enumerate().map(param).collect(),
+    }
+}
+
+pub(crate) fn direct(name: &str, params: &[&[u8]]) -> Option<TableAction> {
+    Some(TableAction {
+        r#type: Some(table_action::Type::Action(call(name, params))),
+    })
+}
+
+pub(crate) fn forward_to(port: u8) -> Option<TableAction> {
+    direct("forward", &[&[port]])
+}
+
+/// An entry of `exact_table`.
+pub(crate) fn exact_entry(a: &[u8], port: u8) -> TableEntry {
+    TableEntry {
+        table_id: id("exact_table"),
+        r#match: vec![exact(1, a)],
+        action: direct("mark", &[&[port]]),
+        ..TableEntry::default()
+    }
+}
+
+/// An entry of `lpm_table` for d = 0.
+pub(crate) fn lpm_entry(a: &[u8], prefix_len: i32, action: Option<TableAction>) -> TableEntry {
+    let mut entry = TableEntry {
+        table_id: id("lpm_table"),
+        r#match: vec![exact(1, &[0])],
+        action,
+        ..TableEntry::default()
+    };
+    if prefix_len > 0 {
+        entry.r#match.push(lpm(2, a, prefix_len));
+    }
+    entry
+}
+
+/// A frame that `surface.p4` matches on.
+pub(crate) fn frame(a: [u8; 4], b: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    frame.extend_from_slice(&a);
+    frame.extend_from_slice(&b.to_be_bytes());
+    frame.extend_from_slice(&[0, 0]);
+    frame.extend_from_slice(b"payload");
+    frame
+}
