@@ -159,9 +159,19 @@ class Router:
         """A next-hop group: its members, the group, and the entry that selects from it."""
         self.insert(*(self.member(member) for member in members))
         self.insert(self.group_of(group_id, members))
+        self.insert(self.group_entry(group_id))
+
+    def delete_group(self, group_id: int, members: Sequence[Member]) -> None:
+        """Delete what `group` wrote."""
+        self.delete(self.group_entry(group_id))
+        self.delete(self.group_of(group_id, members))
+        self.delete(*(self.member(member) for member in members))
+
+    def group_entry(self, group_id: int) -> p4runtime_pb2.TableEntry:
+        """The entry that leads from a group's id to the group."""
         entry = self.client.schema.entry("nexthop_group", {"group_id": group_id})
         entry.action.action_profile_group_id = group_id
-        self.insert(entry)
+        return entry
 
     def member(self, member: Member) -> p4runtime_pb2.ActionProfileMember:
         """An action profile member that carries a next hop."""

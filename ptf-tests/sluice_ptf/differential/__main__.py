@@ -28,7 +28,7 @@ from sluice_ptf.differential import golden
 from sluice_ptf.differential.canonical import canonical
 from sluice_ptf.differential.case import Case, Subject
 from sluice_ptf.differential.packets import Generator
-from sluice_ptf.differential.states import random_state
+from sluice_ptf.differential.states import changed, random_state
 from sluice_ptf.probe import Probe
 from sluice_ptf.runtime import RuntimeClient
 from sluice_ptf.schema import Schema
@@ -69,9 +69,13 @@ def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[Subject]:
 def draw_case(seed: int, number: int, packets: int) -> Case:
     """The case of this seed and number."""
     draw = Random(f"{seed}/{number}")
+    earlier = []
     state = random_state(draw)
+    for _ in range(draw.choice((0, 1, 1, 2))):
+        earlier.append(state)
+        state = changed(draw, state)
     description = f"seed {seed}, case {number}"
-    return Case(description, state, Generator(draw, state).any(packets))
+    return Case(description, state, Generator(draw, state).any(packets), earlier)
 
 
 def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:

@@ -9,9 +9,12 @@ route and no other group uses: canonical.py relies on it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from p4.v1 import p4runtime_pb2
 
 from sluice_ptf.network import Interface, Member, Nexthop
 from sluice_ptf.probe import FromCpu, FromPort, Outcome, Probe, Send
@@ -31,6 +34,15 @@ class Entry:
     action: str
     params: Mapping[str, Value] = field(default_factory=dict)
 
+    @property
+    def key(self) -> str:
+        """What tells it from other entries: its table and what it matches."""
+        return f"{self.table} {sorted(self.match.items())}"
+
+    def on(self, router: Router) -> p4runtime_pb2.TableEntry:
+        """The entry as P4Runtime has it."""
+        return router.entry(self.table, self.match, self.action, **self.params)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -49,28 +61,54 @@ class State:
 
     def install(self, router: Router) -> None:
         """Write it; the router's `undo` takes it back."""
-        router.insert(
-            *(router.entry(one.table, one.match, one.action, **one.params) for one in self.entries)
-        )
+        router.insert(*(entry.on(router) for entry in self.entries))
         for group in self.groups:
-            members = [
-                Member(Nexthop(nexthop, _NOWHERE, ""), weight)
-                for nexthop, weight in group.members.items()
-            ]
-            router.group(group.id, members)
+            router.group(group.id, _members(group))
+
+    def change_to(self, other: State, router: Router) -> None:
+        """Write what makes the other state of this one: deletions, changes, insertions."""
+        before = {entry.key: entry for entry in self.entries}
+        after = {entry.key: entry for entry in other.entries}
+        kept = before.keys() & after.keys()
+        groups = {group.id: group for group in other.groups}
+        for group in self.groups:
+            if group.id in groups:
+                _change_group(router, group, groups.pop(group.id))
+            else:
+                router.delete_group(group.id, _members(group))
+        router.delete(*(before[key].on(router) for key in sorted(before.keys() - kept)))
+        router.modify(*(after[key].on(router) for key in kept if before[key] != after[key]))
+        router.insert(*(after[key].on(router) for key in sorted(after.keys() - kept)))
+        for group in groups.values():
+            router.group(group.id, _members(group))
 
     def of(self, table: str) -> list[Entry]:
         """Its entries of one table."""
         return [entry for entry in self.entries if entry.table == table]
 
 
+def _members(group: Group) -> list[Member]:
+    return [
+        Member(Nexthop(nexthop, _NOWHERE, ""), weight) for nexthop, weight in group.members.items()
+    ]
+
+
+def _change_group(router: Router, before: Group, after: Group) -> None:
+    gone = [one for one in _members(before) if one.nexthop.id not in after.members]
+    new = [one for one in _members(after) if one.nexthop.id not in before.members]
+    router.insert(*(router.member(member) for member in new))
+    router.modify(router.group_of(after.id, _members(after)))
+    router.delete(*(router.member(member) for member in gone))
+
+
 @dataclass(frozen=True)
 class Case:
-    """A state, packets, and why they are together."""
+    """A state, packets, and why they are together; before, the states it was changed from."""
 
     description: str
     state: State
     packets: Sequence[Send]
+    earlier: Sequence[State] = ()
 
 
 Counts = Mapping[str, Count]
@@ -86,19 +124,22 @@ class Subject:
 
     def run(self, case: Case) -> tuple[Outcome, Counts]:
         """All packets at once, and what entries counted."""
-        with self._installed(case.state) as router:
+        with self._installed(case) as router:
             return self._probe.exchange(case.packets), self._counts(router, case.state)
 
     def run_each(self, case: Case) -> list[Outcome]:
         """What came of each packet, one after the other."""
-        with self._installed(case.state):
+        with self._installed(case):
             return [self._probe.exchange([packet]) for packet in case.packets]
 
     @contextlib.contextmanager
-    def _installed(self, state: State) -> Iterator[Router]:
+    def _installed(self, case: Case) -> Iterator[Router]:
         router = Router(self._client, self._probe)
+        states = [*case.earlier, case.state]
         try:
-            state.install(router)
+            states[0].install(router)
+            for before, after in itertools.pairwise(states):
+                before.change_to(after, router)
             yield router
         finally:
             router.undo()
@@ -123,16 +164,28 @@ def case_to_json(case: Case) -> dict[str, Any]:
             packets.append({"port": packet.port, "frame": packet.frame.hex()})
         else:
             packets.append({"packet_out": dict(packet.metadata), "frame": packet.frame.hex()})
-    groups = [
-        {"id": group.id, "members": {str(key): weight for key, weight in group.members.items()}}
-        for group in case.state.groups
-    ]
     return {
         "description": case.description,
-        "entries": [asdict(entry) for entry in case.state.entries],
-        "groups": groups,
+        "earlier": [_state_to_json(state) for state in case.earlier],
+        **_state_to_json(case.state),
         "packets": packets,
     }
+
+
+def _state_to_json(state: State) -> dict[str, Any]:
+    groups = [
+        {"id": group.id, "members": {str(key): weight for key, weight in group.members.items()}}
+        for group in state.groups
+    ]
+    return {"entries": [asdict(entry) for entry in state.entries], "groups": groups}
+
+
+def _state_from_json(data: Mapping[str, Any]) -> State:
+    groups = [
+        Group(group["id"], {int(key): weight for key, weight in group["members"].items()})
+        for group in data["groups"]
+    ]
+    return State([Entry(**entry) for entry in data["entries"]], groups)
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
@@ -144,9 +197,5 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
             packets.append(FromPort(packet["port"], frame))
         else:
             packets.append(FromCpu(frame, packet["packet_out"]))
-    groups = [
-        Group(group["id"], {int(key): weight for key, weight in group["members"].items()})
-        for group in data["groups"]
-    ]
-    entries = [Entry(**entry) for entry in data["entries"]]
-    return Case(data["description"], State(entries, groups), packets)
+    earlier = [_state_from_json(state) for state in data["earlier"]]
+    return Case(data["description"], _state_from_json(data), packets, earlier)

@@ -42,7 +42,7 @@ def write(path: Path, case: Case, outcomes: Sequence[Canonical]) -> None:
     for packet, outcome in zip(data["packets"], outcomes, strict=True):
         packet["outcome"] = list(outcome.lines)
     lines = [f' "description": {json.dumps(data["description"])}']
-    for key in ("entries", "groups", "packets"):
+    for key in ("earlier", "entries", "groups", "packets"):
         rows = ",\n".join("  " + json.dumps(row) for row in data[key])
         lines.append(f' "{key}": [\n{rows}\n ]')
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from sluice_ptf.differential.case import Entry, Group, State
@@ -44,8 +45,31 @@ def random_state(draw: Random) -> State:
         *_locals(draw),
         *_routes(draw, nexthops, [group.id for group in groups]),
     ]
-    unique = {(entry.table, str(sorted(entry.match.items()))): entry for entry in entries}
-    return State(list(unique.values()), groups)
+    return State(list({entry.key: entry for entry in entries}.values()), groups)
+
+
+def changed(draw: Random, state: State) -> State:
+    """The state after a while: entries gone, changed and new, groups of other members."""
+    other = random_state(draw)
+    routes = ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6")
+    entries = {
+        entry.key: entry
+        for entry in state.entries
+        if entry.table not in routes or draw.random() < 0.7
+    }
+    ways = [entry for entry in state.entries if entry.table in routes[:2]]
+    for entry in draw.sample(ways, len(ways) // 4):
+        way = draw.choice(ways)
+        entries[entry.key] = replace(entry, action=way.action, params=way.params)
+    for entry in other.entries:
+        if entry.table in routes and draw.random() < 0.5:
+            entries.setdefault(entry.key, entry)
+    return State(list(entries.values()), [_changed_group(draw, group) for group in state.groups])
+
+
+def _changed_group(draw: Random, group: Group) -> Group:
+    kept = {nexthop: draw.randint(1, 4) for nexthop in group.members if draw.random() < 0.6}
+    return Group(group.id, kept or group.members)
 
 
 def _interfaces(draw: Random, interfaces: list[int]) -> Iterator[Entry]:
