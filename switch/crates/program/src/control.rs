@@ -172,6 +172,8 @@ pub struct Table {
     pub const_entries: bool,
     /// What follows, by action, when neither `on_hit` nor `on_miss` says otherwise.
     pub next: Vec<(ActionId, Next)>,
+    /// What follows any action, if that is the same for all.
+    pub next_any: Option<Next>,
     /// What follows a hit, whatever the action.
     pub on_hit: Option<Next>,
     /// What follows a miss, whatever the action.
@@ -191,16 +193,17 @@ impl Table {
     }
 
     /// What follows when `action` ran on a hit or a miss.
+    #[inline]
     pub fn next_after(&self, action: Option<ActionId>, hit: bool) -> Next {
         match (hit, self.on_hit, self.on_miss) {
             (true, Some(next), _) | (false, _, Some(next)) => next,
-            _ => match action {
-                Some(action) => self
-                    .next
-                    .iter()
-                    .find(|(id, _)| *id == action)
-                    .map_or(self.base_default, |(_, next)| *next),
-                None => self.base_default,
+            _ => match (action, self.next_any) {
+                (None, _) => self.base_default,
+                (Some(_), Some(next)) => next,
+                (Some(action), None) => {
+                    let known = self.next.iter().find(|(id, _)| *id == action);
+                    known.map_or(self.base_default, |(_, next)| *next)
+                }
             },
         }
     }

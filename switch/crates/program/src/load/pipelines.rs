@@ -152,6 +152,10 @@ impl Loader {
             .map(|entry| table_entry(entry, &key, actions))
             .collect::<Result<Vec<_>>>()?;
         let (next, on_hit, on_miss) = names.next_tables(json, actions)?;
+        let next_any = match next.split_first() {
+            Some(((_, first), rest)) if rest.iter().all(|(_, next)| next == first) => Some(*first),
+            _ => None,
+        };
         Ok(Table {
             name: json.name()?,
             key_bytes,
@@ -167,6 +171,7 @@ impl Loader {
             const_entries: json.get("entries").is_some(),
             entries,
             next,
+            next_any,
             on_hit,
             on_miss,
             base_default: names.next(json.get("base_default_next").as_ref())?,

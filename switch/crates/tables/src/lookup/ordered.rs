@@ -78,14 +78,41 @@ impl Ordered {
 
     #[inline]
     pub(super) fn lookup(&self, key: &[u8]) -> Option<&Entry> {
+        let row = match self.words {
+            1 => self.scan::<1>(key),
+            2 => self.scan::<2>(key),
+            3 => self.scan::<3>(key),
+            4 => self.scan::<4>(key),
+            _ => self.scan_wide(key),
+        };
+        row.map(|index| &*self.rows[index])
+    }
+
+    /// The first row that matches a key of `W` words.
+    #[inline]
+    fn scan<const W: usize>(&self, key: &[u8]) -> Option<usize> {
+        let key_words: [u64; W] = std::array::from_fn(|index| word(key, index));
+        self.patterns.chunks_exact(2 * W).enumerate().position(|(row, pattern)| {
+            let differs = (0..W).fold(0, |differs, i| {
+                differs | key_words[i] & pattern[W + i] ^ pattern[i]
+            });
+            differs == 0 && self.ranges_match(row, key)
+        })
+    }
+
+    fn scan_wide(&self, key: &[u8]) -> Option<usize> {
         let stride = self.words * 2;
-        let row = self.rows.iter().enumerate().find(|(index, entry)| {
-            let pattern = &self.patterns[index * stride..(index + 1) * stride];
-            let (value, mask) = pattern.split_at(self.words);
-            value.iter().zip(mask).enumerate().all(|(i, (value, mask))| word(key, i) & mask == *value)
-                && self.ranges.iter().all(|range| in_range(entry, key, range, self.key_bytes))
-        });
-        row.map(|(_, entry)| &**entry)
+        (0..self.rows.len()).find(|row| {
+            let (value, mask) = self.patterns[row * stride..(row + 1) * stride].split_at(self.words);
+            let mut words = value.iter().zip(mask).enumerate();
+            words.all(|(index, (value, mask))| word(key, index) & mask == *value)
+                && self.ranges_match(*row, key)
+        })
+    }
+
+    #[inline]
+    fn ranges_match(&self, row: usize, key: &[u8]) -> bool {
+        self.ranges.iter().all(|range| in_range(&self.rows[row], key, range, self.key_bytes))
     }
 }
 
