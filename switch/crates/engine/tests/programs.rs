@@ -28,13 +28,13 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
 #[test]
 fn every_program_does_what_its_cases_say() {
     let folder = folder();
-    let programs = with_extension(&folder, "p4");
+    let programs = with_extension(&folder, "case");
     assert!(!programs.is_empty(), "no program in {}", folder.display());
     let mut failures = Vec::new();
     for program in &programs {
         let name = program.file_stem().expect("a file has a name");
         let json = folder.join("build").join(name).with_extension("json");
-        let case = program.with_extension("case");
+        let case = program.clone();
         // A program that makes the interpreter panic must not hide the others.
         let result = std::panic::catch_unwind(|| cases::run_file(&json, &case));
         match result {
