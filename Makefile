@@ -58,17 +58,26 @@ shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or AD
 test: check unit ptf e2e ## Everything that every change has to pass
 
 .PHONY: check
-check: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/proto ## Format, lint, types, import rules, stale artefacts
+check: check-rust check-python check-p4 ## Format, lint, types, import rules, stale artefacts
+
+.PHONY: check-rust
+check-rust: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && cargo fmt --all --check
-	cd switch && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	cd controller/native && cargo fmt --check
+	cd switch && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	cd controller/native && cargo clippy --quiet --locked --all-targets -- -D warnings
+
+.PHONY: check-python
+check-python: $(STAMPS)/controller $(STAMPS)/ptf
 	$(CONTROLLER)/ruff check --quiet .
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests
 	cd controller && ../$(CONTROLLER)/lint-imports
+
+.PHONY: check-p4
+check-p4:
 	$(PYTHON) p4src/build.py --check
 
 .PHONY: unit

@@ -16,7 +16,7 @@ from pathlib import Path
 from sluice_testkit import owner, where
 from sluice_topo.demo import RUNNING
 
-ELECTION_ID = "0,1"
+ELECTION_ID = "0,0"  # below any controller, so the shell never becomes primary beside one
 
 
 def main() -> None:

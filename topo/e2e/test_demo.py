@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo itself, on mininet: it comes true, and p4runtime-shell can look on meanwhile."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from sluice_testkit import where
+from sluice_testkit.process import Supervisor
+from sluice_testkit.wait import wait_until
+from sluice_topo import demo
+
+PYTHON = "/usr/bin/python3"  # Debian's, which has mininet
+LOOK = 'for entry in table_entry["l3_interface"].read(): print("seen:", entry.action)\n\nexit\n'
+
+
+def environment() -> dict[str, str]:
+    root = where.repository()
+    return os.environ | {"PYTHONPATH": f"{root}/topo:{root}/testkit/src"}
+
+
+def look() -> str:
+    """What `make shell` sees in r1's switch."""
+    argv = [PYTHON, "-m", "sluice_topo.shell", "--router", "r1"]
+    done = subprocess.run(argv, input=LOOK, capture_output=True, text=True, env=environment())
+    return done.stdout
+
+
+def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path) -> None:
+    with Supervisor(tmp_path) as supervisor:
+        told = supervisor.start("demo", [PYTHON, "-m", demo.__name__], env=environment())
+        told.wait_for_log("1. BGP comes up", deadline=60)
+        wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
+        assert told.wait(deadline=180) == 0, told.log()
+        assert "The story came true" in told.log()
