@@ -73,7 +73,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
-	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench
 	cd controller && ../$(CONTROLLER)/lint-imports
 
 .PHONY: check-p4
