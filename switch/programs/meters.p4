@@ -30,11 +30,23 @@ parser p(packet_in packet, out headers_t hdr, inout meta_t meta, inout standard_
 control ingress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {
     meter<bit<8>>(4, MeterType.packets) by_packets;
     meter<bit<8>>(4, MeterType.bytes) by_bytes;
+    direct_meter<bit<8>>(MeterType.packets) by_entry;
+
+    action metered() { by_entry.read(hdr.h.color); }
+
+    table entries {
+        key = { hdr.h.index: exact; }
+        actions = { metered; NoAction; }
+        default_action = NoAction();
+        meters = by_entry;
+    }
 
     apply {
         std.egress_spec = 1;
         if (hdr.h.which == 1) {
             by_packets.execute_meter(hdr.h.index, hdr.h.color);
+        } else if (hdr.h.which == 3) {
+            entries.apply();
         } else {
             by_bytes.execute_meter(hdr.h.index, hdr.h.color);
         }

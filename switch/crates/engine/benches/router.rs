@@ -55,9 +55,15 @@ fn tables() -> String {
             "member {r}.multipath.nexthop_selector {id} => {r}.multipath.set_group_nexthop {id}"
         );
     }
-    let _ = writeln!(text, "group {r}.multipath.nexthop_selector 1 = 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1");
+    let _ = writeln!(
+        text,
+        "group {r}.multipath.nexthop_selector 1 = 1:1 2:1 3:1 4:1 5:1 6:1 7:1 8:1"
+    );
     let _ = writeln!(text, "entry {r}.multipath.nexthop_group 1 => group 1");
-    let _ = writeln!(text, "entry {r}.fib.ipv4_fib 0 0x0b000000/8 => {r}.fib.set_nexthop_group 1");
+    let _ = writeln!(
+        text,
+        "entry {r}.fib.ipv4_fib 0 0x0b000000/8 => {r}.fib.set_nexthop_group 1"
+    );
     for route in 0..ROUTES {
         let nexthop = route % 16 + 1;
         let _ = writeln!(
@@ -81,7 +87,10 @@ fn ethernet(ether_type: u16) -> Vec<u8> {
 fn ipv4(destination: u32, source_port: u16) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 9];
     header.extend(destination.to_be_bytes());
-    let sum: u32 = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let sum: u32 = header
+        .chunks(2)
+        .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]))
+        .sum();
     let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
     let mut packet = ethernet(0x0800);
@@ -111,7 +120,10 @@ fn ipv6(route: u16, source_port: u16) -> Vec<u8> {
 /// CPU time of this thread so far, in nanoseconds, as Linux accounts it.
 fn cpu_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let field = text.split_whitespace().next().and_then(|field| field.parse().ok());
+    let field = text
+        .split_whitespace()
+        .next()
+        .and_then(|field| field.parse().ok());
     field.expect("/proc/thread-self/schedstat begins with a number")
 }
 
@@ -124,8 +136,14 @@ fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>]) {
             let side = bench.reader.pin();
             for index in 0..32 {
                 let data = &packets[(batch * 32 + index) % packets.len()];
-                let input = PacketIn { data, port: 1, now_us: batch as u64 };
-                bench.switch.process(&side, bench.store.externs(), input, &mut sink);
+                let input = PacketIn {
+                    data,
+                    port: 1,
+                    now_us: batch as u64,
+                };
+                bench
+                    .switch
+                    .process(&side, bench.store.externs(), input, &mut sink);
             }
         }
         let elapsed = cpu_time() - start;
@@ -134,19 +152,30 @@ fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>]) {
     }
     nanoseconds.sort_by(f64::total_cmp);
     let (low, high) = (nanoseconds[0], nanoseconds[RUNS - 1]);
-    println!("{name}: {:.0} ns a packet ({low:.0} to {high:.0})", nanoseconds[RUNS / 2]);
+    println!(
+        "{name}: {:.0} ns a packet ({low:.0} to {high:.0})",
+        nanoseconds[RUNS / 2]
+    );
 }
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let json = root.join("p4src/build/v1model/router.json");
     let mut bench = cases::Bench::load(&json).unwrap_or_else(|error| panic!("{error}"));
-    bench.run_text(&tables(), "tables").unwrap_or_else(|error| panic!("{error}"));
+    bench
+        .run_text(&tables(), "tables")
+        .unwrap_or_else(|error| panic!("{error}"));
     // A stride that visits every route once, in no order.
     let route = |i: u32| i * 1657 % ROUTES;
-    let v4: Vec<_> = (0..ROUTES).map(|i| ipv4(0x0a00_0001 | route(i) << 8, i as u16)).collect();
-    let group: Vec<_> = (0..ROUTES).map(|i| ipv4(0x0b00_0001 | route(i) << 8, i as u16)).collect();
-    let v6: Vec<_> = (0..ROUTES).map(|i| ipv6(route(i) as u16, i as u16)).collect();
+    let v4: Vec<_> = (0..ROUTES)
+        .map(|i| ipv4(0x0a00_0001 | route(i) << 8, i as u16))
+        .collect();
+    let group: Vec<_> = (0..ROUTES)
+        .map(|i| ipv4(0x0b00_0001 | route(i) << 8, i as u16))
+        .collect();
+    let v6: Vec<_> = (0..ROUTES)
+        .map(|i| ipv6(route(i) as u16, i as u16))
+        .collect();
     measure(&mut bench, "IPv4", &v4);
     measure(&mut bench, "IPv4 through a group", &group);
     measure(&mut bench, "IPv6", &v6);

@@ -34,7 +34,11 @@ impl<T: Trace> Machine<'_, T> {
             next = match op {
                 Op::Jump(target) => *target,
                 Op::JumpUnless(condition, target) => {
-                    if self.bool(condition, &entry.params) { next + 1 } else { *target }
+                    if self.bool(condition, &entry.params) {
+                        next + 1
+                    } else {
+                        *target
+                    }
                 }
                 Op::Exit => return Flow::Exit,
                 other => {
@@ -116,8 +120,10 @@ impl<T: Trace> Machine<'_, T> {
                         self.store(target, &value, params);
                     }
                     Some(words) => {
-                        let words: Vec<u64> =
-                            words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+                        let words: Vec<u64> = words
+                            .iter()
+                            .map(|word| word.load(Ordering::Relaxed))
+                            .collect();
                         self.store(target, &BigInt::from_words(&words), params);
                     }
                     None => self.out_of_range(),
@@ -135,7 +141,12 @@ impl<T: Trace> Machine<'_, T> {
                     None => self.out_of_range(),
                 }
             }
-            Op::Hash { target, base, calculation, max } => {
+            Op::Hash {
+                target,
+                base,
+                calculation,
+                max,
+            } => {
                 let hash = self.calculate(*calculation);
                 let (base, max) = (self.low_u64(base, params), self.low_u64(max, params));
                 let value = (hash % max.max(1)).wrapping_add(base);
@@ -194,10 +205,15 @@ impl<T: Trace> Machine<'_, T> {
         value: &Arith,
         params: &[u64],
     ) {
-        let value: BigInt = self.data::<BigInt>(&value.data, params).modulo_power(width.into());
+        let value: BigInt = self
+            .data::<BigInt>(&value.data, params)
+            .modulo_power(width.into());
         let digits = value.to_u64_digits().1;
         for (position, word) in words.iter().rev().enumerate() {
-            word.store(digits.get(position).copied().unwrap_or(0), Ordering::Relaxed);
+            word.store(
+                digits.get(position).copied().unwrap_or(0),
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -211,7 +227,9 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn add_header(&mut self, header: &HeaderRef, params: &[u64]) {
-        let Some(id) = self.header(header, params) else { return self.out_of_range() };
+        let Some(id) = self.header(header, params) else {
+            return self.out_of_range();
+        };
         let phv = &mut self.packet.phv;
         if !phv.is_valid(id) {
             phv.clear(self.program, id);
@@ -222,7 +240,9 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn remove_header(&mut self, header: &HeaderRef, params: &[u64]) {
-        let Some(id) = self.header(header, params) else { return self.out_of_range() };
+        let Some(id) = self.header(header, params) else {
+            return self.out_of_range();
+        };
         let phv = &mut self.packet.phv;
         if phv.is_valid(id) {
             let bytes = phv.wire_bytes(self.program, id) as u64;
@@ -236,7 +256,9 @@ impl<T: Trace> Machine<'_, T> {
             return self.out_of_range();
         };
         let slot = |id| varbit_slot(self.program, id);
-        let (Some(target), Some(source)) = (slot(to), slot(from)) else { return };
+        let (Some(target), Some(source)) = (slot(to), slot(from)) else {
+            return;
+        };
         let phv = &mut self.packet.phv;
         let used = phv.varbit_bits(from).min(u32::from(target.width));
         let (content, count) = (&mut self.work.hash_input, used as usize);
@@ -264,7 +286,12 @@ impl<T: Trace> Machine<'_, T> {
     fn assign_stack(&mut self, to: StackId, from: StackId) {
         let filled = self.packet.phv.filled(from);
         self.packet.phv.set_filled(to, filled);
-        let pairs = self.program.stack(to).headers.iter().zip(&self.program.stack(from).headers);
+        let pairs = self
+            .program
+            .stack(to)
+            .headers
+            .iter()
+            .zip(&self.program.stack(from).headers);
         for (to, from) in pairs {
             self.packet.phv.copy_header(self.program, *to, *from);
         }
@@ -284,9 +311,13 @@ impl<T: Trace> Machine<'_, T> {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
         for index in (count..headers.len()).rev() {
-            self.packet.phv.copy_header(self.program, headers[index], headers[index - count]);
+            self.packet
+                .phv
+                .copy_header(self.program, headers[index], headers[index - count]);
         }
-        headers[..count].iter().for_each(|id| self.packet.phv.set_invalid(*id));
+        headers[..count]
+            .iter()
+            .for_each(|id| self.packet.phv.set_invalid(*id));
         let filled = (self.packet.phv.filled(stack) + count).min(headers.len());
         self.packet.phv.set_filled(stack, filled);
     }
@@ -296,10 +327,14 @@ impl<T: Trace> Machine<'_, T> {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
         for index in count..headers.len() {
-            self.packet.phv.copy_header(self.program, headers[index - count], headers[index]);
+            self.packet
+                .phv
+                .copy_header(self.program, headers[index - count], headers[index]);
         }
         let kept = headers.len() - count;
-        headers[kept..].iter().for_each(|id| self.packet.phv.set_invalid(*id));
+        headers[kept..]
+            .iter()
+            .for_each(|id| self.packet.phv.set_invalid(*id));
         let filled = self.packet.phv.filled(stack).saturating_sub(count);
         self.packet.phv.set_filled(stack, filled);
     }
@@ -316,7 +351,9 @@ impl<T: Trace> Machine<'_, T> {
         for index in (count..unions.len()).rev() {
             self.assign_union(unions[index], unions[index - count]);
         }
-        unions[..count].iter().for_each(|union| self.clear_union(*union));
+        unions[..count]
+            .iter()
+            .for_each(|union| self.clear_union(*union));
         let filled = (self.packet.phv.union_filled(stack) + count).min(unions.len());
         self.packet.phv.set_union_filled(stack, filled);
     }
@@ -327,7 +364,9 @@ impl<T: Trace> Machine<'_, T> {
         for index in count..unions.len() {
             self.assign_union(unions[index - count], unions[index]);
         }
-        unions[unions.len() - count..].iter().for_each(|union| self.clear_union(*union));
+        unions[unions.len() - count..]
+            .iter()
+            .for_each(|union| self.clear_union(*union));
         let filled = self.packet.phv.union_filled(stack).saturating_sub(count);
         self.packet.phv.set_union_filled(stack, filled);
     }

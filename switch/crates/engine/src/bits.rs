@@ -37,7 +37,9 @@ fn word128(buffer: &[u8], byte: usize) -> u128 {
 /// A word at the end of a buffer without slack, as if zeros followed.
 #[cold]
 fn short_word(bytes: &[u8], size: u32) -> u128 {
-    let value = bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+    let value = bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u128::from(*byte));
     value << (8 * (size - bytes.len() as u32))
 }
 
@@ -112,7 +114,7 @@ pub(crate) fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
 
 /// Copies `count` bits from bit `from` of one buffer to bit `to` of another.
 pub(crate) fn copy_bits(source: &[u8], from: usize, target: &mut [u8], to: usize, count: usize) {
-    if from % 8 == 0 && to % 8 == 0 && count % 8 == 0 {
+    if from.is_multiple_of(8) && to.is_multiple_of(8) && count.is_multiple_of(8) {
         let (from, to, bytes) = (from / 8, to / 8, count / 8);
         target[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
         return;
@@ -142,7 +144,8 @@ mod tests {
     /// The specification: bit by bit.
     fn naive(buffer: &[u8], slot: Slot) -> Vec<bool> {
         let bits = slot.bit()..slot.bit() + usize::from(slot.width);
-        bits.map(|bit| buffer[bit / 8] >> (7 - bit % 8) & 1 == 1).collect()
+        bits.map(|bit| buffer[bit / 8] >> (7 - bit % 8) & 1 == 1)
+            .collect()
     }
 
     fn bits_of(value: u128, width: u16) -> Vec<bool> {

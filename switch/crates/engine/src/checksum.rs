@@ -30,7 +30,10 @@ impl BitString<'_> {
 fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: &mut Vec<u8>) {
     out.clear();
     let phv = &packet.phv;
-    let mut string = BitString { bytes: out, bits: 0 };
+    let mut string = BitString {
+        bytes: out,
+        bits: 0,
+    };
     for input in inputs {
         match input {
             CalculationInput::Field(header, slot) if phv.is_valid(*header) => {
@@ -72,7 +75,13 @@ impl<T: Trace> Machine<'_, T> {
     pub(crate) fn calculate(&mut self, id: CalculationId) -> u64 {
         let calculation = self.program.calculation(id);
         let scratch = &mut self.work.hash_input;
-        hash_inputs(self.program, self.packet, calculation.algorithm, &calculation.input, scratch)
+        hash_inputs(
+            self.program,
+            self.packet,
+            calculation.algorithm,
+            &calculation.input,
+            scratch,
+        )
     }
 
     /// Whether all checksums to be verified are right.
@@ -100,6 +109,9 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn applies(&self, checksum: &Checksum) -> bool {
-        checksum.condition.as_ref().is_none_or(|condition| self.bool(condition, &[]))
+        checksum
+            .condition
+            .as_ref()
+            .is_none_or(|condition| self.bool(condition, &[]))
     }
 }

@@ -30,7 +30,11 @@ impl<T: Trace> Machine<'_, T> {
         let conditional = self.program.conditional(id);
         let value = self.bool(&conditional.condition, &[]);
         self.trace.condition(id, value);
-        if value { conditional.if_true } else { conditional.if_false }
+        if value {
+            conditional.if_true
+        } else {
+            conditional.if_false
+        }
     }
 
     fn apply(&mut self, id: TableId) -> (Flow, Next) {
@@ -44,14 +48,22 @@ impl<T: Trace> Machine<'_, T> {
             let selector = profile.and_then(|profile| profile.selector.as_ref());
             selector.map_or(0, |selector| {
                 let scratch = &mut work.hash_input;
-                hash_inputs(program, packet, selector.algorithm, &selector.input, scratch)
+                hash_inputs(
+                    program,
+                    packet,
+                    selector.algorithm,
+                    &selector.input,
+                    scratch,
+                )
             })
         };
         let side = self.context.side;
         let found = side.lookup(id, &work.key, selector);
         let hit = found.hit.is_some();
         if table.with_counters || table.support_timeout {
-            found.state.hit(self.packet.ingress_length, self.context.now_us);
+            found
+                .state
+                .hit(self.packet.ingress_length, self.context.now_us);
         }
         if let (true, Some((meter, target)), Some(cell)) = (hit, table.meter, found.state.meter()) {
             let amount = match program.meter(meter).unit {
@@ -90,7 +102,10 @@ fn build_key(table: &Table, packet: &Packet, out: &mut Vec<u8>) {
             KeySource::Valid(header) => target[0] = u8::from(phv.is_valid(header)),
         }
         if let Some(mask) = &key.mask {
-            target.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+            target
+                .iter_mut()
+                .zip(mask)
+                .for_each(|(byte, mask)| *byte &= mask);
         }
     }
 }

@@ -72,8 +72,10 @@ impl<T: Trace> Machine<'_, T> {
                 match self.context.externs.register(*id, index) {
                     Some([word]) => N::from_words(&[word.load(Ordering::Relaxed)]),
                     Some(words) => {
-                        let words: Vec<u64> =
-                            words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+                        let words: Vec<u64> = words
+                            .iter()
+                            .map(|word| word.load(Ordering::Relaxed))
+                            .collect();
                         N::from_words(&words)
                     }
                     None => N::from_i64(0),
@@ -88,19 +90,28 @@ impl<T: Trace> Machine<'_, T> {
             }
             Data::ShlMod(operands, width) => {
                 let (value, count) = &**operands;
-                let count = in_class!(count.class, M => self.data::<M>(&count.data, params).to_shift());
+                let count =
+                    in_class!(count.class, M => self.data::<M>(&count.data, params).to_shift());
                 match width.checked_sub(count) {
                     None | Some(0) => N::from_i64(0),
-                    Some(kept) => {
-                        self.data::<N>(value, params).modulo_power(kept).shift_left(count)
-                    }
+                    Some(kept) => self
+                        .data::<N>(value, params)
+                        .modulo_power(kept)
+                        .shift_left(count),
                 }
             }
             Data::Cast(op, inner, width) => cast(*op, self.data::<N>(inner, params), *width),
             Data::FromBool(condition) => N::from_i64(i64::from(self.bool(condition, params))),
             Data::Choose(parts) => {
                 let (condition, left, right) = &**parts;
-                self.data(if self.bool(condition, params) { left } else { right }, params)
+                self.data(
+                    if self.bool(condition, params) {
+                        left
+                    } else {
+                        right
+                    },
+                    params,
+                )
             }
         }
     }
@@ -109,9 +120,9 @@ impl<T: Trace> Machine<'_, T> {
     pub(crate) fn bool(&self, condition: &Bool, params: &[u64]) -> bool {
         match condition {
             Bool::Const(value) => *value,
-            Bool::Valid(header) => {
-                self.header(header, params).is_some_and(|id| self.packet.phv.is_valid(id))
-            }
+            Bool::Valid(header) => self
+                .header(header, params)
+                .is_some_and(|id| self.packet.phv.is_valid(id)),
             Bool::ValidUnion(union) => self.valid_member(union, params).is_some(),
             Bool::Cmp(op, class, operands) => {
                 let (left, right) = &**operands;
@@ -120,7 +131,10 @@ impl<T: Trace> Machine<'_, T> {
                 })
             }
             Bool::HeaderEq(operands) => {
-                match (self.header(&operands.0, params), self.header(&operands.1, params)) {
+                match (
+                    self.header(&operands.0, params),
+                    self.header(&operands.1, params),
+                ) {
                     (Some(l), Some(r)) => self.packet.phv.headers_equal(self.program, l, r),
                     (Some(one), None) | (None, Some(one)) => !self.packet.phv.is_valid(one),
                     (None, None) => true,
@@ -136,14 +150,19 @@ impl<T: Trace> Machine<'_, T> {
             Bool::NonZero(arith) => {
                 in_class!(arith.class, N => !self.data::<N>(&arith.data, params).is_zero())
             }
-            Bool::And(operands) => {
-                self.bool(&operands.0, params) && self.bool(&operands.1, params)
-            }
+            Bool::And(operands) => self.bool(&operands.0, params) && self.bool(&operands.1, params),
             Bool::Or(operands) => self.bool(&operands.0, params) || self.bool(&operands.1, params),
             Bool::Not(inner) => !self.bool(inner, params),
             Bool::Choose(parts) => {
                 let (condition, left, right) = &**parts;
-                self.bool(if self.bool(condition, params) { left } else { right }, params)
+                self.bool(
+                    if self.bool(condition, params) {
+                        left
+                    } else {
+                        right
+                    },
+                    params,
+                )
             }
         }
     }
@@ -186,11 +205,18 @@ impl<T: Trace> Machine<'_, T> {
     /// Position and id of the valid member of a union.
     fn valid_member(&self, union: &UnionRef, params: &[u64]) -> Option<(usize, HeaderId)> {
         let headers = &self.program.union(self.union(union, params)?).headers;
-        headers.iter().copied().enumerate().find(|(_, id)| self.packet.phv.is_valid(*id))
+        headers
+            .iter()
+            .copied()
+            .enumerate()
+            .find(|(_, id)| self.packet.phv.is_valid(*id))
     }
 
     fn unions_equal(&self, left: &UnionRef, right: &UnionRef, params: &[u64]) -> bool {
-        match (self.valid_member(left, params), self.valid_member(right, params)) {
+        match (
+            self.valid_member(left, params),
+            self.valid_member(right, params),
+        ) {
             (Some((i, l)), Some((j, r))) => {
                 i == j && self.packet.phv.headers_equal(self.program, l, r)
             }
@@ -228,7 +254,11 @@ fn cast<N: Number>(op: CastOp, value: N, width: u32) -> N {
     match op {
         CastOp::TwosComplement => {
             let low = value.modulo_power(width);
-            if low.clone().shift_right(width - 1).is_zero() { low } else { low - N::power(width) }
+            if low.clone().shift_right(width - 1).is_zero() {
+                low
+            } else {
+                low - N::power(width)
+            }
         }
         CastOp::SaturateUnsigned => value.clamp(N::from_i64(0), N::power(width) - one()),
         CastOp::SaturateSigned => {

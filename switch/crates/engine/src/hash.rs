@@ -17,26 +17,50 @@ struct Crc {
 }
 
 impl Crc {
-    const fn new(width: u32, polynomial: u64, initial: u64, reflected: bool, final_xor: u64) -> Self {
+    const fn new(
+        width: u32,
+        polynomial: u64,
+        initial: u64,
+        reflected: bool,
+        final_xor: u64,
+    ) -> Self {
         let mut table = [0; 256];
         let mut byte = 0;
         while byte < 256 {
-            let mut rest = if reflected { byte as u64 } else { (byte as u64) << 56 };
+            let mut rest = if reflected {
+                byte as u64
+            } else {
+                (byte as u64) << 56
+            };
             let mut bit = 0;
             while bit < 8 {
                 rest = if reflected {
                     let mirrored = polynomial.reverse_bits() >> (64 - width);
-                    if rest & 1 == 1 { rest >> 1 ^ mirrored } else { rest >> 1 }
+                    if rest & 1 == 1 {
+                        rest >> 1 ^ mirrored
+                    } else {
+                        rest >> 1
+                    }
                 } else {
                     let aligned = polynomial << (64 - width);
-                    if rest >> 63 == 1 { rest << 1 ^ aligned } else { rest << 1 }
+                    if rest >> 63 == 1 {
+                        rest << 1 ^ aligned
+                    } else {
+                        rest << 1
+                    }
                 };
                 bit += 1;
             }
             table[byte] = rest;
             byte += 1;
         }
-        Self { width, initial, reflected, final_xor, table }
+        Self {
+            width,
+            initial,
+            reflected,
+            final_xor,
+            table,
+        }
     }
 
     fn compute(&self, data: &[u8]) -> u64 {
@@ -74,9 +98,10 @@ pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8]) -> u64 {
         HashAlgorithm::Csum16 => u64::from(internet_checksum(data)),
         HashAlgorithm::Xor16 => xor_words::<2>(data),
         HashAlgorithm::Xor32 => xor_words::<4>(data),
-        HashAlgorithm::Identity => {
-            data.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
-        }
+        HashAlgorithm::Identity => data
+            .iter()
+            .take(8)
+            .fold(0, |value, byte| value << 8 | u64::from(*byte)),
         HashAlgorithm::Xxh64 => xxh64(data, 0),
     }
 }
@@ -101,7 +126,9 @@ pub(crate) fn internet_checksum(data: &[u8]) -> u16 {
 /// Exclusive or of big-endian words of `N` bytes, zero-padded at the end.
 fn xor_words<const N: usize>(data: &[u8]) -> u64 {
     data.chunks(N).fold(0, |value, chunk| {
-        let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word = chunk
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
         value ^ word << (8 * (N - chunk.len()))
     })
 }
@@ -119,7 +146,10 @@ mod tests {
         assert_eq!(hash(HashAlgorithm::Crc16, CHECK), 0xbb3d);
         assert_eq!(hash(HashAlgorithm::CrcCcitt, CHECK), 0x29b1);
         assert_eq!(hash(HashAlgorithm::Crc32, CHECK), 0xcbf4_3926);
-        assert_eq!(hash(HashAlgorithm::Crc64Custom, CHECK), 0x46a5_a938_8a5b_effe);
+        assert_eq!(
+            hash(HashAlgorithm::Crc64Custom, CHECK),
+            0x46a5_a938_8a5b_effe
+        );
     }
 
     #[test]
@@ -135,14 +165,23 @@ mod tests {
 
     #[test]
     fn xor_pads_with_zeros_at_the_end() {
-        assert_eq!(hash(HashAlgorithm::Xor16, &[0x12, 0x34, 0xff]), 0x1234 ^ 0xff00);
-        assert_eq!(hash(HashAlgorithm::Xor32, &[1, 2, 3, 4, 5]), 0x0102_0304 ^ 0x0500_0000);
+        assert_eq!(
+            hash(HashAlgorithm::Xor16, &[0x12, 0x34, 0xff]),
+            0x1234 ^ 0xff00
+        );
+        assert_eq!(
+            hash(HashAlgorithm::Xor32, &[1, 2, 3, 4, 5]),
+            0x0102_0304 ^ 0x0500_0000
+        );
     }
 
     #[test]
     fn identity_is_the_first_eight_bytes() {
         assert_eq!(hash(HashAlgorithm::Identity, &[1, 2]), 0x0102);
-        assert_eq!(hash(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0102_0304_0506_0708);
+        assert_eq!(
+            hash(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+            0x0102_0304_0506_0708
+        );
     }
 
     #[test]

@@ -77,8 +77,16 @@ impl Interpreter<NoTrace> {
 impl<T: Trace> Interpreter<T> {
     /// An interpreter that tells `trace` about every step.
     pub fn traced(program: Arc<Program>, config: Config, trace: T) -> Self {
-        let work = Work { random: Random::new(config.seed), ..Work::default() };
-        Self { program, config, work, trace }
+        let work = Work {
+            random: Random::new(config.seed),
+            ..Work::default()
+        };
+        Self {
+            program,
+            config,
+            work,
+            trace,
+        }
     }
 
     fn machine<'a>(
@@ -192,15 +200,21 @@ impl Packet {
         // Anything but the drop port: egress drops by setting it.
         (i64::from(drop_port) + 1).store(bytes, standard.egress_spec);
         (self.length as i64).store(bytes, standard.packet_length);
-        for slot in [standard.egress_global_timestamp, standard.enq_timestamp] {
-            if let Some(slot) = slot {
-                (now_us as i64).store(bytes, slot);
-            }
+        for slot in [standard.egress_global_timestamp, standard.enq_timestamp]
+            .into_iter()
+            .flatten()
+        {
+            (now_us as i64).store(bytes, slot);
         }
-        for slot in [standard.enq_qdepth, standard.deq_qdepth, standard.deq_timedelta] {
-            if let Some(slot) = slot {
-                0i64.store(bytes, slot);
-            }
+        for slot in [
+            standard.enq_qdepth,
+            standard.deq_qdepth,
+            standard.deq_timedelta,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            0i64.store(bytes, slot);
         }
     }
 
@@ -230,7 +244,10 @@ impl Packet {
     /// Resets metadata but for the fields of a list, which take the values they have in `from`.
     pub(crate) fn preserve(&mut self, program: &Program, list: Option<FieldListId>, from: &Self) {
         self.phv.reset_metadata();
-        for slot in list.iter().flat_map(|list| &program.field_list(*list).fields) {
+        for slot in list
+            .iter()
+            .flat_map(|list| &program.field_list(*list).fields)
+        {
             let (bit, width) = (slot.bit(), usize::from(slot.width));
             bits::copy_bits(&from.phv.bytes, bit, &mut self.phv.bytes, bit, width);
         }

@@ -136,7 +136,11 @@ macro_rules! machine_number {
             /// Without the detour over 2^bits, which would overflow at the class's own width.
             #[inline]
             fn modulo_power(self, bits: u32) -> Self {
-                if bits >= $bits { self } else { self & ((1 as $ty) << bits).wrapping_sub(1) }
+                if bits >= $bits {
+                    self
+                } else {
+                    self & ((1 as $ty) << bits).wrapping_sub(1)
+                }
             }
         }
     };
@@ -148,10 +152,18 @@ machine_number!(
     |buffer, slot: Slot| -> i64 {
         if bits::fits_u64(slot) {
             let value = bits::load_u64(buffer, slot);
-            if slot.signed { sign_extend(value, slot.width) } else { value as i64 }
+            if slot.signed {
+                sign_extend(value, slot.width)
+            } else {
+                value as i64
+            }
         } else {
             let value = bits::load_u128(buffer, slot) as u64;
-            if slot.signed { sign_extend(value, slot.width) } else { value as i64 }
+            if slot.signed {
+                sign_extend(value, slot.width)
+            } else {
+                value as i64
+            }
         }
     },
     |value: i64, buffer, slot| {
@@ -175,7 +187,11 @@ machine_number!(
             u128::from_be_bytes(padded(buffer, slot))
         };
         let unused = 128 - slot.width;
-        if slot.signed { (value << unused) as i128 >> unused } else { value as i128 }
+        if slot.signed {
+            (value << unused) as i128 >> unused
+        } else {
+            value as i128
+        }
     },
     |value: i128, buffer, slot| {
         if bits::fits_u128(slot) {
@@ -209,7 +225,10 @@ impl Number for I256 {
             Constant::Small(small) => Self::from(*small),
             Constant::Big(big) => {
                 let (sign, words) = big.to_u64_digits();
-                let value = words.iter().rev().fold(Self::ZERO, |sum, word| sum << 64 | Self::from(*word));
+                let value = words
+                    .iter()
+                    .rev()
+                    .fold(Self::ZERO, |sum, word| sum << 64 | Self::from(*word));
                 if sign == Sign::Minus { -value } else { value }
             }
         }
@@ -218,11 +237,17 @@ impl Number for I256 {
     fn load(buffer: &[u8], slot: Slot) -> Self {
         let value = Self::from_be_bytes(padded(buffer, slot));
         let unused = 256 - u32::from(slot.width);
-        if slot.signed { value << unused >> unused } else { value }
+        if slot.signed {
+            value << unused >> unused
+        } else {
+            value
+        }
     }
 
     fn from_words(words: &[u64]) -> Self {
-        words.iter().fold(Self::ZERO, |value, word| value << 64 | Self::from(*word))
+        words
+            .iter()
+            .fold(Self::ZERO, |value, word| value << 64 | Self::from(*word))
     }
 
     fn store(&self, buffer: &mut [u8], slot: Slot) {
@@ -243,11 +268,19 @@ impl Number for I256 {
     }
 
     fn power(bits: u32) -> Self {
-        if bits < 256 { Self::ONE << bits } else { Self::ZERO }
+        if bits < 256 {
+            Self::ONE << bits
+        } else {
+            Self::ZERO
+        }
     }
 
     fn shift_left(self, count: u32) -> Self {
-        if count < 256 { self << count } else { Self::ZERO }
+        if count < 256 {
+            self << count
+        } else {
+            Self::ZERO
+        }
     }
 
     fn shift_right(self, count: u32) -> Self {
@@ -259,7 +292,11 @@ impl Number for I256 {
     }
 
     fn modulo_power(self, bits: u32) -> Self {
-        if bits >= 256 { self } else { self & Self::power(bits).wrapping_sub(Self::ONE) }
+        if bits >= 256 {
+            self
+        } else {
+            self & Self::power(bits).wrapping_sub(Self::ONE)
+        }
     }
 }
 
@@ -277,11 +314,17 @@ impl Number for BigInt {
         bits::load_padded(buffer, slot, &mut bytes);
         let value = Self::from_bytes_be(Sign::Plus, &bytes);
         let sign = u64::from(slot.width) - 1;
-        if slot.signed && value.bit(sign) { value - Self::power(slot.width.into()) } else { value }
+        if slot.signed && value.bit(sign) {
+            value - Self::power(slot.width.into())
+        } else {
+            value
+        }
     }
 
     fn from_words(words: &[u64]) -> Self {
-        words.iter().fold(Self::zero(), |value, word| (value << 64) + *word)
+        words
+            .iter()
+            .fold(Self::zero(), |value, word| (value << 64) + *word)
     }
 
     fn store(&self, buffer: &mut [u8], slot: Slot) {
@@ -303,7 +346,11 @@ impl Number for BigInt {
 
     fn shift_left(self, count: u32) -> Self {
         // What is shifted this far is 0 modulo every width there is.
-        if count < MAX_SHIFT { self << count } else { Self::zero() }
+        if count < MAX_SHIFT {
+            self << count
+        } else {
+            Self::zero()
+        }
     }
 
     fn shift_right(self, count: u32) -> Self {

@@ -86,8 +86,10 @@ impl<T: Trace> Machine<'_, T> {
             ParserOp::Extract(to) => self.extract(to, 0),
             ParserOp::ExtractVarbit(to, bits) => {
                 let bits = self.index(bits, &[]);
-                if bits % 8 != 0 {
-                    return Err(Stop::Error(self.program.core_errors.parser_invalid_argument));
+                if !bits.is_multiple_of(8) {
+                    return Err(Stop::Error(
+                        self.program.core_errors.parser_invalid_argument,
+                    ));
                 }
                 self.extract(to, bits)
             }
@@ -95,15 +97,21 @@ impl<T: Trace> Machine<'_, T> {
                 self.run_op(op, &[]);
                 Ok(())
             }
-            ParserOp::Lookahead { target, offset, width } => {
+            ParserOp::Lookahead {
+                target,
+                offset,
+                width,
+            } => {
                 let value = self.look_ahead(*offset, *width)?;
                 bits::store_padded(&mut self.packet.phv.bytes, *target, &value);
                 Ok(())
             }
             ParserOp::Advance(bits) => {
                 let bits = self.index(bits, &[]);
-                if bits % 8 != 0 {
-                    return Err(Stop::Error(self.program.core_errors.parser_invalid_argument));
+                if !bits.is_multiple_of(8) {
+                    return Err(Stop::Error(
+                        self.program.core_errors.parser_invalid_argument,
+                    ));
                 }
                 if bits / 8 > self.rest().len() as u64 {
                     return Err(self.too_short());
@@ -151,13 +159,20 @@ impl<T: Trace> Machine<'_, T> {
         let start = self.packet.parsed;
         let end = start + bytes as usize;
         let packet = &mut *self.packet;
-        packet.phv.extract(self.program, id, varbit_bits as u32, &packet.data[start..end]);
+        packet.phv.extract(
+            self.program,
+            id,
+            varbit_bits as u32,
+            &packet.data[start..end],
+        );
         packet.parsed = end;
         match to {
             ExtractTo::Header(_) => {}
             ExtractTo::Stack(id) => packet.phv.set_filled(*id, packet.phv.filled(*id) + 1),
             ExtractTo::UnionStack(id, _) => {
-                packet.phv.set_union_filled(*id, packet.phv.union_filled(*id) + 1);
+                packet
+                    .phv
+                    .set_union_filled(*id, packet.phv.union_filled(*id) + 1);
             }
         }
         Ok(())
@@ -178,7 +193,13 @@ impl<T: Trace> Machine<'_, T> {
         let start = out.len();
         let bytes = width.div_ceil(8);
         out.resize(start + bytes, 0);
-        bits::copy_bits(self.rest(), offset, &mut out[start..], bytes * 8 - width, width);
+        bits::copy_bits(
+            self.rest(),
+            offset,
+            &mut out[start..],
+            bytes * 8 - width,
+            width,
+        );
         Ok(())
     }
 
@@ -192,8 +213,16 @@ impl<T: Trace> Machine<'_, T> {
         }
         let mut key = std::mem::take(&mut self.work.key);
         key.clear();
-        let built = state.key.iter().try_for_each(|part| self.append_key(part, &mut key));
-        let found = built.map(|()| state.transitions.iter().find(|case| self.matches(case, &key)));
+        let built = state
+            .key
+            .iter()
+            .try_for_each(|part| self.append_key(part, &mut key));
+        let found = built.map(|()| {
+            state
+                .transitions
+                .iter()
+                .find(|case| self.matches(case, &key))
+        });
         let target = found.and_then(|found| found.map_or_else(otherwise, |case| Ok(case.next)));
         self.work.key = key;
         target
@@ -201,11 +230,15 @@ impl<T: Trace> Machine<'_, T> {
 
     fn matches(&self, case: &Transition, key: &[u8]) -> bool {
         match &case.matches {
-            TransitionMatch::Value { value, mask } => {
-                key.iter().zip(mask).zip(value).all(|((key, mask), value)| key & mask == *value)
-            }
+            TransitionMatch::Value { value, mask } => key
+                .iter()
+                .zip(mask)
+                .zip(value)
+                .all(|((key, mask), value)| key & mask == *value),
             TransitionMatch::ValueSet(set, mask) => {
-                self.context.side.value_set_contains(*set, key, mask.as_deref())
+                self.context
+                    .side
+                    .value_set_contains(*set, key, mask.as_deref())
             }
         }
     }

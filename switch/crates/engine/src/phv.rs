@@ -31,7 +31,11 @@ impl Phv {
         Self {
             bytes: vec![0; program.phv_bytes],
             fixed: fixed_ranges(program),
-            valid: program.headers.iter().map(|header| header.metadata).collect(),
+            valid: program
+                .headers
+                .iter()
+                .map(|header| header.metadata)
+                .collect(),
             varbit_bits: vec![0; program.headers.len()],
             filled: vec![0; stacks + program.union_stacks.len()],
             stacks,
@@ -41,7 +45,9 @@ impl Phv {
 
     /// As it is before parsing.
     pub(crate) fn reset(&mut self, program: &Program) {
-        self.fixed.iter().for_each(|range| self.bytes[range.clone()].fill(0));
+        self.fixed
+            .iter()
+            .for_each(|range| self.bytes[range.clone()].fill(0));
         self.varbit_bits.fill(0);
         self.filled.fill(0);
         for (valid, header) in self.valid.iter_mut().zip(&program.headers) {
@@ -147,8 +153,13 @@ impl Phv {
         if !self.is_valid(left) {
             return true;
         }
-        if program.header_type(program.header(left).ty).varbit.is_none() {
-            return self.bytes[Self::range(program, left)] == self.bytes[Self::range(program, right)];
+        if program
+            .header_type(program.header(left).ty)
+            .varbit
+            .is_none()
+        {
+            return self.bytes[Self::range(program, left)]
+                == self.bytes[Self::range(program, right)];
         }
         let wire = |header| {
             let mut out = Vec::new();

@@ -21,9 +21,11 @@ impl Random {
 
     /// Uniform between both bounds, inclusive; `low` must not exceed `high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        let Some(count) = (high - low).checked_add(1) else { return self.next() };
+        let Some(count) = (high - low).checked_add(1) else {
+            return self.next();
+        };
         // The high half of a 64 x 64 bit product; what is left of bias is below count / 2^64.
-        low + (u128::from(self.next()) * u128::from(count) >> 64) as u64
+        low + ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Switch<E> {
     engine: E,
     program: Arc<Program>,
     waiting: VecDeque<(Stage, Box<Packet>)>,
+    /// Boxed, so that a packet moves between here and the queue by its pointer.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<Packet>>,
     out: Vec<u8>,
     digest: Vec<u8>,
@@ -74,7 +76,11 @@ impl<E: Engine> Switch<E> {
         input: PacketIn<'_>,
         sink: &mut dyn Sink,
     ) {
-        let context = Context { side, externs, now_us: input.now_us };
+        let context = Context {
+            side,
+            externs,
+            now_us: input.now_us,
+        };
         self.engine.counters().received += 1;
         let mut packet = self.take_spare();
         packet.start(&self.program, input.data, input.port);
@@ -87,7 +93,9 @@ impl<E: Engine> Switch<E> {
     }
 
     fn take_spare(&mut self) -> Box<Packet> {
-        self.spare.pop().unwrap_or_else(|| Box::new(Packet::new(&self.program)))
+        self.spare
+            .pop()
+            .unwrap_or_else(|| Box::new(Packet::new(&self.program)))
     }
 
     fn run(
@@ -118,7 +126,10 @@ impl<E: Engine> Switch<E> {
         let recirculate = packet.requests.recirculate;
         let requests = std::mem::replace(
             &mut packet.requests,
-            Requests { recirculate, ..Requests::default() },
+            Requests {
+                recirculate,
+                ..Requests::default()
+            },
         );
         if let Some(clone) = requests.clone {
             self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
@@ -217,7 +228,9 @@ impl<E: Engine> Switch<E> {
         let replicas = context.side.multicast(group);
         if replicas.is_empty() {
             self.engine.counters().dropped_no_replica += 1;
-            return self.engine.fate("dropped: the multicast group has no replica");
+            return self
+                .engine
+                .fate("dropped: the multicast group has no replica");
         }
         self.replicate(packet, replicas, usize::MAX);
         self.replaced("multicast");
@@ -289,12 +302,7 @@ impl<E: Engine> Switch<E> {
         self.enqueue(Stage::Ingress, copy);
     }
 
-    fn send_digest(
-        &mut self,
-        packet: &Packet,
-        id: sluice_program::DigestId,
-        sink: &mut dyn Sink,
-    ) {
+    fn send_digest(&mut self, packet: &Packet, id: sluice_program::DigestId, sink: &mut dyn Sink) {
         self.digest.clear();
         for (_, slot) in &self.program.digest(id).fields {
             let start = self.digest.len();
@@ -308,5 +316,9 @@ impl<E: Engine> Switch<E> {
 
 /// Bytes that copies of a clone session keep.
 fn limit(session: &CloneSession) -> usize {
-    if session.packet_length == 0 { usize::MAX } else { session.packet_length as usize }
+    if session.packet_length == 0 {
+        usize::MAX
+    } else {
+        session.packet_length as usize
+    }
 }

@@ -44,5 +44,9 @@ fn every_program_does_what_its_cases_say() {
         }
     }
     let (failed, all) = (failures.len(), programs.len());
-    assert!(failures.is_empty(), "{failed} of {all} failed:\n{}", failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{failed} of {all} failed:\n{}",
+        failures.join("\n")
+    );
 }

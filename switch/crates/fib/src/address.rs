@@ -54,7 +54,10 @@ impl<A: Address> Prefix<A> {
     /// The first `length` bits of `address`; a length beyond the address is its full length.
     pub fn new(address: A, length: u32) -> Self {
         let length = length.min(A::BITS);
-        Self { address: address.truncate(length), length: length as u8 }
+        Self {
+            address: address.truncate(length),
+            length: length as u8,
+        }
     }
 
     /// The address, with bits beyond the length cleared.

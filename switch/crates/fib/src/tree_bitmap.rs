@@ -86,8 +86,11 @@ impl<A: Address> TreeBitmap<A> {
 
     /// Heap and inline bytes in use, for choosing between structures.
     pub fn memory(&self) -> usize {
-        let vectors: usize =
-            self.nodes.iter().map(|node| (node.values.capacity() + node.children.capacity()) * 4).sum();
+        let vectors: usize = self
+            .nodes
+            .iter()
+            .map(|node| (node.values.capacity() + node.children.capacity()) * 4)
+            .sum();
         self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * 4 + vectors
     }
 
@@ -134,7 +137,14 @@ impl<A: Address> TreeBitmap<A> {
     fn bit_of(prefix: Prefix<A>) -> u32 {
         let length = prefix.length() % STRIDE;
         let start = prefix.length() - length;
-        internal_bit(if length == 0 { 0 } else { prefix.address().bits(start, length) }, length)
+        internal_bit(
+            if length == 0 {
+                0
+            } else {
+                prefix.address().bits(start, length)
+            },
+            length,
+        )
     }
 }
 
@@ -171,7 +181,9 @@ impl<A: Address> Lpm<A> for TreeBitmap<A> {
             self.free.push(child as u32);
             let parent_node = &mut self.nodes[parent];
             parent_node.external &= !(1 << path);
-            parent_node.children.remove(rank(parent_node.external, path));
+            parent_node
+                .children
+                .remove(rank(parent_node.external, path));
             child = parent;
         }
         Some(value)

@@ -22,7 +22,9 @@ impl<A: Address> Lpm<A> for Naive<A> {
 
     fn lookup(&self, address: A) -> Option<u32> {
         let matching = self.0.iter().filter(|(prefix, _)| prefix.contains(address));
-        matching.max_by_key(|(prefix, _)| prefix.length()).map(|(_, value)| *value)
+        matching
+            .max_by_key(|(prefix, _)| prefix.length())
+            .map(|(_, value)| *value)
     }
 
     fn len(&self) -> usize {
@@ -38,7 +40,9 @@ enum Step<A> {
 }
 
 /// Few distinct bits, so that prefixes nest and collide.
-fn steps<A: Address>(address: impl Strategy<Value = A> + Clone) -> impl Strategy<Value = Vec<Step<A>>> {
+fn steps<A: Address>(
+    address: impl Strategy<Value = A> + Clone,
+) -> impl Strategy<Value = Vec<Step<A>>> {
     let length = 0..=A::BITS;
     let step = prop_oneof![
         (address.clone(), length.clone(), any::<u32>()).prop_map(|(a, l, v)| Step::Insert(a, l, v)),
@@ -67,7 +71,10 @@ fn agrees<A: Address>(steps: Vec<Step<A>>) {
 }
 
 fn clustered4() -> impl Strategy<Value = u32> + Clone {
-    prop_oneof![any::<u32>(), (0u32..16, 0u32..4).prop_map(|(a, b)| 0x0a00_0000 | a << 8 | b)]
+    prop_oneof![
+        any::<u32>(),
+        (0u32..16, 0u32..4).prop_map(|(a, b)| 0x0a00_0000 | a << 8 | b)
+    ]
 }
 
 fn clustered6() -> impl Strategy<Value = u128> + Clone {

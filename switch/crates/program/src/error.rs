@@ -33,7 +33,11 @@ pub struct LoadError {
 
 impl LoadError {
     pub(crate) fn new(message: String, path: String, source: Option<SourceInfo>) -> Self {
-        Self { message, path, source }
+        Self {
+            message,
+            path,
+            source,
+        }
     }
 
     /// What is wrong, naming the construct.

@@ -67,7 +67,9 @@ impl Constant {
             return None;
         }
         let bits = value.bits();
-        (value + 1u8 == BigInt::from(1) << bits).then(|| u32::try_from(bits).ok()).flatten()
+        (value + 1u8 == BigInt::from(1) << bits)
+            .then(|| u32::try_from(bits).ok())
+            .flatten()
     }
 
     /// The value, if it is between 0 and `u32::MAX`.
@@ -230,7 +232,10 @@ pub struct Arith {
 
 impl From<Data> for Arith {
     fn from(data: Data) -> Self {
-        Self { class: data.class(), data }
+        Self {
+            class: data.class(),
+            data,
+        }
     }
 }
 
@@ -245,15 +250,24 @@ pub struct Bounds {
 
 impl Bounds {
     const fn unsigned(bits: u32) -> Self {
-        Self { below: None, above: bits }
+        Self {
+            below: None,
+            above: bits,
+        }
     }
 
     const fn signed(bits: u32) -> Self {
-        Self { below: Some(bits.saturating_sub(1)), above: bits.saturating_sub(1) }
+        Self {
+            below: Some(bits.saturating_sub(1)),
+            above: bits.saturating_sub(1),
+        }
     }
 
     const fn both(bits: u32) -> Self {
-        Self { below: Some(bits), above: bits }
+        Self {
+            below: Some(bits),
+            above: bits,
+        }
     }
 
     /// Bits of the magnitude on either side of zero.
@@ -267,7 +281,10 @@ impl Bounds {
             (a, None) => a,
             (Some(a), Some(b)) => Some(a.max(b)),
         };
-        Self { below, above: self.above.max(other.above) }
+        Self {
+            below,
+            above: self.above.max(other.above),
+        }
     }
 
     fn class(self) -> NumberClass {
@@ -301,8 +318,11 @@ impl Data {
             Self::Const(value) => (constant_bounds(value), NumberClass::I64),
             Self::Field(slot) | Self::HeaderField(_, slot) => {
                 let bits = u32::from(slot.width);
-                let bounds =
-                    if slot.signed { Bounds::signed(bits) } else { Bounds::unsigned(bits) };
+                let bounds = if slot.signed {
+                    Bounds::signed(bits)
+                } else {
+                    Bounds::unsigned(bits)
+                };
                 (bounds, NumberClass::I64)
             }
             Self::Param(param) => (Bounds::unsigned(u32::from(param.width)), NumberClass::I64),
@@ -317,7 +337,10 @@ impl Data {
             Self::Arith(op, operands) => {
                 let (left, left_class) = operands.0.analyse();
                 let (right, right_class) = operands.1.analyse();
-                (arith_bounds(*op, left, right, &operands.1), left_class.max(right_class))
+                (
+                    arith_bounds(*op, left, right, &operands.1),
+                    left_class.max(right_class),
+                )
             }
             // What would be shifted out is masked off before the shift.
             Self::ShlMod(operands, width) => {
@@ -345,7 +368,11 @@ impl Data {
 fn constant_bounds(value: &Constant) -> Bounds {
     let value = value.to_big();
     let bits = u32::try_from(value.bits()).unwrap_or(u32::MAX);
-    if value.sign() == Sign::Minus { Bounds::both(bits) } else { Bounds::unsigned(bits) }
+    if value.sign() == Sign::Minus {
+        Bounds::both(bits)
+    } else {
+        Bounds::unsigned(bits)
+    }
 }
 
 fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> Bounds {
@@ -356,7 +383,11 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         ArithOp::Add | ArithOp::Sub => Bounds::both(wider + 1),
         ArithOp::Mul => {
             let bits = left.magnitude().saturating_add(right.magnitude());
-            if never_negative { Bounds::unsigned(bits) } else { Bounds::both(bits + 1) }
+            if never_negative {
+                Bounds::unsigned(bits)
+            } else {
+                Bounds::both(bits + 1)
+            }
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
@@ -375,7 +406,11 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
                 _ => 1u32.checked_shl(right.above).unwrap_or(MAX_SHIFT),
             };
             let bits = left.magnitude().saturating_add(count.min(MAX_SHIFT));
-            if left.below.is_none() { Bounds::unsigned(bits) } else { Bounds::both(bits) }
+            if left.below.is_none() {
+                Bounds::unsigned(bits)
+            } else {
+                Bounds::both(bits)
+            }
         }
     }
 }

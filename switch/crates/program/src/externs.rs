@@ -126,7 +126,7 @@ pub struct Checksum {
 /// A digest: what `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, as in P4Info.
+    /// Name, as in P4Info. p4c makes one list for each call of `digest()`, so several may share it.
     pub name: String,
     /// Its fields in order: name and slot.
     pub fields: Vec<(String, Slot)>,

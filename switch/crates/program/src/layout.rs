@@ -32,7 +32,12 @@ impl Slot {
     /// The slot of `width` bits that starts `bit` bits into a buffer.
     pub fn at(bit: usize, width: u16, signed: bool) -> Self {
         let byte = u32::try_from(bit / 8).expect("PHV sizes are checked at load");
-        Self { byte, lead: (bit % 8) as u8, signed, width }
+        Self {
+            byte,
+            lead: (bit % 8) as u8,
+            signed,
+            width,
+        }
     }
 
     /// First bit, counted from the start of the buffer.
@@ -48,7 +53,10 @@ impl Slot {
     /// The same bits in a header that starts `bytes` further on.
     #[must_use]
     pub fn moved(&self, bytes: u32) -> Self {
-        Self { byte: self.byte + bytes, ..*self }
+        Self {
+            byte: self.byte + bytes,
+            ..*self
+        }
     }
 
     /// The `width` bits that end `low` bits above the least significant one, as an unsigned slot;
@@ -64,7 +72,7 @@ impl Slot {
 
     /// Whether the slot is whole bytes.
     pub fn is_bytes(&self) -> bool {
-        self.lead == 0 && self.width % 8 == 0
+        self.lead == 0 && self.width.is_multiple_of(8)
     }
 }
 

@@ -53,7 +53,12 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
             .registers
             .iter()
             .enumerate()
-            .map(|(index, register)| (register.name.clone(), (RegisterId::new(index), register.width)))
+            .map(|(index, register)| {
+                (
+                    register.name.clone(),
+                    (RegisterId::new(index), register.width),
+                )
+            })
             .collect(),
         calculations: by_name(&externs.calculations, |calc| &calc.name, CalculationId::new),
         digests: externs.digest_ids,
@@ -70,7 +75,10 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     refuse_externs(&root)?;
 
     Ok(Program {
-        name: root.get("program").map_or(Ok(""), |name| name.str())?.to_owned(),
+        name: root
+            .get("program")
+            .map_or(Ok(""), |name| name.str())?
+            .to_owned(),
         header_types: loader.headers.types,
         headers: loader.headers.headers,
         stacks: loader.headers.stacks,
@@ -115,7 +123,9 @@ fn parse(json: &[u8]) -> std::result::Result<Value, String> {
             _ => {}
         }
         if depth > MAX_NESTING {
-            return Err(format!("the JSON is nested more than {MAX_NESTING} levels deep"));
+            return Err(format!(
+                "the JSON is nested more than {MAX_NESTING} levels deep"
+            ));
         }
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
@@ -130,7 +140,11 @@ fn by_name<T, I>(
     name: impl Fn(&T) -> &String,
     id: impl Fn(usize) -> I,
 ) -> HashMap<String, I> {
-    objects.iter().enumerate().map(|(index, object)| (name(object).clone(), id(index))).collect()
+    objects
+        .iter()
+        .enumerate()
+        .map(|(index, object)| (name(object).clone(), id(index)))
+        .collect()
 }
 
 fn check_version(root: &Cursor<'_>) -> Result<()> {
@@ -157,7 +171,11 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
 /// The core library's errors have the values the program gives them; one that it does not declare
 /// cannot be seen by it, and gets a value no declared error has.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
-    let mut unused = errors.iter().map(|(_, value)| *value).max().map_or(0, |max| max + 1);
+    let mut unused = errors
+        .iter()
+        .map(|(_, value)| *value)
+        .max()
+        .map_or(0, |max| max + 1);
     let mut value = |name: &str| {
         errors.iter().find(|(known, _)| known == name).map_or_else(
             || {

@@ -182,7 +182,11 @@ impl Program {
             return Some(action);
         }
         let name = &self.actions.get(action.index())?.name;
-        table.actions.iter().copied().find(|own| self.action(*own).name == *name)
+        table
+            .actions
+            .iter()
+            .copied()
+            .find(|own| self.action(*own).name == *name)
     }
 
     /// The absolute slot of a field of an instance.
@@ -199,7 +203,10 @@ impl Program {
     pub fn slot_by_name(&self, header: &str, field: &str) -> Option<Slot> {
         let id = self.header_by_name(header)?;
         let ty = self.header_type(self.header(id).ty);
-        let index = ty.fields.iter().position(|candidate| candidate.name == field)?;
+        let index = ty
+            .fields
+            .iter()
+            .position(|candidate| candidate.name == field)?;
         Some(self.slot(id, index))
     }
 }

@@ -21,7 +21,10 @@ pub(crate) struct Swap<T: ?Sized> {
 
 impl<T: ?Sized> Swap<T> {
     fn inverse(self) -> Self {
-        Self { before: self.after, after: self.before }
+        Self {
+            before: self.after,
+            after: self.before,
+        }
     }
 }
 

@@ -43,7 +43,10 @@ impl ActionEntry {
             let what = format!("action {}, parameter {}", action.name, param.name);
             value::append_words(&mut words, value, param.slot.width, &what)?;
         }
-        Ok(Self { action: id, params: words.into_boxed_slice() })
+        Ok(Self {
+            action: id,
+            params: words.into_boxed_slice(),
+        })
     }
 
     /// The call as the control plane reads it.
@@ -57,7 +60,10 @@ impl ActionEntry {
                 value::from_words(&self.params[first..first + param.slot.words()])
             })
             .collect();
-        ActionCall { action: self.action, params }
+        ActionCall {
+            action: self.action,
+            params,
+        }
     }
 }
 
@@ -130,7 +136,9 @@ impl EntryState {
     /// Whether the entry has been idle for `timeout_us` since it was hit or last reported; if so,
     /// that counts as a report.
     pub(crate) fn take_expired(&self, timeout_us: u64, now_us: u64) -> bool {
-        let since = self.last_hit_us().max(self.reported_us.load(Ordering::Relaxed));
+        let since = self
+            .last_hit_us()
+            .max(self.reported_us.load(Ordering::Relaxed));
         let expired = now_us.saturating_sub(since) >= timeout_us;
         if expired {
             self.reported_us.store(now_us, Ordering::Relaxed);

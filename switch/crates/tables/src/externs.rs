@@ -27,7 +27,10 @@ impl CounterCell {
 
     /// Packets and bytes.
     pub fn get(&self) -> (u64, u64) {
-        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        (
+            self.packets.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
     }
 
     /// Overwrites packets and bytes.
@@ -69,15 +72,27 @@ impl Externs {
     /// All cells zero, all meters not configured.
     pub fn new(program: &Program) -> Self {
         Self {
-            counters: program.counters.iter().map(|counter| zeroed(counter.size)).collect(),
-            meters: program.meters.iter().map(|meter| zeroed(meter.size)).collect(),
+            counters: program
+                .counters
+                .iter()
+                .map(|counter| zeroed(counter.size))
+                .collect(),
+            meters: program
+                .meters
+                .iter()
+                .map(|meter| zeroed(meter.size))
+                .collect(),
             registers: program
                 .registers
                 .iter()
                 .map(|register| {
                     let words = usize::from(register.width).div_ceil(64);
                     let cells = zeroed(register.size * words);
-                    RegisterArray { width: register.width, words, cells }
+                    RegisterArray {
+                        width: register.width,
+                        words,
+                        cells,
+                    }
                 })
                 .collect(),
         }
@@ -103,8 +118,11 @@ impl Externs {
 
     /// A register cell's value in the shortest form; `None` beyond the array.
     pub fn register_read(&self, id: RegisterId, index: usize) -> Option<Value> {
-        let words: Vec<u64> =
-            self.register(id, index)?.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let words: Vec<u64> = self
+            .register(id, index)?
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
         Some(value::from_words(&words))
     }
 
@@ -114,8 +132,15 @@ impl Externs {
     /// `OutOfRange` if the value is empty or does not fit a cell.
     pub fn register_write(&self, id: RegisterId, index: usize, value: &[u8]) -> Result<bool> {
         let mut words = Vec::new();
-        value::append_words(&mut words, value, self.registers[id.index()].width, "register cell")?;
-        let Some(cell) = self.register(id, index) else { return Ok(false) };
+        value::append_words(
+            &mut words,
+            value,
+            self.registers[id.index()].width,
+            "register cell",
+        )?;
+        let Some(cell) = self.register(id, index) else {
+            return Ok(false);
+        };
         for (to, from) in cell.iter().zip(words) {
             to.store(from, Ordering::Relaxed);
         }

@@ -37,10 +37,13 @@ pub struct Group {
 
 impl Group {
     pub(crate) fn new(spec: &GroupSpec) -> Self {
-        let members = spec
-            .members
-            .iter()
-            .map(|member| (Choice::Member(member.member), member.weight, member.watch_port));
+        let members = spec.members.iter().map(|member| {
+            (
+                Choice::Member(member.member),
+                member.weight,
+                member.watch_port,
+            )
+        });
         Self::build(spec.id, spec.max_size, members)
     }
 
@@ -60,11 +63,21 @@ impl Group {
         let slots: Vec<Slot> = members
             .map(|(choice, weight, watch_port)| {
                 upper += u64::from(weight);
-                Slot { choice, weight, watch_port, upper }
+                Slot {
+                    choice,
+                    weight,
+                    watch_port,
+                    upper,
+                }
             })
             .collect();
         let watched = slots.iter().any(|slot| slot.watch_port.is_some());
-        Self { id, max_size, slots, watched }
+        Self {
+            id,
+            max_size,
+            slots,
+            watched,
+        }
     }
 
     /// The choice for a hash; `None` when no member is left.
@@ -80,7 +93,9 @@ impl Group {
 
     fn choose_live(&self, hash: u64, ports: &PortStatus) -> Option<&Choice> {
         let live = || {
-            self.slots.iter().filter(|slot| slot.watch_port.is_none_or(|port| ports.is_up(port)))
+            self.slots
+                .iter()
+                .filter(|slot| slot.watch_port.is_none_or(|port| ports.is_up(port)))
         };
         let total: u64 = live().map(|slot| u64::from(slot.weight)).sum();
         let mut point = hash.checked_rem(total)?;
@@ -115,7 +130,11 @@ impl Group {
                 Choice::Action(_) => None,
             })
             .collect();
-        GroupSpec { id: self.id, max_size: self.max_size, members }
+        GroupSpec {
+            id: self.id,
+            max_size: self.max_size,
+            members,
+        }
     }
 
     /// A one-shot group as the control plane reads it.
@@ -147,7 +166,11 @@ mod tests {
                 watch_port: *watch_port,
             })
             .collect();
-        Group::new(&GroupSpec { id: 1, max_size: 0, members })
+        Group::new(&GroupSpec {
+            id: 1,
+            max_size: 0,
+            members,
+        })
     }
 
     fn shares(group: &Group, ports: &PortStatus, total: u64) -> Vec<u32> {
@@ -162,12 +185,18 @@ mod tests {
     #[test]
     fn members_get_shares_in_proportion_to_their_weights() {
         let group = group(&[(7, 1, None), (8, 3, None)]);
-        assert_eq!(shares(&group, &PortStatus::default(), 8), [7, 8, 8, 8, 7, 8, 8, 8]);
+        assert_eq!(
+            shares(&group, &PortStatus::default(), 8),
+            [7, 8, 8, 8, 7, 8, 8, 8]
+        );
     }
 
     #[test]
     fn a_member_whose_port_is_down_is_left_out_until_it_is_up_again() {
-        let (group, ports) = (group(&[(7, 1, Some(3)), (8, 1, Some(4))]), PortStatus::default());
+        let (group, ports) = (
+            group(&[(7, 1, Some(3)), (8, 1, Some(4))]),
+            PortStatus::default(),
+        );
         assert_eq!(shares(&group, &ports, 2), [7, 8]);
         ports.set(3, false);
         assert_eq!(shares(&group, &ports, 2), [8, 8]);

@@ -69,13 +69,19 @@ impl MatchKey {
         for key in &table.key {
             if let Some(mask) = &key.mask {
                 let range = key.offset..key.offset + key.bytes();
-                bytes[range].iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+                bytes[range]
+                    .iter_mut()
+                    .zip(mask)
+                    .for_each(|(byte, mask)| *byte &= mask);
             }
         }
         if ordered {
             bytes.extend_from_slice(&builder.second);
         }
-        Ok(Self { bytes: bytes.into_boxed_slice(), prefix_len: builder.prefix_len })
+        Ok(Self {
+            bytes: bytes.into_boxed_slice(),
+            prefix_len: builder.prefix_len,
+        })
     }
 
     /// The value bytes.
@@ -114,14 +120,23 @@ impl MatchKey {
             };
         }
         let second = &self.second(table.key_bytes)[range];
-        let (none, all) = (second.iter().all(|byte| *byte == 0), second == ones(key.width));
+        let (none, all) = (
+            second.iter().all(|byte| *byte == 0),
+            second == ones(key.width),
+        );
         match key.kind {
             MatchKind::Ternary if none => KeyField::DontCare,
-            MatchKind::Ternary => KeyField::Ternary { value, mask: value::canonical(second) },
+            MatchKind::Ternary => KeyField::Ternary {
+                value,
+                mask: value::canonical(second),
+            },
             MatchKind::Optional if none => KeyField::DontCare,
             MatchKind::Optional => KeyField::Optional(value),
             _ if all && raw.iter().all(|byte| *byte == 0) => KeyField::DontCare,
-            _ => KeyField::Range { low: value, high: value::canonical(second) },
+            _ => KeyField::Range {
+                low: value,
+                high: value::canonical(second),
+            },
         }
     }
 }
@@ -220,12 +235,21 @@ impl Builder {
 /// A constant entry's key in the control plane's terms. p4c writes "anything" as an empty prefix, a
 /// mask of 0 or the full range, and may leave bits outside a mask.
 pub(crate) fn constant_fields(table: &Table, values: &[TableKeyValue]) -> Vec<KeyField> {
-    table.key.iter().zip(values).map(|(key, value)| constant_field(key, value)).collect()
+    table
+        .key
+        .iter()
+        .zip(values)
+        .map(|(key, value)| constant_field(key, value))
+        .collect()
 }
 
 fn constant_field(key: &Key, value: &TableKeyValue) -> KeyField {
     let under = |value: &[u8], mask: &[u8]| -> Vec<u8> {
-        value.iter().zip(mask).map(|(value, mask)| value & mask).collect()
+        value
+            .iter()
+            .zip(mask)
+            .map(|(value, mask)| value & mask)
+            .collect()
     };
     match value {
         TableKeyValue::Exact(value) => match key.kind {
@@ -236,20 +260,32 @@ fn constant_field(key: &Key, value: &TableKeyValue) -> KeyField {
         TableKeyValue::Lpm(value, bits) => {
             let mask = prefix_mask(key.width, *bits);
             match key.kind {
-                MatchKind::Ternary => KeyField::Ternary { value: under(value, &mask), mask },
-                _ => KeyField::Lpm { value: under(value, &mask), prefix_len: *bits },
+                MatchKind::Ternary => KeyField::Ternary {
+                    value: under(value, &mask),
+                    mask,
+                },
+                _ => KeyField::Lpm {
+                    value: under(value, &mask),
+                    prefix_len: *bits,
+                },
             }
         }
         TableKeyValue::Ternary(_, mask) if mask.iter().all(|byte| *byte == 0) => KeyField::DontCare,
         TableKeyValue::Ternary(value, mask) => {
             let mask = under(mask, &ones(key.width));
-            KeyField::Ternary { value: under(value, &mask), mask }
+            KeyField::Ternary {
+                value: under(value, &mask),
+                mask,
+            }
         }
         TableKeyValue::Range(low, high) => {
             if low.iter().all(|byte| *byte == 0) && *high == ones(key.width) {
                 return KeyField::DontCare;
             }
-            KeyField::Range { low: low.clone(), high: high.clone() }
+            KeyField::Range {
+                low: low.clone(),
+                high: high.clone(),
+            }
         }
         TableKeyValue::Optional(None) => KeyField::DontCare,
         TableKeyValue::Optional(Some(value)) => KeyField::Optional(value.clone()),

@@ -67,7 +67,10 @@ impl<T> Writer<T> {
     pub(crate) fn new(left: T, right: T) -> Self {
         let sides = [UnsafeCell::new(left), UnsafeCell::new(right)];
         let active = AtomicUsize::new(0);
-        Self { shared: Arc::new(Shared { sides, active }), slots: Vec::new() }
+        Self {
+            shared: Arc::new(Shared { sides, active }),
+            slots: Vec::new(),
+        }
     }
 
     /// A new reader.
@@ -76,7 +79,10 @@ impl<T> Writer<T> {
         self.slots.retain(|slot| Arc::strong_count(slot) > 1);
         let slot = Arc::new(AtomicUsize::new(IDLE));
         self.slots.push(Arc::clone(&slot));
-        ReadHandle { shared: Arc::clone(&self.shared), slot }
+        ReadHandle {
+            shared: Arc::clone(&self.shared),
+            slot,
+        }
     }
 
     /// Changes the side that nobody reads.
@@ -129,7 +135,10 @@ impl<T> ReadHandle<T> {
             }
             active = again;
         }
-        Pinned { side: side(&self.shared.sides[active]), slot: &self.slot }
+        Pinned {
+            side: side(&self.shared.sides[active]),
+            slot: &self.slot,
+        }
     }
 }
 

@@ -38,6 +38,7 @@ mod view;
 pub use entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
 pub use error::TableError;
 pub use externs::{CounterCell, Externs};
+pub use group::Group;
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};
 pub use model::{
@@ -45,7 +46,6 @@ pub use model::{
     OneShotMember, Replica, Value,
 };
 pub use ports::PortStatus;
-pub use group::Group;
 pub use side::{Hit, Lookup, Side};
 pub use store::{Reader, Store};
 pub use transaction::{Savepoint, Transaction};

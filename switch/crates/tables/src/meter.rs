@@ -50,11 +50,13 @@ impl Bucket {
         let rate = u128::from(self.rate.load(Ordering::Relaxed));
         let burst = self.burst.load(Ordering::Relaxed);
         let made = (u128::from(now_us) * rate / 1_000_000) as u64;
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            let used = used.max(made);
-            let after = used.checked_add(amount)?;
-            (after - made <= burst).then_some(after)
-        });
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                let used = used.max(made);
+                let after = used.checked_add(amount)?;
+                (after - made <= burst).then_some(after)
+            });
         taken.is_ok()
     }
 }
@@ -79,12 +81,14 @@ impl Meter {
 
     /// The rates, if it is configured.
     pub fn config(&self) -> Option<MeterConfig> {
-        self.configured.load(Ordering::Acquire).then(|| MeterConfig {
-            cir: self.committed.rate.load(Ordering::Relaxed),
-            cburst: self.committed.burst.load(Ordering::Relaxed),
-            pir: self.peak.rate.load(Ordering::Relaxed),
-            pburst: self.peak.burst.load(Ordering::Relaxed),
-        })
+        self.configured
+            .load(Ordering::Acquire)
+            .then(|| MeterConfig {
+                cir: self.committed.rate.load(Ordering::Relaxed),
+                cburst: self.committed.burst.load(Ordering::Relaxed),
+                pir: self.peak.rate.load(Ordering::Relaxed),
+                pburst: self.peak.burst.load(Ordering::Relaxed),
+            })
     }
 
     /// Meters `amount` packets or bytes at a time in microseconds.
@@ -105,7 +109,12 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const CONFIG: MeterConfig = MeterConfig { cir: 1_000, cburst: 2, pir: 2_000, pburst: 4 };
+    const CONFIG: MeterConfig = MeterConfig {
+        cir: 1_000,
+        cburst: 2,
+        pir: 2_000,
+        pburst: 4,
+    };
 
     fn meter() -> Meter {
         let meter = Meter::default();
@@ -142,8 +151,17 @@ mod tests {
     fn a_bucket_never_holds_more_than_its_burst() {
         let meter = meter();
         let colors: Vec<Color> = (0..5).map(|_| meter.execute(1, 3_600_000_000)).collect();
-        assert_eq!(colors.iter().filter(|color| **color == Color::Green).count(), 2);
-        assert_eq!(colors.iter().filter(|color| **color == Color::Red).count(), 1);
+        assert_eq!(
+            colors
+                .iter()
+                .filter(|color| **color == Color::Green)
+                .count(),
+            2
+        );
+        assert_eq!(
+            colors.iter().filter(|color| **color == Color::Red).count(),
+            1
+        );
     }
 
     #[test]

@@ -16,7 +16,9 @@ pub struct PortStatus {
 impl PortStatus {
     /// Notes that a port went up or down. Ports beyond 511 do not exist and are ignored.
     pub fn set(&self, port: u32, up: bool) {
-        let Some(word) = self.down.get(port as usize / 64) else { return };
+        let Some(word) = self.down.get(port as usize / 64) else {
+            return;
+        };
         let bit = 1 << (port % 64);
         if up {
             word.fetch_and(!bit, Ordering::Relaxed);

@@ -57,14 +57,22 @@ impl Side {
         defaults: &[Arc<DefaultEntry>],
         ports: Arc<PortStatus>,
     ) -> Self {
-        let tables = program.tables.iter().zip(defaults).map(|(table, default)| TableSide {
-            structure: Structure::new(table),
-            default: Arc::clone(default),
-            profile: table.profile.map_or(usize::MAX, |id| id.index()),
-        });
+        let tables = program
+            .tables
+            .iter()
+            .zip(defaults)
+            .map(|(table, default)| TableSide {
+                structure: Structure::new(table),
+                default: Arc::clone(default),
+                profile: table.profile.map_or(usize::MAX, |id| id.index()),
+            });
         Self {
             tables: tables.collect(),
-            profiles: program.profiles.iter().map(|_| ProfileSide::default()).collect(),
+            profiles: program
+                .profiles
+                .iter()
+                .map(|_| ProfileSide::default())
+                .collect(),
             multicast: HashMap::new(),
             clones: HashMap::new(),
             value_sets: program.value_sets.iter().map(|_| Arc::default()).collect(),

@@ -56,15 +56,25 @@ impl Store {
     /// packets are processed with.
     pub fn with_epoch(program: Arc<Program>, epoch: Instant) -> Self {
         let ports = Arc::new(PortStatus::default());
-        let defaults: Vec<_> =
-            program.tables.iter().map(|table| Arc::new(initial_default(&program, table))).collect();
+        let defaults: Vec<_> = program
+            .tables
+            .iter()
+            .map(|table| Arc::new(initial_default(&program, table)))
+            .collect();
         let side = || Side::new(&program, &defaults, Arc::clone(&ports));
         let (mut left, mut right) = (side(), side());
         let mut truth = Truth::new(&program, &defaults);
         let mut sequence = 0;
         for change in constant_entries(&program, &mut sequence) {
-            if let Change::Entry(table, Swap { after: Some(entry), .. }) = &change
-                && truth.tables[table.index()].get(&entry.key, entry.rank).is_some()
+            if let Change::Entry(
+                table,
+                Swap {
+                    after: Some(entry), ..
+                },
+            ) = &change
+                && truth.tables[table.index()]
+                    .get(&entry.key, entry.rank)
+                    .is_some()
             {
                 continue; // the first of two equal entries stands
             }
@@ -72,7 +82,11 @@ impl Store {
             change.apply(&mut left);
             change.apply(&mut right);
         }
-        let control = Control { truth, sides: Writer::new(left, right), sequence };
+        let control = Control {
+            truth,
+            sides: Writer::new(left, right),
+            sequence,
+        };
         Self {
             externs: Arc::new(Externs::new(&program)),
             program,
@@ -125,7 +139,12 @@ impl Store {
     /// Entries idle for their timeout since the last hit or the last report, in a fixed order.
     pub fn expired(&self, now_us: u64) -> Vec<(TableId, Arc<Entry>)> {
         let view = self.view();
-        let timed = self.program.tables.iter().enumerate().filter(|(_, table)| table.support_timeout);
+        let timed = self
+            .program
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(_, table)| table.support_timeout);
         let mut expired = Vec::new();
         for (index, _) in timed {
             let id = TableId(index as u32);
@@ -145,22 +164,35 @@ fn compiled(program: &Program, action: ActionId, params: &[Vec<u8>]) -> ActionEn
 }
 
 fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
-    let binding = table.default.as_ref().map(|default| {
-        Binding::Direct(compiled(program, default.action, &default.params))
-    });
-    DefaultEntry { binding, state: Arc::new(EntryState::new(table, 0)), initial: true }
+    let binding = table
+        .default
+        .as_ref()
+        .map(|default| Binding::Direct(compiled(program, default.action, &default.params)));
+    DefaultEntry {
+        binding,
+        state: Arc::new(EntryState::new(table, 0)),
+        initial: true,
+    }
 }
 
 fn constant_entries(program: &Program, sequence: &mut u64) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {
-        let lowest = table.entries.iter().map(|entry| entry.priority).max().unwrap_or(0);
+        let lowest = table
+            .entries
+            .iter()
+            .map(|entry| entry.priority)
+            .max()
+            .unwrap_or(0);
         for entry in &table.entries {
             *sequence += 1;
             // A lower number wins in JSON, a higher one in P4Runtime, where 0 is not allowed.
             let rank = (lowest - entry.priority) as i32 + 1;
             let entry = constant_entry(program, table, entry, rank, *sequence);
-            let swap = Swap { before: None, after: Some(Arc::new(entry)) };
+            let swap = Swap {
+                before: None,
+                after: Some(Arc::new(entry)),
+            };
             changes.push(Change::Entry(TableId(index as u32), swap));
         }
     }

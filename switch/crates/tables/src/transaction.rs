@@ -31,7 +31,11 @@ pub struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(store: &'a Store, control: MutexGuard<'a, Control>) -> Self {
-        Self { store, control, log: Vec::new() }
+        Self {
+            store,
+            control,
+            log: Vec::new(),
+        }
     }
 
     fn program(&self) -> &'a Program {
@@ -72,7 +76,9 @@ impl<'a> Transaction<'a> {
             return;
         }
         self.control.sides.flip();
-        self.control.sides.change(|side| log.iter().for_each(|change| change.apply(side)));
+        self.control
+            .sides
+            .change(|side| log.iter().for_each(|change| change.apply(side)));
     }
 
     /// Adds an entry.
@@ -85,7 +91,10 @@ impl<'a> Transaction<'a> {
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
         let truth = &self.control.truth.tables[id.index()];
         if truth.get(&key, rank).is_some() {
-            return Err(TableError::AlreadyExists(format!("the entry in table {}", table.name)));
+            return Err(TableError::AlreadyExists(format!(
+                "the entry in table {}",
+                table.name
+            )));
         }
         if truth.len() >= table.max_size {
             return Err(TableError::ResourceExhausted(format!(
@@ -97,7 +106,13 @@ impl<'a> Transaction<'a> {
         self.control.sequence += 1;
         let sequence = self.control.sequence;
         let entry = self.new_entry(table, key, rank, spec, sequence, state)?;
-        self.make(Change::Entry(id, Swap { before: None, after: Some(entry) }));
+        self.make(Change::Entry(
+            id,
+            Swap {
+                before: None,
+                after: Some(entry),
+            },
+        ));
         Ok(())
     }
 
@@ -111,7 +126,13 @@ impl<'a> Transaction<'a> {
         let before = self.existing(id, table, &key, rank)?;
         let state = Arc::clone(&before.state);
         let entry = self.new_entry(table, key, rank, spec, before.sequence, state)?;
-        self.make(Change::Entry(id, Swap { before: Some(before), after: Some(entry) }));
+        self.make(Change::Entry(
+            id,
+            Swap {
+                before: Some(before),
+                after: Some(entry),
+            },
+        ));
         Ok(())
     }
 
@@ -123,7 +144,13 @@ impl<'a> Transaction<'a> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, key, priority)?;
         let before = self.existing(id, table, &key, rank)?;
-        self.make(Change::Entry(id, Swap { before: Some(before), after: None }));
+        self.make(Change::Entry(
+            id,
+            Swap {
+                before: Some(before),
+                after: None,
+            },
+        ));
         Ok(())
     }
 
@@ -135,7 +162,10 @@ impl<'a> Transaction<'a> {
     pub fn set_default(&mut self, id: TableId, action: Option<EntryAction>) -> Result<()> {
         let table = self.table(id)?;
         let truth = &self.control.truth.tables[id.index()];
-        let (before, initial) = (Arc::clone(&truth.default), Arc::clone(&truth.initial_default));
+        let (before, initial) = (
+            Arc::clone(&truth.default),
+            Arc::clone(&truth.initial_default),
+        );
         let after = match action {
             None => initial,
             Some(action) => {
@@ -150,7 +180,11 @@ impl<'a> Transaction<'a> {
                     }
                 }
                 let state = Arc::clone(&before.state);
-                Arc::new(DefaultEntry { binding: Some(binding), state, initial: false })
+                Arc::new(DefaultEntry {
+                    binding: Some(binding),
+                    state,
+                    initial: false,
+                })
             }
         };
         self.make(Change::Default(id, before, after));
@@ -188,7 +222,13 @@ impl<'a> Transaction<'a> {
         Ok(table)
     }
 
-    fn existing(&self, id: TableId, table: &Table, key: &MatchKey, rank: i32) -> Result<Arc<Entry>> {
+    fn existing(
+        &self,
+        id: TableId,
+        table: &Table,
+        key: &MatchKey,
+        rank: i32,
+    ) -> Result<Arc<Entry>> {
         let found = self.control.truth.tables[id.index()].get(key, rank);
         let missing = || TableError::NotFound(format!("the entry in table {}", table.name));
         found.cloned().ok_or_else(missing)
@@ -204,7 +244,10 @@ impl<'a> Transaction<'a> {
         state: Arc<EntryState>,
     ) -> Result<Arc<Entry>> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
-            return invalid(format!("table {} does not support idle timeouts", table.name));
+            return invalid(format!(
+                "table {} does not support idle timeouts",
+                table.name
+            ));
         }
         Ok(Arc::new(Entry {
             key,
@@ -236,12 +279,14 @@ impl<'a> Transaction<'a> {
         let truth = &self.control.truth.profiles[profile.index()];
         let selector = program.profile(profile).selector.is_some();
         match action {
-            EntryAction::Direct(_) => {
-                invalid(format!("table {} takes members or groups, not actions", table.name))
-            }
-            EntryAction::Group(_) | EntryAction::OneShot(_) if !selector => {
-                invalid(format!("table {} has no selector, so takes members only", table.name))
-            }
+            EntryAction::Direct(_) => invalid(format!(
+                "table {} takes members or groups, not actions",
+                table.name
+            )),
+            EntryAction::Group(_) | EntryAction::OneShot(_) if !selector => invalid(format!(
+                "table {} has no selector, so takes members only",
+                table.name
+            )),
             EntryAction::Member(id) if truth.members.contains_key(&id) => Ok(Binding::Member(id)),
             EntryAction::Member(id) => Err(TableError::NotFound(format!("member {id}"))),
             EntryAction::Group(id) if truth.groups.contains_key(&id) => Ok(Binding::Group(id)),
@@ -254,7 +299,9 @@ impl<'a> Transaction<'a> {
                 }
                 let limit = program.profile(profile).max_size as u64;
                 check_slots(members.iter().map(|member| member.weight), limit)?;
-                Ok(Binding::OneShot(Box::new(Group::one_shot_group(slots.into_iter()))))
+                Ok(Binding::OneShot(Box::new(Group::one_shot_group(
+                    slots.into_iter(),
+                ))))
             }
         }
     }
@@ -273,7 +320,10 @@ impl<'a> Transaction<'a> {
             return invalid("that action belongs to no table of this action profile");
         };
         let action = ActionEntry::compile(self.program(), action, &spec.call.params)?;
-        Ok(Arc::new(Member { id: spec.id, action }))
+        Ok(Arc::new(Member {
+            id: spec.id,
+            action,
+        }))
     }
 
     /// Adds a member to an action profile.
@@ -291,7 +341,14 @@ impl<'a> Transaction<'a> {
             return Err(TableError::ResourceExhausted(message));
         }
         let after = Some(self.member(id, spec)?);
-        self.make(Change::Member(id, spec.id, Swap { before: None, after }));
+        self.make(Change::Member(
+            id,
+            spec.id,
+            Swap {
+                before: None,
+                after,
+            },
+        ));
         Ok(())
     }
 
@@ -302,7 +359,10 @@ impl<'a> Transaction<'a> {
     pub fn member_modify(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
         self.profile(id)?;
         let truth = &self.control.truth.profiles[id.index()];
-        let before = truth.members.get(&spec.id).map(|member| Arc::clone(&member.value));
+        let before = truth
+            .members
+            .get(&spec.id)
+            .map(|member| Arc::clone(&member.value));
         let before =
             Some(before.ok_or_else(|| TableError::NotFound(format!("member {}", spec.id)))?);
         let after = Some(self.member(id, spec)?);
@@ -325,7 +385,14 @@ impl<'a> Transaction<'a> {
             return Err(TableError::FailedPrecondition(message));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Member(id, member, Swap { before, after: None }));
+        self.make(Change::Member(
+            id,
+            member,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
         Ok(())
     }
 
@@ -340,11 +407,18 @@ impl<'a> Transaction<'a> {
             if !truth.members.contains_key(&member.member) {
                 return Err(TableError::NotFound(format!("member {}", member.member)));
             }
-            if spec.members[..index].iter().any(|other| other.member == member.member) {
+            if spec.members[..index]
+                .iter()
+                .any(|other| other.member == member.member)
+            {
                 return invalid(format!("member {} is twice in the group", member.member));
             }
         }
-        let limit = if spec.max_size == 0 { profile.max_size as u64 } else { spec.max_size.into() };
+        let limit = if spec.max_size == 0 {
+            profile.max_size as u64
+        } else {
+            spec.max_size.into()
+        };
         check_slots(spec.members.iter().map(|member| member.weight), limit)?;
         Ok(Arc::new(Group::new(spec)))
     }
@@ -355,10 +429,20 @@ impl<'a> Transaction<'a> {
     /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
     pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         let after = Some(self.group(id, spec)?);
-        if self.control.truth.profiles[id.index()].groups.contains_key(&spec.id) {
+        if self.control.truth.profiles[id.index()]
+            .groups
+            .contains_key(&spec.id)
+        {
             return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
         }
-        self.make(Change::Group(id, spec.id, Swap { before: None, after }));
+        self.make(Change::Group(
+            id,
+            spec.id,
+            Swap {
+                before: None,
+                after,
+            },
+        ));
         Ok(())
     }
 
@@ -376,7 +460,14 @@ impl<'a> Transaction<'a> {
             return invalid("a group's maximum size cannot be changed");
         }
         let after = Some(self.group(id, spec)?);
-        self.make(Change::Group(id, spec.id, Swap { before: Some(before), after }));
+        self.make(Change::Group(
+            id,
+            spec.id,
+            Swap {
+                before: Some(before),
+                after,
+            },
+        ));
         Ok(())
     }
 
@@ -391,10 +482,19 @@ impl<'a> Transaction<'a> {
             return Err(TableError::NotFound(format!("group {group}")));
         };
         if known.references > 0 {
-            return Err(TableError::FailedPrecondition(format!("group {group} is in use")));
+            return Err(TableError::FailedPrecondition(format!(
+                "group {group} is in use"
+            )));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Group(id, group, Swap { before, after: None }));
+        self.make(Change::Group(
+            id,
+            group,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
         Ok(())
     }
 
@@ -407,7 +507,13 @@ impl<'a> Transaction<'a> {
         if self.control.truth.multicast.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("multicast group {id}")));
         }
-        self.make(Change::Multicast(id, Swap { before: None, after: Some(replicas.into()) }));
+        self.make(Change::Multicast(
+            id,
+            Swap {
+                before: None,
+                after: Some(replicas.into()),
+            },
+        ));
         Ok(())
     }
 
@@ -418,7 +524,13 @@ impl<'a> Transaction<'a> {
     pub fn multicast_modify(&mut self, id: u32, replicas: Vec<Replica>) -> Result<()> {
         check_replication(id, &replicas)?;
         let before = Some(self.known_multicast(id)?);
-        self.make(Change::Multicast(id, Swap { before, after: Some(replicas.into()) }));
+        self.make(Change::Multicast(
+            id,
+            Swap {
+                before,
+                after: Some(replicas.into()),
+            },
+        ));
         Ok(())
     }
 
@@ -428,7 +540,13 @@ impl<'a> Transaction<'a> {
     /// `NotFound`.
     pub fn multicast_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_multicast(id)?);
-        self.make(Change::Multicast(id, Swap { before, after: None }));
+        self.make(Change::Multicast(
+            id,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
         Ok(())
     }
 
@@ -447,7 +565,13 @@ impl<'a> Transaction<'a> {
         if self.control.truth.clones.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("clone session {id}")));
         }
-        self.make(Change::Clone(id, Swap { before: None, after: Some(Arc::new(session)) }));
+        self.make(Change::Clone(
+            id,
+            Swap {
+                before: None,
+                after: Some(Arc::new(session)),
+            },
+        ));
         Ok(())
     }
 
@@ -458,7 +582,13 @@ impl<'a> Transaction<'a> {
     pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         let before = Some(self.known_session(id)?);
-        self.make(Change::Clone(id, Swap { before, after: Some(Arc::new(session)) }));
+        self.make(Change::Clone(
+            id,
+            Swap {
+                before,
+                after: Some(Arc::new(session)),
+            },
+        ));
         Ok(())
     }
 
@@ -468,7 +598,13 @@ impl<'a> Transaction<'a> {
     /// `NotFound`.
     pub fn clone_session_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_session(id)?);
-        self.make(Change::Clone(id, Swap { before, after: None }));
+        self.make(Change::Clone(
+            id,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
         Ok(())
     }
 
@@ -517,12 +653,20 @@ pub(crate) fn compile_key(
     }
     let key = MatchKey::compile(table, fields)?;
     let by_length = !table.needs_priority() && KeyShape::of(table) == KeyShape::Ordered;
-    let rank = if by_length { key.prefix_len() as i32 } else { priority };
+    let rank = if by_length {
+        key.prefix_len() as i32
+    } else {
+        priority
+    };
     Ok((key, rank))
 }
 
 fn check_weight(weight: u32) -> Result<()> {
-    if weight == 0 { invalid("a weight of 0") } else { Ok(()) }
+    if weight == 0 {
+        invalid("a weight of 0")
+    } else {
+        Ok(())
+    }
 }
 
 fn check_slots(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
@@ -551,7 +695,9 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
 
 fn check_session(id: u32, session: &CloneSession) -> Result<()> {
     if id > 0x7fff {
-        return Err(TableError::OutOfRange(format!("clone session {id} is beyond 32767")));
+        return Err(TableError::OutOfRange(format!(
+            "clone session {id} is beyond 32767"
+        )));
     }
     check_replication(id, &session.replicas)
 }

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use sluice_program::{Program, ProfileId};
+use sluice_program::{ProfileId, Program};
 
 use crate::change::{Change, Swap};
 use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry};
@@ -56,7 +56,8 @@ impl TableTruth {
 
     pub(crate) fn get(&self, key: &MatchKey, rank: i32) -> Option<&Arc<Entry>> {
         let hash = self.hash(key, rank);
-        self.entries.find(hash, |entry| entry.rank == rank && entry.key == *key)
+        self.entries
+            .find(hash, |entry| entry.rank == rank && entry.key == *key)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,8 +123,14 @@ impl Truth {
     pub(crate) fn new(program: &Program, defaults: &[Arc<DefaultEntry>]) -> Self {
         let tables = program.tables.iter().zip(defaults);
         Self {
-            tables: tables.map(|(table, default)| TableTruth::new(default, table.profile)).collect(),
-            profiles: program.profiles.iter().map(|_| ProfileTruth::default()).collect(),
+            tables: tables
+                .map(|(table, default)| TableTruth::new(default, table.profile))
+                .collect(),
+            profiles: program
+                .profiles
+                .iter()
+                .map(|_| ProfileTruth::default())
+                .collect(),
             multicast: BTreeMap::new(),
             clones: BTreeMap::new(),
             value_sets: program.value_sets.iter().map(|_| Arc::default()).collect(),
@@ -182,7 +189,13 @@ fn put<T>(map: &mut BTreeMap<u32, Counted<T>>, id: u32, swap: &Swap<T>) {
         return;
     };
     let references = map.get(&id).map_or(0, |known| known.references);
-    map.insert(id, Counted { value: Arc::clone(after), references });
+    map.insert(
+        id,
+        Counted {
+            value: Arc::clone(after),
+            references,
+        },
+    );
 }
 
 fn set<T: ?Sized>(map: &mut BTreeMap<u32, Arc<T>>, id: u32, swap: &Swap<T>) {

@@ -18,9 +18,14 @@ pub fn canonical(bytes: &[u8]) -> Value {
 pub(crate) fn append_padded(out: &mut Vec<u8>, value: &[u8], width: u16, what: &str) -> Result<()> {
     let bytes = usize::from(width).div_ceil(8);
     if value.is_empty() {
-        return Err(TableError::OutOfRange(format!("{what}: the value is empty")));
+        return Err(TableError::OutOfRange(format!(
+            "{what}: the value is empty"
+        )));
     }
-    let significant = value.iter().position(|byte| *byte != 0).map_or(&[][..], |i| &value[i..]);
+    let significant = value
+        .iter()
+        .position(|byte| *byte != 0)
+        .map_or(&[][..], |i| &value[i..]);
     let spare_bits = bytes * 8 - usize::from(width);
     let fits = significant.len() < bytes
         || significant.len() == bytes && u32::from(significant[0]) < 1 << (8 - spare_bits);
@@ -39,9 +44,11 @@ pub(crate) fn append_words(out: &mut Vec<u64>, value: &[u8], width: u16, what: &
     let words = usize::from(width).div_ceil(64).max(1);
     bytes.resize(words * 8 - usize::from(width).div_ceil(8), 0);
     append_padded(&mut bytes, value, width, what)?;
-    out.extend(bytes.chunks_exact(8).map(|word| {
-        u64::from_be_bytes(word.try_into().expect("chunks_exact gives eight bytes"))
-    }));
+    out.extend(
+        bytes.chunks_exact(8).map(|word| {
+            u64::from_be_bytes(word.try_into().expect("chunks_exact gives eight bytes"))
+        }),
+    );
     Ok(())
 }
 

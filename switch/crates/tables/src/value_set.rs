@@ -52,7 +52,9 @@ impl ValueSetMembers {
             }
             let fields = spec.iter().zip(&set.components);
             matchers.push(
-                fields.map(|(field, width)| matcher(field, *width, &set.name)).collect::<Result<_>>()?,
+                fields
+                    .map(|(field, width)| matcher(field, *width, &set.name))
+                    .collect::<Result<_>>()?,
             );
         }
         Ok(Self { specs, matchers })
@@ -63,7 +65,9 @@ impl ValueSetMembers {
             let mut start = 0;
             member.iter().all(|matcher| {
                 let bytes = match matcher {
-                    Matcher::Masked { value, .. } | Matcher::Range { low: value, .. } => value.len(),
+                    Matcher::Masked { value, .. } | Matcher::Range { low: value, .. } => {
+                        value.len()
+                    }
                 };
                 let range = start..start + bytes;
                 start += bytes;
@@ -79,22 +83,30 @@ fn matcher(field: &KeyField, width: u16, name: &str) -> Result<Matcher> {
         value::append_padded(&mut bytes, value, width, name).map(|()| bytes)
     };
     Ok(match field {
-        KeyField::Exact(value) | KeyField::Optional(value) => {
-            Matcher::Masked { value: padded(value)?, mask: ones(width) }
-        }
-        KeyField::Ternary { value, mask } => {
-            Matcher::Masked { value: padded(value)?, mask: padded(mask)? }
-        }
+        KeyField::Exact(value) | KeyField::Optional(value) => Matcher::Masked {
+            value: padded(value)?,
+            mask: ones(width),
+        },
+        KeyField::Ternary { value, mask } => Matcher::Masked {
+            value: padded(value)?,
+            mask: padded(mask)?,
+        },
         KeyField::Lpm { value, prefix_len } if *prefix_len <= u32::from(width) => {
             let value = padded(value)?;
             let mask = crate::key::prefix_mask(width, *prefix_len);
             Matcher::Masked { value, mask }
         }
         KeyField::Lpm { .. } => return invalid(format!("{name}: the prefix is too long")),
-        KeyField::Range { low, high } => Matcher::Range { low: padded(low)?, high: padded(high)? },
+        KeyField::Range { low, high } => Matcher::Range {
+            low: padded(low)?,
+            high: padded(high)?,
+        },
         KeyField::DontCare => {
             let bytes = usize::from(width).div_ceil(8);
-            Matcher::Masked { value: vec![0; bytes], mask: vec![0; bytes] }
+            Matcher::Masked {
+                value: vec![0; bytes],
+                mask: vec![0; bytes],
+            }
         }
     })
 }

@@ -26,8 +26,10 @@ impl<'a> View<'a> {
 
     /// Entries of a table, by key and descending priority.
     pub fn entries(&self, table: TableId) -> Vec<Arc<Entry>> {
-        let mut entries: Vec<_> =
-            self.control.truth.tables[table.index()].iter().cloned().collect();
+        let mut entries: Vec<_> = self.control.truth.tables[table.index()]
+            .iter()
+            .cloned()
+            .collect();
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then(b.rank.cmp(&a.rank)));
         entries
     }
@@ -58,9 +60,16 @@ impl<'a> View<'a> {
 
     /// Members of a profile, by id.
     pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
-        let members = self.control.truth.profiles[profile.index()].members.values();
-        let spec = |id, action: &crate::ActionEntry| MemberSpec { id, call: action.call(self.program) };
-        members.map(|member| spec(member.value.id, &member.value.action)).collect()
+        let members = self.control.truth.profiles[profile.index()]
+            .members
+            .values();
+        let spec = |id, action: &crate::ActionEntry| MemberSpec {
+            id,
+            call: action.call(self.program),
+        };
+        members
+            .map(|member| spec(member.value.id, &member.value.action))
+            .collect()
     }
 
     /// Groups of a profile, by id.
@@ -72,13 +81,17 @@ impl<'a> View<'a> {
     /// Multicast groups, by id.
     pub fn multicast_groups(&self) -> Vec<(u32, Vec<Replica>)> {
         let groups = self.control.truth.multicast.iter();
-        groups.map(|(id, replicas)| (*id, replicas.to_vec())).collect()
+        groups
+            .map(|(id, replicas)| (*id, replicas.to_vec()))
+            .collect()
     }
 
     /// Clone sessions, by id.
     pub fn clone_sessions(&self) -> Vec<(u32, CloneSession)> {
         let sessions = self.control.truth.clones.iter();
-        sessions.map(|(id, session)| (*id, (**session).clone())).collect()
+        sessions
+            .map(|(id, session)| (*id, (**session).clone()))
+            .collect()
     }
 
     /// Members of a value set, in the order they were given.

@@ -6,26 +6,100 @@ use sluice_tables::{KeyField, Value};
 /// What a line says. Names are resolved when it is run.
 #[derive(Debug)]
 pub(super) enum Command {
-    Entry { table: String, key: Vec<KeyField>, priority: i32, target: Target },
-    Remove { table: String, key: Vec<KeyField>, priority: i32 },
-    Default { table: String, target: Target },
-    Member { profile: String, id: u32, target: Target },
-    Group { profile: String, id: u32, members: Vec<(u32, u32, Option<u32>)> },
-    Multicast { id: u32, replicas: Vec<(u32, u16)> },
-    Clone { id: u32, replicas: Vec<(u32, u16)>, length: u32 },
-    Meter { name: String, index: usize, rates: [u64; 4] },
-    ValueSet { name: String, members: Vec<Vec<KeyField>> },
-    Port { port: u32, up: bool },
-    Time { us: u64 },
-    Packet { port: u32, data: Vec<u8> },
-    Expect { port: u32, pattern: String },
+    Entry {
+        table: String,
+        key: Vec<KeyField>,
+        priority: i32,
+        target: Target,
+    },
+    Remove {
+        table: String,
+        key: Vec<KeyField>,
+        priority: i32,
+    },
+    Default {
+        table: String,
+        target: Target,
+    },
+    Member {
+        profile: String,
+        id: u32,
+        target: Target,
+    },
+    Group {
+        profile: String,
+        id: u32,
+        members: Vec<(u32, u32, Option<u32>)>,
+    },
+    Multicast {
+        id: u32,
+        replicas: Vec<(u32, u16)>,
+    },
+    Clone {
+        id: u32,
+        replicas: Vec<(u32, u16)>,
+        length: u32,
+    },
+    Meter {
+        name: String,
+        index: usize,
+        rates: [u64; 4],
+    },
+    DirectMeter {
+        table: String,
+        key: Vec<KeyField>,
+        priority: i32,
+        rates: [u64; 4],
+    },
+    ValueSet {
+        name: String,
+        members: Vec<Vec<KeyField>>,
+    },
+    Port {
+        port: u32,
+        up: bool,
+    },
+    Time {
+        us: u64,
+    },
+    Packet {
+        port: u32,
+        data: Vec<u8>,
+    },
+    Expect {
+        port: u32,
+        pattern: String,
+    },
     Nothing,
-    Digest { name: String, fields: Vec<u8> },
-    Log { text: String },
-    CheckCounter { name: String, index: usize, packets: u64, bytes: u64 },
-    CheckRegister { name: String, index: usize, value: Value },
-    CheckDirect { table: String, key: Vec<KeyField>, priority: i32, packets: u64, bytes: u64 },
-    CheckCount { name: String, value: u64 },
+    Digest {
+        name: String,
+        fields: Vec<u8>,
+    },
+    Log {
+        text: String,
+    },
+    CheckCounter {
+        name: String,
+        index: usize,
+        packets: u64,
+        bytes: u64,
+    },
+    CheckRegister {
+        name: String,
+        index: usize,
+        value: Value,
+    },
+    CheckDirect {
+        table: String,
+        key: Vec<KeyField>,
+        priority: i32,
+        packets: u64,
+        bytes: u64,
+    },
+    CheckCount {
+        name: String,
+        value: u64,
+    },
 }
 
 /// What an entry leads to.
@@ -51,31 +125,57 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>> {
         "entry" => {
             let (left, right) = split(rest, "=>")?;
             let (table, key, priority) = key_of(left)?;
-            Command::Entry { table, key, priority, target: target(right)? }
+            Command::Entry {
+                table,
+                key,
+                priority,
+                target: target(right)?,
+            }
         }
         "remove" => {
             let (table, key, priority) = key_of(rest)?;
-            Command::Remove { table, key, priority }
+            Command::Remove {
+                table,
+                key,
+                priority,
+            }
         }
         "default" => {
             let (table, right) = split(rest, "=>")?;
-            Command::Default { table: table.to_owned(), target: target(right)? }
+            Command::Default {
+                table: table.to_owned(),
+                target: target(right)?,
+            }
         }
         "member" => {
             let (left, right) = split(rest, "=>")?;
             let (profile, id) = split(left, " ")?;
             let (profile, id) = (profile.to_owned(), number(id)? as u32);
-            Command::Member { profile, id, target: target(right)? }
+            Command::Member {
+                profile,
+                id,
+                target: target(right)?,
+            }
         }
         "group" => {
             let (left, right) = split(rest, "=")?;
             let (profile, id) = split(left, " ")?;
-            let members = right.split_whitespace().map(group_member).collect::<Result<_>>()?;
-            Command::Group { profile: profile.to_owned(), id: number(id)? as u32, members }
+            let members = right
+                .split_whitespace()
+                .map(group_member)
+                .collect::<Result<_>>()?;
+            Command::Group {
+                profile: profile.to_owned(),
+                id: number(id)? as u32,
+                members,
+            }
         }
         "multicast" => {
             let (id, right) = split(rest, "=")?;
-            Command::Multicast { id: number(id)? as u32, replicas: replicas(right)? }
+            Command::Multicast {
+                id: number(id)? as u32,
+                replicas: replicas(right)?,
+            }
         }
         "clone" => {
             let (id, right) = split(rest, "=")?;
@@ -83,39 +183,81 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>> {
                 Some((right, length)) => (right, number(length.trim())? as u32),
                 None => (right, 0),
             };
-            Command::Clone { id: number(id)? as u32, replicas: replicas(right)?, length }
+            Command::Clone {
+                id: number(id)? as u32,
+                replicas: replicas(right)?,
+                length,
+            }
         }
         "meter" => {
             let (left, right) = split(rest, "=")?;
             let (name, index) = cell(left)?;
-            Command::Meter { name, index, rates: numbers(right)? }
+            Command::Meter {
+                name,
+                index,
+                rates: numbers(right)?,
+            }
+        }
+        "directmeter" => {
+            let (left, right) = split(rest, "=")?;
+            let (table, key, priority) = key_of(left)?;
+            Command::DirectMeter {
+                table,
+                key,
+                priority,
+                rates: numbers(right)?,
+            }
         }
         "valueset" => {
             let (name, right) = split(rest, "=")?;
-            let member = |text: &str| text.split(',').map(|field| key_field(field.trim())).collect();
-            let members = right.split_whitespace().map(member).collect::<Result<_>>()?;
-            Command::ValueSet { name: name.to_owned(), members }
+            let member = |text: &str| {
+                text.split(',')
+                    .map(|field| key_field(field.trim()))
+                    .collect()
+            };
+            let members = right
+                .split_whitespace()
+                .map(member)
+                .collect::<Result<_>>()?;
+            Command::ValueSet {
+                name: name.to_owned(),
+                members,
+            }
         }
         "port" => {
             let (port, state) = split(rest, " ")?;
-            Command::Port { port: number(port)? as u32, up: state == "up" }
+            Command::Port {
+                port: number(port)? as u32,
+                up: state == "up",
+            }
         }
         "time" => Command::Time { us: number(rest)? },
         "packet" => {
             let (port, data) = split(rest, " ")?;
-            Command::Packet { port: number(port)? as u32, data: hex(data)? }
+            Command::Packet {
+                port: number(port)? as u32,
+                data: hex(data)?,
+            }
         }
         "expect" => {
             let (port, pattern) = split(rest, " ")?;
             let pattern = pattern.replace(char::is_whitespace, "").to_lowercase();
-            Command::Expect { port: number(port)? as u32, pattern }
+            Command::Expect {
+                port: number(port)? as u32,
+                pattern,
+            }
         }
         "nothing" => Command::Nothing,
         "digest" => {
             let (name, fields) = split(rest, "=")?;
-            Command::Digest { name: name.to_owned(), fields: hex(fields)? }
+            Command::Digest {
+                name: name.to_owned(),
+                fields: hex(fields)?,
+            }
         }
-        "log" => Command::Log { text: rest.to_owned() },
+        "log" => Command::Log {
+            text: rest.to_owned(),
+        },
         "check" => check(rest)?,
         other => return Err(format!("there is no command \"{other}\"")),
     }))
@@ -127,24 +269,43 @@ fn check(rest: &str) -> Result<Command> {
     Ok(match kind {
         "counter" => {
             let ((name, index), [packets, bytes]) = (cell(left)?, numbers(right)?);
-            Command::CheckCounter { name, index, packets, bytes }
+            Command::CheckCounter {
+                name,
+                index,
+                packets,
+                bytes,
+            }
         }
         "register" => {
             let (name, index) = cell(left)?;
-            Command::CheckRegister { name, index, value: value(right)? }
+            Command::CheckRegister {
+                name,
+                index,
+                value: value(right)?,
+            }
         }
         "direct" => {
             let ((table, key, priority), [packets, bytes]) = (key_of(left)?, numbers(right)?);
-            Command::CheckDirect { table, key, priority, packets, bytes }
+            Command::CheckDirect {
+                table,
+                key,
+                priority,
+                packets,
+                bytes,
+            }
         }
-        "count" => Command::CheckCount { name: left.to_owned(), value: number(right)? },
+        "count" => Command::CheckCount {
+            name: left.to_owned(),
+            value: number(right)?,
+        },
         other => return Err(format!("there is nothing called \"{other}\" to check")),
     })
 }
 
 fn split<'a>(text: &'a str, at: &str) -> Result<(&'a str, &'a str)> {
-    let (left, right) =
-        text.split_once(at).ok_or_else(|| format!("\"{at}\" is missing in \"{text}\""))?;
+    let (left, right) = text
+        .split_once(at)
+        .ok_or_else(|| format!("\"{at}\" is missing in \"{text}\""))?;
     Ok((left.trim(), right.trim()))
 }
 
@@ -156,7 +317,11 @@ fn key_of(text: &str) -> Result<(String, Vec<KeyField>, i32)> {
     };
     let mut words = text.split_whitespace();
     let table = words.next().ok_or("a table is missing")?.to_owned();
-    Ok((table, words.map(key_field).collect::<Result<_>>()?, priority))
+    Ok((
+        table,
+        words.map(key_field).collect::<Result<_>>()?,
+        priority,
+    ))
 }
 
 /// `V`, `V/PREFIX`, `V&&&MASK`, `LOW..HIGH`, `?V` (optional) or `*`
@@ -166,11 +331,20 @@ fn key_field(word: &str) -> Result<KeyField> {
     } else if let Some(optional) = word.strip_prefix('?') {
         Ok(KeyField::Optional(value(optional)?))
     } else if let Some((low, high)) = word.split_once("..") {
-        Ok(KeyField::Range { low: value(low)?, high: value(high)? })
+        Ok(KeyField::Range {
+            low: value(low)?,
+            high: value(high)?,
+        })
     } else if let Some((bits, mask)) = word.split_once("&&&") {
-        Ok(KeyField::Ternary { value: value(bits)?, mask: value(mask)? })
+        Ok(KeyField::Ternary {
+            value: value(bits)?,
+            mask: value(mask)?,
+        })
     } else if let Some((bits, length)) = word.split_once('/') {
-        Ok(KeyField::Lpm { value: value(bits)?, prefix_len: number(length)? as u32 })
+        Ok(KeyField::Lpm {
+            value: value(bits)?,
+            prefix_len: number(length)? as u32,
+        })
     } else {
         Ok(KeyField::Exact(value(word)?))
     }
@@ -188,7 +362,9 @@ fn target(text: &str) -> Result<Target> {
                 let (name, args) = call_of(call)?;
                 Ok((name, args, number(weight)? as u32))
             };
-            Ok(Target::OneShot(rest.split(',').map(member).collect::<Result<_>>()?))
+            Ok(Target::OneShot(
+                rest.split(',').map(member).collect::<Result<_>>()?,
+            ))
         }
         _ => {
             let (name, args) = call_of(text)?;
@@ -230,7 +406,8 @@ fn cell(text: &str) -> Result<(String, usize)> {
 
 fn numbers<const N: usize>(text: &str) -> Result<[u64; N]> {
     let all: Vec<u64> = text.split_whitespace().map(number).collect::<Result<_>>()?;
-    all.try_into().map_err(|_| format!("{N} numbers are expected in \"{text}\""))
+    all.try_into()
+        .map_err(|_| format!("{N} numbers are expected in \"{text}\""))
 }
 
 fn number(text: &str) -> Result<u64> {
@@ -251,7 +428,10 @@ fn value(text: &str) -> Result<Value> {
 }
 
 fn hex(text: &str) -> Result<Vec<u8>> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
     if digits.len() % 2 == 1 {
         return Err(format!("\"{text}\" is half a byte too long"));
     }

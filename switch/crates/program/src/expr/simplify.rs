@@ -55,7 +55,9 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
 fn shift_right(value: Data, right: Data, count: u32) -> Data {
     let top = |slot: &Slot| -> Option<Slot> {
         let width = u32::from(slot.width);
-        (!slot.signed && count < width).then(|| slot.slice(count, width - count)).flatten()
+        (!slot.signed && count < width)
+            .then(|| slot.slice(count, width - count))
+            .flatten()
     };
     match value {
         Data::Field(slot) => match top(&slot) {

@@ -20,7 +20,10 @@ pub(super) struct Actions {
 
 impl Loader {
     pub(super) fn actions(&self, root: &Cursor<'_>) -> Result<Actions> {
-        let mut actions = Actions { actions: Vec::new(), ids: HashMap::new() };
+        let mut actions = Actions {
+            actions: Vec::new(),
+            ids: HashMap::new(),
+        };
         for json in root.list("actions")? {
             let id = ActionId::new(actions.actions.len());
             if actions.ids.insert(json.at("id")?.u32()?, id).is_some() {
@@ -35,7 +38,13 @@ impl Loader {
         let (params, param_words) = load_params(json)?;
         let expressions = Expressions::new(self, &params);
         let (ops, sources) = expressions.primitives(&json.list("primitives")?)?;
-        Ok(Action { name: json.name()?, params, param_words, ops, sources })
+        Ok(Action {
+            name: json.name()?,
+            params,
+            param_words,
+            ops,
+            sources,
+        })
     }
 }
 
@@ -47,7 +56,10 @@ fn load_params(json: &Cursor<'_>) -> Result<(Vec<Param>, usize)> {
         let word = u16::try_from(words).map_err(|_| param.unsupported("so many parameters"))?;
         let slot = ParamSlot { word, width };
         words += slot.words();
-        params.push(Param { name: param.name()?, slot });
+        params.push(Param {
+            name: param.name()?,
+            slot,
+        });
     }
     Ok((params, words))
 }
@@ -74,7 +86,11 @@ impl Expressions<'_> {
     /// One primitive call.
     pub(super) fn primitive(&self, json: &Cursor<'_>) -> Result<Op> {
         let name = json.at("op")?.str()?;
-        let args = Arguments { at: json, items: json.list("parameters")?, expressions: self };
+        let args = Arguments {
+            at: json,
+            items: json.list("parameters")?,
+            expressions: self,
+        };
         let op = match name {
             "assign" | "modify_field" => args.assign()?,
             "assign_VL" => Op::AssignVarbit(args.varbit(0)?, args.varbit(1)?),
@@ -92,14 +108,16 @@ impl Expressions<'_> {
             "remove_header" => Op::RemoveHeader(args.header(0)?.0),
             "push" | "pop" => args.shift_stack(name == "push")?,
             "_jump" => Op::Jump(small_constant(args.get(0)?)? as usize),
-            "_jump_if_zero" => {
-                Op::JumpUnless(self.bool(args.get(0)?)?, small_constant(args.get(1)?)? as usize)
-            }
+            "_jump_if_zero" => Op::JumpUnless(
+                self.bool(args.get(0)?)?,
+                small_constant(args.get(1)?)? as usize,
+            ),
             "exit" => Op::Exit,
             "no_op" => Op::Log(Vec::new(), Vec::new()),
             "mark_to_drop" | "drop" => Op::MarkToDrop,
             "count" => Op::Count(
-                self.loader.counter_named(&args.named(0, "counter_array")?)?,
+                self.loader
+                    .counter_named(&args.named(0, "counter_array")?)?,
                 args.arith(1)?,
             ),
             "execute_meter" => Op::ExecuteMeter(
@@ -109,27 +127,34 @@ impl Expressions<'_> {
             ),
             "register_read" => Op::RegisterRead(
                 args.lvalue(0)?,
-                self.loader.register_named(&args.named(1, "register_array")?)?.0,
+                self.loader
+                    .register_named(&args.named(1, "register_array")?)?
+                    .0,
                 args.arith(2)?,
             ),
             "register_write" => Op::RegisterWrite(
-                self.loader.register_named(&args.named(0, "register_array")?)?.0,
+                self.loader
+                    .register_named(&args.named(0, "register_array")?)?
+                    .0,
                 args.arith(1)?,
                 args.arith(2)?,
             ),
             "modify_field_with_hash_based_offset" => Op::Hash {
                 target: args.lvalue(0)?,
                 base: args.arith(1)?,
-                calculation: self.loader.calculation_named(&args.named(2, "calculation")?)?,
+                calculation: self
+                    .loader
+                    .calculation_named(&args.named(2, "calculation")?)?,
                 max: args.arith(3)?,
             },
             "modify_field_rng_uniform" => {
                 Op::Random(args.lvalue(0)?, args.arith(1)?, args.arith(2)?)
             }
             "generate_digest" => Op::Digest(args.digest(1)?),
-            "clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress" => {
-                Op::Clone { session: args.arith(0)?, preserve: args.field_list(1)? }
-            }
+            "clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress" => Op::Clone {
+                session: args.arith(0)?,
+                preserve: args.field_list(1)?,
+            },
             "resubmit" => Op::Resubmit(args.field_list(0)?),
             "recirculate" => Op::Recirculate(args.field_list(0)?),
             "truncate" => Op::Truncate(args.arith(0)?),
@@ -151,7 +176,8 @@ struct Arguments<'e, 'j, 'p> {
 impl<'j> Arguments<'_, 'j, '_> {
     fn get(&self, index: usize) -> Result<&Cursor<'j>> {
         self.items.get(index).ok_or_else(|| {
-            self.at.error(format!("at least {} parameters are expected", index + 1))
+            self.at
+                .error(format!("at least {} parameters are expected", index + 1))
         })
     }
 
@@ -168,7 +194,9 @@ impl<'j> Arguments<'_, 'j, '_> {
     }
 
     fn union(&self, index: usize) -> Result<crate::expr::UnionRef> {
-        self.expressions.union(self.get(index)?).map(|(union, _)| union)
+        self.expressions
+            .union(self.get(index)?)
+            .map(|(union, _)| union)
     }
 
     /// The name in an argument of a given type.
@@ -185,9 +213,10 @@ impl<'j> Arguments<'_, 'j, '_> {
         let target = self.lvalue(0)?;
         let value = self.arith(1)?;
         Ok(match (&target, &value.data) {
-            (LValue::Field(to), Data::Field(from)) if to.width == from.width => {
-                Op::Move { to: *to, from: *from }
-            }
+            (LValue::Field(to), Data::Field(from)) if to.width == from.width => Op::Move {
+                to: *to,
+                from: *from,
+            },
             _ => Op::Assign(target, value),
         })
     }
@@ -242,12 +271,17 @@ impl<'j> Arguments<'_, 'j, '_> {
         let json = self.get(index)?;
         let id = small_constant(json)?;
         let digests = &self.expressions.loader.digests;
-        digests.get(&id).copied().ok_or_else(|| json.error(format!("there is no digest {id}")))
+        digests
+            .get(&id)
+            .copied()
+            .ok_or_else(|| json.error(format!("there is no digest {id}")))
     }
 
     /// A field list; the id 0 means "none".
     fn field_list(&self, index: usize) -> Result<Option<FieldListId>> {
-        let Some(json) = self.items.get(index) else { return Ok(None) };
+        let Some(json) = self.items.get(index) else {
+            return Ok(None);
+        };
         let id = small_constant(json)?;
         let lists = &self.expressions.loader.field_lists;
         match (lists.get(&id), id) {
@@ -281,8 +315,10 @@ impl<'j> Arguments<'_, 'j, '_> {
             let given = arguments.len();
             return Err(format.error(format!("the format takes {used} arguments, not {given}")));
         }
-        let arguments =
-            arguments.iter().map(|argument| self.expressions.arith(argument)).collect::<Result<_>>()?;
+        let arguments = arguments
+            .iter()
+            .map(|argument| self.expressions.arith(argument))
+            .collect::<Result<_>>()?;
         Ok(Op::Log(parts, arguments))
     }
 }

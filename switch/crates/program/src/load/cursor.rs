@@ -32,12 +32,26 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(super) fn root(value: &'a Value) -> Self {
-        Self { value, trail: Rc::new(Trail { parent: None, step: None, value }) }
+        Self {
+            value,
+            trail: Rc::new(Trail {
+                parent: None,
+                step: None,
+                value,
+            }),
+        }
     }
 
     fn child(&self, step: Step<'a>, value: &'a Value) -> Self {
-        let trail = Trail { parent: Some(Rc::clone(&self.trail)), step: Some(step), value };
-        Self { value, trail: Rc::new(trail) }
+        let trail = Trail {
+            parent: Some(Rc::clone(&self.trail)),
+            step: Some(step),
+            value,
+        };
+        Self {
+            value,
+            trail: Rc::new(trail),
+        }
     }
 
     /// An error at this place.
@@ -75,7 +89,11 @@ impl<'a> Cursor<'a> {
     pub(super) fn source(&self) -> Option<SourceInfo> {
         let mut trail = Some(&self.trail);
         while let Some(here) = trail {
-            if let Some(info) = here.value.get("source_info").filter(|info| info.is_object()) {
+            if let Some(info) = here
+                .value
+                .get("source_info")
+                .filter(|info| info.is_object())
+            {
                 let text = |key: &str| Arc::from(info[key].as_str().unwrap_or_default());
                 let number = |key: &str| info[key].as_u64().unwrap_or(0) as u32;
                 return Some(SourceInfo {
@@ -98,20 +116,27 @@ impl<'a> Cursor<'a> {
 
     /// A member that must be there.
     pub(super) fn at(&self, key: &'a str) -> Result<Cursor<'a>> {
-        self.get(key).ok_or_else(|| self.error(format!("\"{key}\" is missing")))
+        self.get(key)
+            .ok_or_else(|| self.error(format!("\"{key}\" is missing")))
     }
 
     /// An element that must be there.
     pub(super) fn nth(&self, index: usize) -> Result<Cursor<'a>> {
         let value = self.value.get(index).ok_or_else(|| {
-            self.error(format!("an array of at least {} elements is expected", index + 1))
+            self.error(format!(
+                "an array of at least {} elements is expected",
+                index + 1
+            ))
         })?;
         Ok(self.child(Step::Index(index), value))
     }
 
     /// The elements of this array.
     pub(super) fn items(&self) -> Result<Vec<Cursor<'a>>> {
-        let items = self.value.as_array().ok_or_else(|| self.error("an array is expected"))?;
+        let items = self
+            .value
+            .as_array()
+            .ok_or_else(|| self.error("an array is expected"))?;
         Ok(items
             .iter()
             .enumerate()
@@ -121,12 +146,16 @@ impl<'a> Cursor<'a> {
 
     /// The elements of an array member, none if it is absent.
     pub(super) fn list(&self, key: &'a str) -> Result<Vec<Cursor<'a>>> {
-        self.get(key).map_or_else(|| Ok(Vec::new()), |member| member.items())
+        self.get(key)
+            .map_or_else(|| Ok(Vec::new()), |member| member.items())
     }
 
     /// The members of this object.
     pub(super) fn members(&self) -> Result<Vec<(&'a str, Cursor<'a>)>> {
-        let members = self.value.as_object().ok_or_else(|| self.error("an object is expected"))?;
+        let members = self
+            .value
+            .as_object()
+            .ok_or_else(|| self.error("an object is expected"))?;
         Ok(members
             .iter()
             .map(|(key, value)| (key.as_str(), self.child(Step::Key(key), value)))
@@ -142,11 +171,15 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn str(&self) -> Result<&'a str> {
-        self.value.as_str().ok_or_else(|| self.error("a string is expected"))
+        self.value
+            .as_str()
+            .ok_or_else(|| self.error("a string is expected"))
     }
 
     pub(super) fn bool(&self) -> Result<bool> {
-        self.value.as_bool().ok_or_else(|| self.error("true or false is expected"))
+        self.value
+            .as_bool()
+            .ok_or_else(|| self.error("true or false is expected"))
     }
 
     /// A boolean member, false if absent.
@@ -209,7 +242,11 @@ impl<'a> Cursor<'a> {
             return Err(self.error("a non-negative number is expected"));
         }
         let digits = value.to_bytes_be().1;
-        let digits = if value.sign() == Sign::NoSign { &[][..] } else { &digits[..] };
+        let digits = if value.sign() == Sign::NoSign {
+            &[][..]
+        } else {
+            &digits[..]
+        };
         if digits.len() > bytes {
             return Err(self.error(format!("the number does not fit {bytes} bytes")));
         }

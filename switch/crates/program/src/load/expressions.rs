@@ -2,10 +2,10 @@
 //! Typed expressions from "type value objects". What p4c adds to express fixed widths (masks around
 //! shifts, casts to the width a value already has) is folded by [`crate::expr::simplify`].
 
+use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::headers::Headers;
 use super::references::{FieldName, VALID_FIELD};
-use super::Loader;
 use crate::action::{LValue, Param};
 use crate::expr::{
     Arith, ArithOp, Bool, CastOp, CmpOp, Constant, Data, HeaderRef, UnionRef, simplify,
@@ -54,7 +54,11 @@ pub(super) struct Expressions<'a> {
 
 impl<'a> Expressions<'a> {
     pub(super) fn new(loader: &'a Loader, params: &'a [Param]) -> Self {
-        Self { loader, params, depth: 0 }
+        Self {
+            loader,
+            params,
+            depth: 0,
+        }
     }
 
     fn headers(&self) -> &'a Headers {
@@ -112,7 +116,10 @@ impl<'a> Expressions<'a> {
         if self.depth > MAX_DEPTH {
             return Err(json.unsupported(format!("an expression nested over {MAX_DEPTH} deep")));
         }
-        let inner = Self { depth: self.depth + 1, ..*self };
+        let inner = Self {
+            depth: self.depth + 1,
+            ..*self
+        };
         let ty = json.at("type")?.str()?;
         let value = json.at("value")?;
         let headers = self.headers();
@@ -140,7 +147,10 @@ impl<'a> Expressions<'a> {
             "header_union" => {
                 let id = headers.union_named(&value)?;
                 let types = &headers.unions[id.index()].headers;
-                let types = types.iter().map(|id| headers.headers[id.index()].ty).collect();
+                let types = types
+                    .iter()
+                    .map(|id| headers.headers[id.index()].ty)
+                    .collect();
                 Value::Union(UnionRef::Fixed(id), types)
             }
             "header_union_stack" => Value::UnionStack(headers.union_stack_named(&value)?),
@@ -176,7 +186,10 @@ impl<'a> Expressions<'a> {
     fn param(&self, json: &Cursor<'_>) -> Result<Data> {
         let index = json.usize()?;
         let param = self.params.get(index).ok_or_else(|| {
-            json.error(format!("parameter {index} of an action with {}", self.params.len()))
+            json.error(format!(
+                "parameter {index} of an action with {}",
+                self.params.len()
+            ))
         })?;
         Ok(Data::Param(param.slot))
     }
@@ -191,7 +204,11 @@ impl<'a> Expressions<'a> {
             "?" => self.choose(json),
             "==" | "!=" | "==h" | "!=h" | "==u" | "!=u" | "==b" | "!=b" => {
                 let equal = self.equality(&json.at("left")?, &right)?;
-                bool(if op.starts_with('!') { Bool::Not(Box::new(equal)) } else { equal })
+                bool(if op.starts_with('!') {
+                    Bool::Not(Box::new(equal))
+                } else {
+                    equal
+                })
             }
             "<" | "<=" | ">" | ">=" => {
                 let op = match op {
@@ -200,7 +217,11 @@ impl<'a> Expressions<'a> {
                     ">" => CmpOp::Gt,
                     _ => CmpOp::Ge,
                 };
-                bool(simplify::compare(op, self.data(&json.at("left")?)?, self.data(&right)?))
+                bool(simplify::compare(
+                    op,
+                    self.data(&json.at("left")?)?,
+                    self.data(&right)?,
+                ))
             }
             "and" => bool(Bool::And(self.bools(&json.at("left")?, &right)?)),
             "or" => bool(Bool::Or(self.bools(&json.at("left")?, &right)?)),
@@ -244,13 +265,16 @@ impl<'a> Expressions<'a> {
 
     fn choose(&self, json: &Cursor<'_>) -> Result<Value> {
         let condition = self.bool(&json.at("cond")?)?;
-        match (self.value(&json.at("left")?)?, self.value(&json.at("right")?)?) {
-            (Value::Data(left), Value::Data(right)) => {
-                Ok(Value::Data(Data::Choose(Box::new((condition, left, right)))))
-            }
-            (Value::Bool(left), Value::Bool(right)) => {
-                Ok(Value::Bool(Bool::Choose(Box::new((condition, left, right)))))
-            }
+        match (
+            self.value(&json.at("left")?)?,
+            self.value(&json.at("right")?)?,
+        ) {
+            (Value::Data(left), Value::Data(right)) => Ok(Value::Data(Data::Choose(Box::new((
+                condition, left, right,
+            ))))),
+            (Value::Bool(left), Value::Bool(right)) => Ok(Value::Bool(Bool::Choose(Box::new((
+                condition, left, right,
+            ))))),
             (left, right) => Err(json.unsupported(format!(
                 "\"?\" between {} and {}",
                 left.kind(),
@@ -333,7 +357,9 @@ impl<'a> Expressions<'a> {
         let (union, types) = self.union(&json.at("left")?)?;
         let right = json.at("right")?;
         let member = right.usize()?;
-        let ty = *types.get(member).ok_or_else(|| right.error("the union has no such member"))?;
+        let ty = *types
+            .get(member)
+            .ok_or_else(|| right.error("the union has no such member"))?;
         Ok(Value::Header(HeaderRef::Member(union, member), ty))
     }
 }

@@ -33,14 +33,22 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
     let mut externs = Externs::default();
     for json in root.list("counter_arrays")? {
         let size = cells(&json)?;
-        externs.counters.push(Counter { name: json.name()?, size, table: None });
+        externs.counters.push(Counter {
+            name: json.name()?,
+            size,
+            table: None,
+        });
     }
     for json in root.list("meter_arrays")? {
         externs.meters.push(load_meter(&json)?);
     }
     for json in root.list("register_arrays")? {
         let (size, width) = (cells(&json)?, json.at("bitwidth")?.width()?);
-        externs.registers.push(Register { name: json.name()?, size, width });
+        externs.registers.push(Register {
+            name: json.name()?,
+            size,
+            width,
+        });
     }
     for json in root.list("calculations")? {
         externs.calculations.push(Calculation {
@@ -60,8 +68,14 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
         for element in json.list("elements")? {
             fields.push(headers.slot_named(&element.at("value")?)?);
         }
-        externs.field_list_ids.insert(json_id, FieldListId::new(externs.field_lists.len()));
-        externs.field_lists.push(FieldList { name: json.name()?, json_id, fields });
+        externs
+            .field_list_ids
+            .insert(json_id, FieldListId::new(externs.field_lists.len()));
+        externs.field_lists.push(FieldList {
+            name: json.name()?,
+            json_id,
+            fields,
+        });
     }
     Ok(externs)
 }
@@ -87,7 +101,12 @@ fn load_meter(json: &Cursor<'_>) -> Result<Meter> {
         2 => {}
         count => return Err(json.unsupported(format!("a meter with {count} rates"))),
     }
-    Ok(Meter { name: json.name()?, unit, size: cells(json)?, table: None })
+    Ok(Meter {
+        name: json.name()?,
+        unit,
+        size: cells(json)?,
+        table: None,
+    })
 }
 
 fn load_digest(json: &Cursor<'_>, headers: &Headers) -> Result<Digest> {
@@ -96,7 +115,10 @@ fn load_digest(json: &Cursor<'_>, headers: &Headers) -> Result<Digest> {
         let pair = element.at("value")?;
         fields.push((pair.nth(1)?.str()?.to_owned(), headers.slot_named(&pair)?));
     }
-    Ok(Digest { name: json.name()?, fields })
+    Ok(Digest {
+        name: json.name()?,
+        fields,
+    })
 }
 
 /// A hash algorithm by BMv2's name.
@@ -120,16 +142,23 @@ pub(super) fn algorithm(name: &Cursor<'_>) -> Result<HashAlgorithm> {
 
 impl Headers {
     pub(super) fn calculation_inputs(&self, json: &Cursor<'_>) -> Result<Vec<CalculationInput>> {
-        json.items()?.iter().map(|input| self.calculation_input(input)).collect()
+        json.items()?
+            .iter()
+            .map(|input| self.calculation_input(input))
+            .collect()
     }
 
     fn calculation_input(&self, json: &Cursor<'_>) -> Result<CalculationInput> {
         match json.at("type")?.str()? {
             "payload" => Ok(CalculationInput::Payload),
-            "header" => Ok(CalculationInput::Header(self.header_named(&json.at("value")?)?)),
+            "header" => Ok(CalculationInput::Header(
+                self.header_named(&json.at("value")?)?,
+            )),
             "hexstr" => {
                 let width = json.at("bitwidth")?.width()?;
-                let bytes = json.at("value")?.hex_bytes(usize::from(width).div_ceil(8))?;
+                let bytes = json
+                    .at("value")?
+                    .hex_bytes(usize::from(width).div_ceil(8))?;
                 Ok(CalculationInput::Constant(bytes, width))
             }
             "field" => match self.field_named(&json.at("value")?)? {
@@ -144,7 +173,10 @@ impl Headers {
 
 impl Loader {
     pub(super) fn checksums(&self, root: &Cursor<'_>) -> Result<Vec<Checksum>> {
-        root.list("checksums")?.iter().map(|json| self.checksum(json)).collect()
+        root.list("checksums")?
+            .iter()
+            .map(|json| self.checksum(json))
+            .collect()
     }
 
     fn checksum(&self, json: &Cursor<'_>) -> Result<Checksum> {

@@ -85,7 +85,11 @@ impl Headers {
     fn lay_out(&mut self, root: &Cursor<'_>) -> Result<()> {
         let mut offset = 0usize;
         for metadata in [true, false] {
-            for header in self.headers.iter_mut().filter(|header| header.metadata == metadata) {
+            for header in self
+                .headers
+                .iter_mut()
+                .filter(|header| header.metadata == metadata)
+            {
                 let ty = &self.types[header.ty.index()];
                 header.offset = offset as u32;
                 if metadata {
@@ -128,10 +132,14 @@ impl Headers {
             let name = json.name()?;
             let ty = find_type(&json.at("header_type")?, types)?;
             let headers = members(&json.at("header_ids")?, ids, "header")?;
-            if headers.iter().any(|header| self.headers[header.index()].ty != ty) {
+            if headers
+                .iter()
+                .any(|header| self.headers[header.index()].ty != ty)
+            {
                 return Err(json.error(format!("an element of stack {name} has another type")));
             }
-            self.stack_names.insert(name.clone(), StackId::new(self.stacks.len()));
+            self.stack_names
+                .insert(name.clone(), StackId::new(self.stacks.len()));
             self.stacks.push(Stack { name, ty, headers });
         }
         Ok(())
@@ -171,12 +179,19 @@ impl Headers {
                 .get(ty_name)
                 .ok_or_else(|| ty.error(format!("there is no union type {ty_name}")))?;
             let unions = members(&json.at("header_union_ids")?, ids, "header union")?;
-            if unions.iter().any(|id| self.unions[id.index()].headers.len() != members_of.len()) {
+            if unions
+                .iter()
+                .any(|id| self.unions[id.index()].headers.len() != members_of.len())
+            {
                 return Err(json.error(format!("an element of {name} has another type")));
             }
             let id = UnionStackId::new(self.union_stacks.len());
             self.union_stack_names.insert(name.clone(), id);
-            self.union_stacks.push(UnionStack { name, members: members_of.clone(), unions });
+            self.union_stacks.push(UnionStack {
+                name,
+                members: members_of.clone(),
+                unions,
+            });
         }
         Ok(())
     }
@@ -199,16 +214,23 @@ impl Headers {
             let target = alias.nth(1)?;
             aliases.insert(
                 alias.nth(0)?.str()?,
-                (target.nth(0)?.str()?.to_owned(), target.nth(1)?.str()?.to_owned()),
+                (
+                    target.nth(0)?.str()?.to_owned(),
+                    target.nth(1)?.str()?.to_owned(),
+                ),
             );
         }
         let find = |header: &str, field: &str| -> Option<Slot> {
             let (header, field) = aliases
                 .get(format!("{header}.{field}").as_str())
-                .map_or((header, field), |(header, field)| (header.as_str(), field.as_str()));
+                .map_or((header, field), |(header, field)| {
+                    (header.as_str(), field.as_str())
+                });
             let id = *self.header_names.get(header)?;
             let fields = &self.types[self.headers[id.index()].ty.index()].fields;
-            let index = fields.iter().position(|candidate| candidate.name == field)?;
+            let index = fields
+                .iter()
+                .position(|candidate| candidate.name == field)?;
             Some(self.slot(id, index))
         };
         let standard = |field: &str| find("standard_metadata", field);
@@ -273,7 +295,10 @@ fn load_type(json: &Cursor<'_>) -> Result<HeaderType> {
         if signed && width < 2 {
             return Err(field.error("a signed field needs at least 2 bits"));
         }
-        if field.nth(3).is_ok_and(|saturating| saturating.bool() == Ok(true)) {
+        if field
+            .nth(3)
+            .is_ok_and(|saturating| saturating.bool() == Ok(true))
+        {
             return Err(field.unsupported("a saturating field (P4_14)"));
         }
         let slot = Slot::at(bit, width, signed);
@@ -285,9 +310,17 @@ fn load_type(json: &Cursor<'_>) -> Result<HeaderType> {
         });
     }
     if fixed_bits % 8 != 0 {
-        return Err(json.error(format!("{name} is {fixed_bits} bits long, not a whole of bytes")));
+        return Err(json.error(format!(
+            "{name} is {fixed_bits} bits long, not a whole of bytes"
+        )));
     }
-    Ok(HeaderType { name, fields, fixed_bits, varbit, storage_bytes: bit.div_ceil(8) })
+    Ok(HeaderType {
+        name,
+        fields,
+        fixed_bits,
+        varbit,
+        storage_bytes: bit.div_ceil(8),
+    })
 }
 
 fn load_union_types<'a>(root: &Cursor<'a>, types: &TypeNames<'_>) -> Result<UnionTypes<'a>> {
@@ -305,7 +338,10 @@ fn load_union_types<'a>(root: &Cursor<'a>, types: &TypeNames<'_>) -> Result<Unio
 
 fn find_type(name: &Cursor<'_>, types: &TypeNames<'_>) -> Result<HeaderTypeId> {
     let text = name.str()?;
-    types.get(text).copied().ok_or_else(|| name.error(format!("there is no header type {text}")))
+    types
+        .get(text)
+        .copied()
+        .ok_or_else(|| name.error(format!("there is no header type {text}")))
 }
 
 fn members<I: Copy>(json: &Cursor<'_>, ids: &HashMap<u32, I>, kind: &str) -> Result<Vec<I>> {
@@ -313,7 +349,8 @@ fn members<I: Copy>(json: &Cursor<'_>, ids: &HashMap<u32, I>, kind: &str) -> Res
     for item in json.items()? {
         let id = item.u32()?;
         members.push(
-            *ids.get(&id).ok_or_else(|| item.error(format!("there is no {kind} with id {id}")))?,
+            *ids.get(&id)
+                .ok_or_else(|| item.error(format!("there is no {kind} with id {id}")))?,
         );
     }
     if members.is_empty() {

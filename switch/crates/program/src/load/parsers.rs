@@ -40,8 +40,15 @@ impl Loader {
             states.push(self.state(state, &names, &set_names, &mut value_sets)?);
         }
         let start = target(json.get("init_state").as_ref(), &names)?;
-        let parser = Parser { name: json.name()?, start };
-        Ok(Parsers { parser, states, value_sets })
+        let parser = Parser {
+            name: json.name()?,
+            start,
+        };
+        Ok(Parsers {
+            parser,
+            states,
+            value_sets,
+        })
     }
 
     fn state(
@@ -55,8 +62,11 @@ impl Loader {
         for op in json.list("parser_ops")? {
             ops.push(self.parser_op(&op)?);
         }
-        let key: Vec<KeyPart> =
-            json.list("transition_key")?.iter().map(|part| self.key_part(part)).collect::<Result<_>>()?;
+        let key: Vec<KeyPart> = json
+            .list("transition_key")?
+            .iter()
+            .map(|part| self.key_part(part))
+            .collect::<Result<_>>()?;
         let key_bytes = key.iter().map(KeyPart::bytes).sum();
         let mut transitions = Vec::new();
         let mut default = None;
@@ -68,7 +78,10 @@ impl Loader {
                 None if transition.at("value")?.str()? == "default" => "default",
                 None => "hexstr",
             };
-            let mask = transition.get("mask").map(|mask| mask.hex_bytes(key_bytes)).transpose()?;
+            let mask = transition
+                .get("mask")
+                .map(|mask| mask.hex_bytes(key_bytes))
+                .transpose()?;
             let matches = match ty {
                 "default" => {
                     default = Some(next);
@@ -77,14 +90,17 @@ impl Loader {
                 "hexstr" => {
                     let mask = mask.unwrap_or_else(|| vec![0xff; key_bytes]);
                     let mut value = transition.at("value")?.hex_bytes(key_bytes)?;
-                    value.iter_mut().zip(&mask).for_each(|(value, mask)| *value &= mask);
+                    value
+                        .iter_mut()
+                        .zip(&mask)
+                        .for_each(|(value, mask)| *value &= mask);
                     TransitionMatch::Value { value, mask }
                 }
                 "parse_vset" => {
                     let name = transition.at("value")?;
-                    let id = *set_names.get(name.str()?).ok_or_else(|| {
-                        name.error("there is no parser value set with this name")
-                    })?;
+                    let id = *set_names
+                        .get(name.str()?)
+                        .ok_or_else(|| name.error("there is no parser value set with this name"))?;
                     sets[id.index()].components = key.iter().map(KeyPart::width).collect();
                     TransitionMatch::ValueSet(id, mask)
                 }
@@ -163,7 +179,10 @@ impl Loader {
             )
         {
             use crate::expr::HeaderRef::Fixed;
-            return Ok(ParserOp::Run(Box::new(Op::AssignVarbit(Fixed(to), Fixed(from)))));
+            return Ok(ParserOp::Run(Box::new(Op::AssignVarbit(
+                Fixed(to),
+                Fixed(from),
+            ))));
         }
         let op = Op::Assign(expressions.lvalue(&target)?, expressions.arith(&source)?);
         Ok(ParserOp::Run(Box::new(op)))
@@ -249,13 +268,10 @@ impl super::headers::Headers {
         Ok((member, members[member].1))
     }
 
-    fn relative_slot(
-        &self,
-        ty: HeaderTypeId,
-        name: &Cursor<'_>,
-    ) -> Result<crate::layout::Slot> {
+    fn relative_slot(&self, ty: HeaderTypeId, name: &Cursor<'_>) -> Result<crate::layout::Slot> {
         let field = self.field_index(ty, name)?;
-        self.element_slot(ty, field).ok_or_else(|| name.unsupported("a varbit field here"))
+        self.element_slot(ty, field)
+            .ok_or_else(|| name.unsupported("a varbit field here"))
     }
 }
 
@@ -276,9 +292,13 @@ impl KeyPart {
 }
 
 fn target(name: Option<&Cursor<'_>>, names: &StateNames<'_>) -> Result<Target> {
-    let Some(name) = name else { return Ok(Target::Accept) };
+    let Some(name) = name else {
+        return Ok(Target::Accept);
+    };
     let text = name.str()?;
-    let id = names.get(text).ok_or_else(|| name.error(format!("there is no state {text}")))?;
+    let id = names
+        .get(text)
+        .ok_or_else(|| name.error(format!("there is no state {text}")))?;
     Ok(Target::State(*id))
 }
 
@@ -294,7 +314,12 @@ fn load_value_sets(root: &Cursor<'_>) -> Result<(Vec<ValueSet>, HashMap<String, 
             None => usize::MAX,
         };
         let width = json.at("compressed_bitwidth")?.u32()?;
-        sets.push(ValueSet { name, width, max_size, components: Vec::new() });
+        sets.push(ValueSet {
+            name,
+            width,
+            max_size,
+            components: Vec::new(),
+        });
     }
     Ok((sets, names))
 }

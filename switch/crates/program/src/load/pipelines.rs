@@ -57,7 +57,11 @@ impl Loader {
                 _ => return Err(json.unsupported(format!("a pipeline called \"{name}\""))),
             };
             let pipeline = self.pipeline(&json, ingress, actions, &mut all)?;
-            *(if ingress { &mut all.ingress } else { &mut all.egress }) = pipeline;
+            *(if ingress {
+                &mut all.ingress
+            } else {
+                &mut all.egress
+            }) = pipeline;
         }
         self.bind_direct_counters(root, &mut all)?;
         Ok(all)
@@ -73,27 +77,38 @@ impl Loader {
         if let Some(call) = json.list("action_calls")?.first() {
             return Err(call.unsupported("\"action_calls\" (p4c does not emit them)"));
         }
-        let mut names = Names { nodes: HashMap::new(), profiles: HashMap::new(), ingress };
+        let mut names = Names {
+            nodes: HashMap::new(),
+            profiles: HashMap::new(),
+            ingress,
+        };
         for profile in json.list("action_profiles")? {
             let name = profile.at("name")?.str()?;
-            names.profiles.insert(name, ProfileId::new(all.profiles.len()));
+            names
+                .profiles
+                .insert(name, ProfileId::new(all.profiles.len()));
             all.profiles.push(self.profile(&profile)?);
         }
         let tables = json.list("tables")?;
         for (index, table) in tables.iter().enumerate() {
             let id = TableId::new(all.tables.len() + index);
-            names.nodes.insert(table.at("name")?.str()?, Node::Table(id));
+            names
+                .nodes
+                .insert(table.at("name")?.str()?, Node::Table(id));
         }
         let conditionals = json.list("conditionals")?;
         for (index, conditional) in conditionals.iter().enumerate() {
             let id = ConditionalId::new(all.conditionals.len() + index);
-            names.nodes.insert(conditional.at("name")?.str()?, Node::Conditional(id));
+            names
+                .nodes
+                .insert(conditional.at("name")?.str()?, Node::Conditional(id));
         }
         for table in &tables {
             all.tables.push(self.table(table, &names, actions)?);
         }
         for conditional in &conditionals {
-            all.conditionals.push(self.conditional(conditional, &names)?);
+            all.conditionals
+                .push(self.conditional(conditional, &names)?);
         }
         let first = names.next(json.get("init_table").as_ref())?;
         refuse_cycles(json, first, all)?;
@@ -108,7 +123,11 @@ impl Loader {
             }),
             None => None,
         };
-        Ok(Profile { name: json.name()?, max_size: json.at("max_size")?.usize()?, selector })
+        Ok(Profile {
+            name: json.name()?,
+            max_size: json.at("max_size")?.usize()?,
+            selector,
+        })
     }
 
     fn conditional(&self, json: &Cursor<'_>, names: &Names<'_>) -> Result<Conditional> {
@@ -121,12 +140,7 @@ impl Loader {
         })
     }
 
-    fn table(
-        &self,
-        json: &Cursor<'_>,
-        names: &Names<'_>,
-        actions: &Actions,
-    ) -> Result<Table> {
+    fn table(&self, json: &Cursor<'_>, names: &Names<'_>, actions: &Actions) -> Result<Table> {
         let key = self.table_key(json)?;
         let kind = match_kind(&json.at("match_type")?)?;
         let key_bytes = key.iter().map(Key::bytes).sum();
@@ -144,8 +158,10 @@ impl Loader {
             }
             other => return Err(json.unsupported(format!("a table of type \"{other}\""))),
         };
-        let default =
-            json.get("default_entry").map(|default| actions.default(&default)).transpose()?;
+        let default = json
+            .get("default_entry")
+            .map(|default| actions.default(&default))
+            .transpose()?;
         let entries = json
             .list("entries")?
             .iter()
@@ -190,18 +206,29 @@ impl Loader {
             let kind_name = field.at("match_type")?;
             let valid = kind_name.str()? == "valid";
             let (source, width) = if valid {
-                let name = if target.is_array() { target.nth(0)? } else { target.clone() };
+                let name = if target.is_array() {
+                    target.nth(0)?
+                } else {
+                    target.clone()
+                };
                 (KeySource::Valid(self.headers.header_named(&name)?), 1)
             } else {
                 self.key_source(&target)?
             };
-            let kind = if valid { MatchKind::Exact } else { match_kind(&kind_name)? };
+            let kind = if valid {
+                MatchKind::Exact
+            } else {
+                match_kind(&kind_name)?
+            };
             prefixes += usize::from(kind == MatchKind::Lpm);
             if prefixes > 1 {
                 return Err(field.error("a table can have only one lpm field"));
             }
             let bytes = usize::from(width).div_ceil(8);
-            let mask = field.get("mask").map(|mask| mask.hex_bytes(bytes)).transpose()?;
+            let mask = field
+                .get("mask")
+                .map(|mask| mask.hex_bytes(bytes))
+                .transpose()?;
             let name = match field.get("name") {
                 Some(name) => name.str()?.to_owned(),
                 None if target.is_array() => {
@@ -209,7 +236,14 @@ impl Loader {
                 }
                 None => target.str()?.to_owned(),
             };
-            key.push(Key { name, kind, width, source, mask, offset });
+            key.push(Key {
+                name,
+                kind,
+                width,
+                source,
+                mask,
+                offset,
+            });
             offset += bytes;
         }
         Ok(key)
@@ -254,7 +288,9 @@ fn bound_table(json: &Cursor<'_>, tables: &[Table]) -> Result<Option<TableId>> {
     if !json.flag("is_direct")? {
         return Ok(None);
     }
-    let Some(name) = json.get("binding") else { return Ok(None) };
+    let Some(name) = json.get("binding") else {
+        return Ok(None);
+    };
     let text = name.str()?;
     let index = tables
         .iter()
@@ -286,8 +322,15 @@ fn table_entry(json: &Cursor<'_>, key: &[Key], actions: &Actions) -> Result<Tabl
         .collect::<Result<_>>()?;
     let entry = json.at("action_entry")?;
     let (action, params) = actions.call(&entry)?;
-    let priority = json.get("priority").map_or(Ok(0), |priority| priority.u32())?;
-    Ok(TableEntry { key, priority, action, params })
+    let priority = json
+        .get("priority")
+        .map_or(Ok(0), |priority| priority.u32())?;
+    Ok(TableEntry {
+        key,
+        priority,
+        action,
+        params,
+    })
 }
 
 fn entry_value(json: &Cursor<'_>, field: &Key) -> Result<TableKeyValue> {
@@ -368,7 +411,8 @@ impl Names<'_> {
         let Some(name) = name else { return Ok(None) };
         let text = name.str()?;
         let node = self.nodes.get(text).copied();
-        node.map(Some).ok_or_else(|| name.error(format!("there is no table or condition {text}")))
+        node.map(Some)
+            .ok_or_else(|| name.error(format!("there is no table or condition {text}")))
     }
 
     /// `next_tables`, keyed by action names or by `__HIT__` and `__MISS__`.
@@ -415,7 +459,12 @@ fn refuse_cycles(json: &Cursor<'_>, first: Next, all: &Pipelines) -> Result<()> 
             (Mark::New, false) => {
                 *mark = Mark::Open;
                 stack.push((node, true));
-                stack.extend(successors(node, all).into_iter().flatten().map(|n| (n, false)));
+                stack.extend(
+                    successors(node, all)
+                        .into_iter()
+                        .flatten()
+                        .map(|n| (n, false)),
+                );
             }
         }
     }
@@ -427,7 +476,11 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
         Node::Table(id) => {
             let table = &all.tables[id.index()];
             let by_action = table.next.iter().map(|(_, next)| *next);
-            let others = [table.on_hit.flatten(), table.on_miss.flatten(), table.base_default];
+            let others = [
+                table.on_hit.flatten(),
+                table.on_miss.flatten(),
+                table.base_default,
+            ];
             by_action.chain(others).collect()
         }
         Node::Conditional(id) => {

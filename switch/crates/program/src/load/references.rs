@@ -26,7 +26,9 @@ fn lookup<I: Copy>(
     kind: &str,
 ) -> Result<I> {
     let text = name.str()?;
-    map.get(text).copied().ok_or_else(|| name.error(format!("there is no {kind} called {text}")))
+    map.get(text)
+        .copied()
+        .ok_or_else(|| name.error(format!("there is no {kind} called {text}")))
 }
 
 impl Headers {
@@ -75,9 +77,15 @@ impl Headers {
     pub(super) fn field_index(&self, ty: HeaderTypeId, name: &Cursor<'_>) -> Result<usize> {
         let text = name.str()?;
         let ty = &self.types[ty.index()];
-        ty.fields.iter().position(|field| field.name == text).ok_or_else(|| {
-            name.error(format!("header type {} has no field called {text}", ty.name))
-        })
+        ty.fields
+            .iter()
+            .position(|field| field.name == text)
+            .ok_or_else(|| {
+                name.error(format!(
+                    "header type {} has no field called {text}",
+                    ty.name
+                ))
+            })
     }
 
     /// The relative slot of a field of a stack's elements.

@@ -26,7 +26,11 @@ impl Exact {
     }
 
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
-        let Self { key_bytes, hasher, entries } = self;
+        let Self {
+            key_bytes,
+            hasher,
+            entries,
+        } = self;
         let hash_of = |entry: &Arc<Entry>| hasher.hash_one(entry.key.value(*key_bytes));
         let found = entries.entry(
             hash_of(&entry),
@@ -45,7 +49,9 @@ impl Exact {
         let key = entry.key.value(self.key_bytes);
         let hash = self.hasher.hash_one(key);
         let key_bytes = self.key_bytes;
-        let found = self.entries.find_entry(hash, |known| known.key.value(key_bytes) == key);
+        let found = self
+            .entries
+            .find_entry(hash, |known| known.key.value(key_bytes) == key);
         if let Ok(place) = found {
             place.remove();
         }
@@ -57,6 +63,8 @@ impl Exact {
             return None;
         }
         let hash = self.hasher.hash_one(key);
-        self.entries.find(hash, |known| known.key.value(self.key_bytes) == key).map(|arc| &**arc)
+        self.entries
+            .find(hash, |known| known.key.value(self.key_bytes) == key)
+            .map(|arc| &**arc)
     }
 }

@@ -72,13 +72,16 @@ impl LpmTable {
 
     #[inline]
     fn group(&self, key: &[u8]) -> Option<&Group> {
-        self.groups.find(self.hash(key), |group| self.same_exact(group, key))
+        self.groups
+            .find(self.hash(key), |group| self.same_exact(group, key))
     }
 
     /// The prefix field as a number.
     #[inline]
     fn number(&self, key: &[u8]) -> u128 {
-        key[self.prefix.clone()].iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+        key[self.prefix.clone()]
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u128::from(*byte))
     }
 
     fn allocate(&mut self, entry: Arc<Entry>) -> u32 {
@@ -101,7 +104,10 @@ impl LpmTable {
             } else {
                 Trie::Wide(TreeBitmap::new())
             };
-            let group = Group { exact: exact.into_boxed_slice(), trie };
+            let group = Group {
+                exact: exact.into_boxed_slice(),
+                trie,
+            };
             let (hasher, split) = (&self.hasher, self.exact[0].len());
             self.groups.insert_unique(hash, group, |group| {
                 let (before, after) = group.exact.split_at(split);

@@ -28,7 +28,9 @@ impl Ordered {
         Self {
             key_bytes: table.key_bytes,
             words: table.key_bytes.div_ceil(8),
-            ranges: ranges.map(|key| key.offset..key.offset + key.bytes()).collect(),
+            ranges: ranges
+                .map(|key| key.offset..key.offset + key.bytes())
+                .collect(),
             rows: Vec::new(),
             patterns: Vec::new(),
         }
@@ -38,11 +40,16 @@ impl Ordered {
     fn position(&self, entry: &Entry) -> Result<usize, usize> {
         let first = self.rows.partition_point(|row| row.rank > entry.rank);
         let last = self.rows.partition_point(|row| row.rank >= entry.rank);
-        match self.rows[first..last].iter().position(|row| row.key == entry.key) {
+        match self.rows[first..last]
+            .iter()
+            .position(|row| row.key == entry.key)
+        {
             Some(offset) => Ok(first + offset),
             // Rolling a removal back must restore the order, so look at the sequence.
-            None => Err(first
-                + self.rows[first..last].partition_point(|row| row.sequence < entry.sequence)),
+            None => {
+                Err(first
+                    + self.rows[first..last].partition_point(|row| row.sequence < entry.sequence))
+            }
         }
     }
 
@@ -53,7 +60,10 @@ impl Ordered {
             value[range.clone()].fill(0);
             mask[range.clone()].fill(0);
         }
-        (0..self.words).map(|i| word(&value, i)).chain((0..self.words).map(|i| word(&mask, i))).collect()
+        (0..self.words)
+            .map(|i| word(&value, i))
+            .chain((0..self.words).map(|i| word(&mask, i)))
+            .collect()
     }
 
     pub(super) fn insert(&mut self, entry: Arc<Entry>) {
@@ -63,7 +73,8 @@ impl Ordered {
             Ok(index) => self.rows[index] = entry,
             Err(index) => {
                 self.rows.insert(index, entry);
-                self.patterns.splice(index * stride..index * stride, pattern);
+                self.patterns
+                    .splice(index * stride..index * stride, pattern);
             }
         }
     }
@@ -92,18 +103,22 @@ impl Ordered {
     #[inline]
     fn scan<const W: usize>(&self, key: &[u8]) -> Option<usize> {
         let key_words: [u64; W] = std::array::from_fn(|index| word(key, index));
-        self.patterns.chunks_exact(2 * W).enumerate().position(|(row, pattern)| {
-            let differs = (0..W).fold(0, |differs, i| {
-                differs | key_words[i] & pattern[W + i] ^ pattern[i]
-            });
-            differs == 0 && self.ranges_match(row, key)
-        })
+        self.patterns
+            .chunks_exact(2 * W)
+            .enumerate()
+            .position(|(row, pattern)| {
+                let differs = (0..W).fold(0, |differs, i| {
+                    differs | key_words[i] & pattern[W + i] ^ pattern[i]
+                });
+                differs == 0 && self.ranges_match(row, key)
+            })
     }
 
     fn scan_wide(&self, key: &[u8]) -> Option<usize> {
         let stride = self.words * 2;
         (0..self.rows.len()).find(|row| {
-            let (value, mask) = self.patterns[row * stride..(row + 1) * stride].split_at(self.words);
+            let (value, mask) =
+                self.patterns[row * stride..(row + 1) * stride].split_at(self.words);
             let mut words = value.iter().zip(mask).enumerate();
             words.all(|(index, (value, mask))| word(key, index) & mask == *value)
                 && self.ranges_match(*row, key)
@@ -112,7 +127,9 @@ impl Ordered {
 
     #[inline]
     fn ranges_match(&self, row: usize, key: &[u8]) -> bool {
-        self.ranges.iter().all(|range| in_range(&self.rows[row], key, range, self.key_bytes))
+        self.ranges
+            .iter()
+            .all(|range| in_range(&self.rows[row], key, range, self.key_bytes))
     }
 }
 
