@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the PTF suite and the goldens against one target: `make ptf [TARGET=bmv2]`.
 
-    python -m sluice_ptf [--target sluice-switch|bmv2] [TEST...]
+    python -m sluice_ptf [--target sluice-switch|bmv2] [--option=OPTION...] [TEST...]
 
 TEST is a PTF test spec: a module (`routing`) or a test (`routing.blackhole`);
-with one given, the goldens are left out. The switch gets a network namespace
+with one given, the goldens are left out. OPTION goes to the target's command
+line: `--option=--workers=2`. The switch gets a network namespace
 and four ports; PTF runs in the same namespace at the other ends.
 """
 
@@ -53,11 +54,13 @@ def main() -> int:
     """Start the target, run, and say how it went."""
     parser = argparse.ArgumentParser(prog="sluice_ptf", description="PTF suite and goldens")
     parser.add_argument("--target", help="sluice-switch (default) or bmv2; else TARGET")
+    parser.add_argument("--option", action="append", default=[], help="an option for the target")
     parser.add_argument("tests", nargs="*", help="PTF test specs; default: all tests")
     arguments = parser.parse_args()
     with Lab() as lab:
         namespace = lab.namespace("ptf")
-        target = Target(namespace, plug(namespace), lab.supervisor, name=arguments.target)
+        ports, name = plug(namespace), arguments.target
+        target = Target(namespace, ports, lab.supervisor, name=name, options=arguments.option)
         target.start()
         passed = run_suites(target, where.pipeline(), lab.directory / "ptf", arguments.tests)
         if not passed:
