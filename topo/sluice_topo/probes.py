@@ -2,6 +2,7 @@
 """What the demo and the end-to-end tests ask of a network: ping, traceroute, counters."""
 
 import ipaddress
+import json
 import re
 from dataclasses import dataclass
 
@@ -82,6 +83,6 @@ def kernel_forwarded(place: Namespace) -> int:
 
 def interface_packets(place: Namespace, interface: str) -> tuple[int, int]:
     """Packets received and sent by an interface, by the kernel's count."""
-    base = f"/sys/class/net/{interface}/statistics"
-    received, sent = place.run("cat", f"{base}/rx_packets", f"{base}/tx_packets").stdout.split()
-    return int(received), int(sent)
+    shown = json.loads(place.run("ip", "-s", "-j", "link", "show", "dev", interface).stdout)
+    counts = shown[0]["stats64"]
+    return counts["rx"]["packets"], counts["tx"]["packets"]

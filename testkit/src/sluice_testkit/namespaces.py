@@ -52,9 +52,9 @@ class Namespace:
 
     @classmethod
     def of_process(cls, label: str, pid: int) -> Self:
-        """The namespace that process `pid` is in, with its view of /sys."""
-        enter = ("nsenter", f"--target={pid}", "--net", "--mount", f"--wd={os.getcwd()}")
-        return cls(label, Path(f"/proc/{pid}/ns/net"), enter)
+        """The network namespace that process `pid` is in. /sys keeps showing the caller's."""
+        path = Path(f"/proc/{pid}/ns/net")
+        return cls(label, path, ("nsenter", f"--net={path}"))
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """`command`, to be run in this namespace; it is exec'ed, so the process is the command."""
