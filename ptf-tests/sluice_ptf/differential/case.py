@@ -22,6 +22,7 @@ from sluice_ptf.router import Router
 from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
+GROUP_IDS = 1000  # next hops and interfaces from here on belong to groups
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 
@@ -123,9 +124,12 @@ class Subject:
         self._probe = probe
 
     def run(self, case: Case) -> tuple[Outcome, Counts]:
-        """All packets at once, and what entries counted."""
+        """All packets at once, and what counters of entries advanced by."""
         with self._installed(case) as router:
-            return self._probe.exchange(case.packets), self._counts(router, case.state)
+            before = self._counts(router, case.state)
+            outcome = self._probe.exchange(case.packets)
+            after = self._counts(router, case.state)
+            return outcome, {key: count - before[key] for key, count in after.items()}
 
     def run_each(self, case: Case) -> list[Outcome]:
         """What came of each packet, one after the other."""
@@ -145,14 +149,18 @@ class Subject:
             router.undo()
 
     def _counts(self, router: Router, state: State) -> Counts:
-        """Direct counters, but for those of group members, which are the selector's choice."""
-        chosen = {nexthop for group in state.groups for nexthop in group.members}
-        return {
-            f"{entry.table} {dict(entry.match)}": router.count(
-                self._client.schema.entry(entry.table, entry.match)
-            )
+        """Those of interfaces and next hops; not of groups' own, where the selector chooses."""
+        entries = [
+            entry
             for entry in (*state.of("l3_interface"), *state.of("nexthop"))
-            if entry.match.get("nexthop_id") not in chosen
+            if int(str(entry.match.get("nexthop_id", 0))) < GROUP_IDS
+        ]
+        leaving = [int(str(entry.match["l3_if"])) for entry in state.of("egress_interface")]
+        cells = [l3_if for l3_if in leaving if l3_if < GROUP_IDS]
+        left = self._client.counter_cells("egress_interface_counter", cells)
+        key = self._client.schema.entry
+        return {one.key: router.count(key(one.table, one.match)) for one in entries} | {
+            f"egress_interface {l3_if}": count for l3_if, count in left.items()
         }
 
 

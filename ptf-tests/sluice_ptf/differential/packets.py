@@ -98,6 +98,7 @@ class Generator:
             "sizes": self._sizes,
             "link": self._link,
             "bent": self._bent,
+            "noise": self._noise,
             "packet_outs": self._packet_out,
         }
 
@@ -206,6 +207,12 @@ class Generator:
             else:
                 del frame[at : at + self._draw.randint(1, 8)]
         return FromPort(sent.port, bytes(frame))
+
+    def _noise(self) -> Send:
+        """Anything, announced as IP."""
+        first = self._draw.choice((b"", b"\x45\0", b"\x46\0", b"\x4f\0", b"\x60\0", b"\x60\0"))
+        noise = first + self._draw.randbytes(self._draw.randint(1, 120))
+        return self._arrives(noise, ipv6_type=self._draw.random() < 0.5)
 
     def _packet_out(self) -> Send:
         kinds = (self._plain, self._options, self._extensions, self._sizes, self._link, self._bent)

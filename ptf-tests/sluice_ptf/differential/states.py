@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from sluice_ptf.differential.case import Entry, Group, State
+from sluice_ptf.differential.case import GROUP_IDS, Entry, Group, State
 from sluice_ptf.schema import Value
 
 PORTS = (1, 2, 3, 4)
@@ -21,7 +21,6 @@ VRFS = (0, 0, 0, 1, 300)
 MTUS = (9000, 9000, 1500, 1500, 1500, 1500, 1280, 1280, 576, 68, 0, 65535)
 PLACES4 = ("10.0.0.0", "10.1.0.0", "10.1.2.0", "10.1.2.128", "172.16.0.0", "192.0.2.0")
 PLACES6 = ("2001:db8::", "2001:db8:1::", "2001:db8:1:2::", "2001:db8:1:2:8000::", "fd00::")
-GROUP_NEXTHOPS = 1000  # ids from here on belong to groups
 
 
 def random_state(draw: Random) -> State:
@@ -32,7 +31,7 @@ def random_state(draw: Random) -> State:
         Group(
             number,
             {
-                GROUP_NEXTHOPS + number * 10 + index: draw.choice((1, 1, 1, 2, 5))
+                GROUP_IDS + number * 10 + index: draw.choice((1, 1, 1, 2, 5))
                 for index in range(draw.randint(1, 5))
             },
         )
