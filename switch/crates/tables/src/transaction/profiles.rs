@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Members and groups of action profiles.
+
+use std::sync::Arc;
+
+use sluice_program::ProfileId;
+
+use super::Transaction;
+use crate::change::{Change, Swap};
+use crate::entry::ActionEntry;
+use crate::error::{Result, TableError, invalid};
+use crate::group::Group;
+use crate::model::{GroupSpec, MemberSpec};
+use crate::truth::Member;
+
+impl<'a> Transaction<'a> {
+    fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
+        let profile = self.program().profiles.get(id.index());
+        profile.map_or_else(|| invalid("there is no such action profile"), Ok)
+    }
+
+    fn member(&self, profile: ProfileId, spec: &MemberSpec) -> Result<Arc<Member>> {
+        let tables = self.program().tables.iter();
+        let action = tables
+            .filter(|table| table.profile == Some(profile))
+            .find_map(|table| self.program().action_for(table, spec.call.action));
+        let Some(action) = action else {
+            return invalid("that action belongs to no table of this action profile");
+        };
+        let action = ActionEntry::compile(self.program(), action, &spec.call.params)?;
+        Ok(Arc::new(Member {
+            id: spec.id,
+            action,
+        }))
+    }
+
+    /// Adds a member to an action profile.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
+    pub fn member_insert(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
+        let profile = self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        if truth.members.contains_key(&spec.id) {
+            return Err(TableError::AlreadyExists(format!("member {}", spec.id)));
+        }
+        if truth.members.len() >= profile.max_size {
+            let message = format!("{} holds {} members", profile.name, profile.max_size);
+            return Err(TableError::ResourceExhausted(message));
+        }
+        let after = Some(self.member(id, spec)?);
+        self.make(Change::Member(
+            id,
+            spec.id,
+            Swap {
+                before: None,
+                after,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Changes what a member does, for everything that refers to it.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument`, `OutOfRange`.
+    pub fn member_modify(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let before = truth
+            .members
+            .get(&spec.id)
+            .map(|member| Arc::clone(&member.value));
+        let before =
+            Some(before.ok_or_else(|| TableError::NotFound(format!("member {}", spec.id)))?);
+        let after = Some(self.member(id, spec)?);
+        self.make(Change::Member(id, spec.id, Swap { before, after }));
+        Ok(())
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// `NotFound`; `FailedPrecondition` while an entry or group refers to it.
+    pub fn member_delete(&mut self, id: ProfileId, member: u32) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let Some(known) = truth.members.get(&member) else {
+            return Err(TableError::NotFound(format!("member {member}")));
+        };
+        if known.references > 0 {
+            let message = format!("member {member} is in use");
+            return Err(TableError::FailedPrecondition(message));
+        }
+        let before = Some(Arc::clone(&known.value));
+        self.make(Change::Member(
+            id,
+            member,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
+        Ok(())
+    }
+
+    fn group(&self, id: ProfileId, spec: &GroupSpec) -> Result<Arc<Group>> {
+        let profile = self.profile(id)?;
+        if profile.selector.is_none() {
+            return invalid(format!("{} has no selector, so no groups", profile.name));
+        }
+        let truth = &self.control.truth.profiles[id.index()];
+        for (index, member) in spec.members.iter().enumerate() {
+            check_weight(member.weight)?;
+            if !truth.members.contains_key(&member.member) {
+                return Err(TableError::NotFound(format!("member {}", member.member)));
+            }
+            if spec.members[..index]
+                .iter()
+                .any(|other| other.member == member.member)
+            {
+                return invalid(format!("member {} is twice in the group", member.member));
+            }
+        }
+        let limit = if spec.max_size == 0 {
+            profile.max_size as u64
+        } else {
+            spec.max_size.into()
+        };
+        check_slots(spec.members.iter().map(|member| member.weight), limit)?;
+        Ok(Arc::new(Group::new(spec)))
+    }
+
+    /// Adds a group to an action selector.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
+    pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
+        let after = Some(self.group(id, spec)?);
+        if self.control.truth.profiles[id.index()]
+            .groups
+            .contains_key(&spec.id)
+        {
+            return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
+        }
+        self.make(Change::Group(
+            id,
+            spec.id,
+            Swap {
+                before: None,
+                after,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Replaces a group's members.
+    ///
+    /// # Errors
+    /// `NotFound`, and as for [`group_insert`](Self::group_insert); `InvalidArgument` if the
+    /// maximum size changes.
+    pub fn group_modify(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
+        self.profile(id)?;
+        let known = self.control.truth.profiles[id.index()].groups.get(&spec.id);
+        let before = known.map(|group| Arc::clone(&group.value));
+        let before = before.ok_or_else(|| TableError::NotFound(format!("group {}", spec.id)))?;
+        if before.spec().max_size != spec.max_size {
+            return invalid("a group's maximum size cannot be changed");
+        }
+        let after = Some(self.group(id, spec)?);
+        self.make(Change::Group(
+            id,
+            spec.id,
+            Swap {
+                before: Some(before),
+                after,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// `NotFound`; `FailedPrecondition` while an entry refers to it.
+    pub fn group_delete(&mut self, id: ProfileId, group: u32) -> Result<()> {
+        self.profile(id)?;
+        let truth = &self.control.truth.profiles[id.index()];
+        let Some(known) = truth.groups.get(&group) else {
+            return Err(TableError::NotFound(format!("group {group}")));
+        };
+        if known.references > 0 {
+            return Err(TableError::FailedPrecondition(format!(
+                "group {group} is in use"
+            )));
+        }
+        let before = Some(Arc::clone(&known.value));
+        self.make(Change::Group(
+            id,
+            group,
+            Swap {
+                before,
+                after: None,
+            },
+        ));
+        Ok(())
+    }
+}
+
+pub(super) fn check_weight(weight: u32) -> Result<()> {
+    if weight == 0 {
+        invalid("a weight of 0")
+    } else {
+        Ok(())
+    }
+}
+
+pub(super) fn check_slots(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
+    let total: u64 = weights.map(u64::from).sum();
+    if total > limit {
+        let message = format!("weights add up to {total}, and the limit is {limit}");
+        return Err(TableError::ResourceExhausted(message));
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transactions: atomic for packets, exact in what a rollback restores; members, groups, sessions.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{entry, exact, id, look_up, set, store, with};
+use sluice_program::ProfileId;
+use sluice_tables::{
+    CloneSession, EntryAction, GroupMember, GroupSpec, KeyField, MemberSpec, OneShotMember,
+    Replica, TableError,
+};
+
+const SELECTOR: ProfileId = ProfileId(0);
+const PROFILE: ProfileId = ProfileId(1);
+
+fn member(id: u32, value: u8) -> MemberSpec {
+    MemberSpec {
+        id,
+        call: set(value),
+    }
+}
+
+fn group(id: u32, members: &[(u32, u32)]) -> GroupSpec {
+    let members = members
+        .iter()
+        .map(|(member, weight)| GroupMember {
+            member: *member,
+            weight: *weight,
+            watch_port: None,
+        })
+        .collect();
+    GroupSpec {
+        id,
+        max_size: 0,
+        members,
+    }
+}
+
+#[test]
+fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
+    let store = store();
+    let table = id(&store, "exact");
+    let mut tx = store.transaction();
+    tx.insert(table, entry(vec![exact(1), exact(0)], 0, 1))
+        .unwrap();
+    tx.insert(table, entry(vec![exact(2), exact(0)], 0, 2))
+        .unwrap();
+    let savepoint = tx.savepoint();
+    tx.modify(table, entry(vec![exact(1), exact(0)], 0, 9))
+        .unwrap();
+    tx.delete(table, &[exact(2), exact(0)], 0).unwrap();
+    tx.insert(table, entry(vec![exact(3), exact(0)], 0, 3))
+        .unwrap();
+    tx.member_insert(SELECTOR, &member(1, 1)).unwrap();
+    tx.multicast_insert(
+        5,
+        vec![Replica {
+            port: 1,
+            instance: 0,
+        }],
+    )
+    .unwrap();
+    tx.rollback(savepoint);
+    tx.commit();
+    let get = |key: u8| look_up(&store, "exact", &[0, key, 0, 0, 0, 0], 0);
+    assert_eq!([get(1), get(2), get(3)], [Some(1), Some(2), None]);
+    assert!(store.view().members(SELECTOR).is_empty());
+    assert!(store.view().multicast_groups().is_empty());
+}
+
+#[test]
+fn both_sides_end_up_alike() {
+    let store = store();
+    let table = id(&store, "lpm");
+    for round in 0..5u8 {
+        let mut tx = store.transaction();
+        let key = vec![exact(u32::from(round)), KeyField::DontCare];
+        tx.insert(table, entry(key, 0, round)).unwrap();
+        tx.commit();
+        for known in 0..=round {
+            let key = [0, known, 1, 2, 3, 4];
+            assert_eq!(look_up(&store, "lpm", &key, 0), Some(u64::from(known)));
+        }
+    }
+}
+
+#[test]
+fn a_packet_never_sees_half_a_transaction() {
+    let store = store();
+    let (left, right) = (id(&store, "exact"), id(&store, "small"));
+    let update = |value: u8, first: bool| {
+        let mut tx = store.transaction();
+        let specs = [
+            (left, entry(vec![exact(1), exact(0)], 0, value)),
+            (right, entry(vec![exact(1)], 0, value)),
+        ];
+        for (table, spec) in specs {
+            if first {
+                tx.insert(table, spec)
+            } else {
+                tx.modify(table, spec)
+            }
+            .unwrap();
+        }
+        tx.commit();
+    };
+    update(0, true);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut reader = store.reader();
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let side = reader.pin();
+                    let value = |table, key: &[u8]| {
+                        side.lookup(table, key, || 0)
+                            .action
+                            .map(|action| action.params[0])
+                    };
+                    assert_eq!(value(left, &[0, 1, 0, 0, 0, 0]), value(right, &[0, 1]));
+                }
+            });
+        }
+        (1..200).for_each(|value| update(value, false));
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_member_in_use_cannot_be_deleted_and_a_changed_member_changes_what_refers_to_it() {
+    let store = store();
+    let (selected, direct) = (id(&store, "selected"), id(&store, "member"));
+    let mut tx = store.transaction();
+    let in_use = |result: Result<(), TableError>| {
+        assert!(
+            matches!(result, Err(TableError::FailedPrecondition(_))),
+            "{result:?}"
+        );
+    };
+    tx.member_insert(SELECTOR, &member(1, 11)).unwrap();
+    tx.member_insert(SELECTOR, &member(2, 12)).unwrap();
+    tx.group_insert(SELECTOR, &group(7, &[(1, 1), (2, 1)]))
+        .unwrap();
+    in_use(tx.member_delete(SELECTOR, 1));
+    tx.insert(selected, with(vec![exact(1)], 0, EntryAction::Group(7)))
+        .unwrap();
+    in_use(tx.group_delete(SELECTOR, 7));
+    tx.member_insert(PROFILE, &member(1, 21)).unwrap();
+    tx.insert(direct, with(vec![exact(1)], 0, EntryAction::Member(1)))
+        .unwrap();
+    in_use(tx.member_delete(PROFILE, 1));
+    tx.commit();
+    assert_eq!(look_up(&store, "selected", &[0, 1], 0), Some(11));
+    assert_eq!(look_up(&store, "selected", &[0, 1], 1), Some(12));
+    assert_eq!(look_up(&store, "member", &[0, 1], 0), Some(21));
+    let mut tx = store.transaction();
+    tx.member_modify(SELECTOR, &member(1, 99)).unwrap();
+    tx.group_modify(SELECTOR, &group(7, &[(1, 1)])).unwrap();
+    tx.member_delete(SELECTOR, 2).unwrap();
+    tx.delete(direct, &[exact(1)], 0).unwrap();
+    tx.member_delete(PROFILE, 1).unwrap();
+    tx.commit();
+    assert_eq!(look_up(&store, "selected", &[0, 1], 1), Some(99));
+    assert_eq!(store.view().groups(SELECTOR), [group(7, &[(1, 1)])]);
+    assert_eq!(store.view().members(SELECTOR), [member(1, 99)]);
+}
+
+#[test]
+fn groups_are_checked() {
+    let store = store();
+    let mut tx = store.transaction();
+    tx.member_insert(SELECTOR, &member(1, 1)).unwrap();
+    let unknown = tx.group_insert(SELECTOR, &group(1, &[(9, 1)]));
+    assert!(matches!(unknown, Err(TableError::NotFound(_))));
+    let weight = tx.group_insert(SELECTOR, &group(1, &[(1, 0)]));
+    assert!(matches!(weight, Err(TableError::InvalidArgument(_))));
+    let twice = tx.group_insert(SELECTOR, &group(1, &[(1, 1), (1, 1)]));
+    assert!(matches!(twice, Err(TableError::InvalidArgument(_))));
+    let large = tx.group_insert(SELECTOR, &group(1, &[(1, 9)]));
+    assert!(matches!(large, Err(TableError::ResourceExhausted(_))));
+    let no_selector = tx.group_insert(PROFILE, &group(1, &[]));
+    assert!(matches!(no_selector, Err(TableError::InvalidArgument(_))));
+    tx.member_insert(PROFILE, &member(1, 1)).unwrap();
+    tx.member_insert(PROFILE, &member(2, 1)).unwrap();
+    let full = tx.member_insert(PROFILE, &member(3, 1));
+    assert!(matches!(full, Err(TableError::ResourceExhausted(_))));
+    let missing = tx.insert(
+        id(&store, "selected"),
+        with(vec![exact(1)], 0, EntryAction::Group(4)),
+    );
+    assert!(matches!(missing, Err(TableError::NotFound(_))));
+}
+
+#[test]
+fn a_one_shot_group_belongs_to_its_entry() {
+    let store = store();
+    let table = id(&store, "selected");
+    let members = [(31, 1), (32, 2)].map(|(value, weight)| OneShotMember {
+        call: set(value),
+        weight,
+        watch_port: None,
+    });
+    let action = EntryAction::OneShot(members.to_vec());
+    let mut tx = store.transaction();
+    tx.insert(table, with(vec![exact(1)], 0, action.clone()))
+        .unwrap();
+    tx.commit();
+    let chosen: Vec<_> = (0..3)
+        .map(|hash| look_up(&store, "selected", &[0, 1], hash))
+        .collect();
+    assert_eq!(chosen, [Some(31), Some(32), Some(32)]);
+    let read = store.view().entry(table, &[exact(1)], 0).unwrap();
+    assert_eq!(
+        read.spec(store.program(), store.program().table(table))
+            .action,
+        action
+    );
+}
+
+#[test]
+fn sessions_and_multicast_groups_have_the_usual_errors() {
+    let store = store();
+    let replica = Replica {
+        port: 1,
+        instance: 2,
+    };
+    let session = || CloneSession {
+        replicas: vec![replica],
+        class_of_service: 0,
+        packet_length: 0,
+    };
+    let mut tx = store.transaction();
+    assert!(matches!(
+        tx.multicast_modify(1, vec![]),
+        Err(TableError::NotFound(_))
+    ));
+    assert!(matches!(
+        tx.multicast_insert(0, vec![]),
+        Err(TableError::InvalidArgument(_))
+    ));
+    let twice = tx.multicast_insert(1, vec![replica, replica]);
+    assert!(matches!(twice, Err(TableError::InvalidArgument(_))));
+    tx.multicast_insert(1, vec![replica]).unwrap();
+    assert!(matches!(
+        tx.multicast_insert(1, vec![]),
+        Err(TableError::AlreadyExists(_))
+    ));
+    let beyond = tx.clone_session_insert(0x8000, session());
+    assert!(matches!(beyond, Err(TableError::OutOfRange(_))));
+    tx.clone_session_insert(0x7fff, session()).unwrap();
+    tx.commit();
+    let mut reader = store.reader();
+    let side = reader.pin();
+    assert_eq!(side.multicast(1), [replica]);
+    assert!(side.multicast(2).is_empty());
+    assert_eq!(side.clone_session(0x7fff), Some(&session()));
+    drop(side);
+    let mut tx = store.transaction();
+    tx.multicast_delete(1).unwrap();
+    tx.clone_session_delete(0x7fff).unwrap();
+    assert!(matches!(
+        tx.clone_session_delete(1),
+        Err(TableError::NotFound(_))
+    ));
+    tx.commit();
+    assert!(reader.pin().multicast(1).is_empty());
+}
