@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::Authority;
 use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::inbox::{Counters, Event, Inbox, Refused};
 use super::packet::{Layout, LayoutError};
@@ -100,13 +100,16 @@ impl Client {
         let (control, control_messages) = mpsc::channel(CONTROL_LIMIT);
         let (packets, packet_messages) = mpsc::channel(options.packet_out_limit);
         let (stop, stopped) = watch::channel(false);
+        let (session_end, ended) = oneshot::channel();
         let work = Work {
             ordered: ordered_calls,
             concurrent: concurrent_calls,
             outgoing: Outgoing {
                 control: control_messages,
                 packets: packet_messages,
+                session_end: ended,
             },
+            session_end,
         };
         let election_id = options.election_id;
         let client = Self {

@@ -10,13 +10,14 @@
 //! does not keep up: parts hold permits, and HTTP/2 flow control does the rest, with a window for
 //! the connection that all held-back reads together cannot fill, so that packet-ins still pass.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::client::Grpc;
@@ -121,6 +122,8 @@ pub(super) struct Work {
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
     pub(super) outgoing: Outgoing,
+    /// Ends `outgoing` when it goes away.
+    pub(super) session_end: oneshot::Sender<Infallible>,
 }
 
 /// Runs the session until it ends or `stop` becomes true (or its sender goes away).
@@ -138,6 +141,7 @@ async fn serve(shared: &Arc<Shared>, work: Work) -> Code {
         Err(status) => return code_of(&status),
     };
     shared.mailbox.update(Inbox::connected);
+    let _session_end = work.session_end;
     tokio::select! {
         status = receive_stream(shared, channel.clone(), work.outgoing) => code_of(&status),
         () = call_in_order(shared, channel.clone(), work.ordered) => handle_dropped(),

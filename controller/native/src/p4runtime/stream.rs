@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two directions of StreamChannel: what waits to be sent, and what a received message is.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 use tokio_stream::Stream;
 
 use super::inbox::{Counters, Inbox, Notification};
@@ -19,16 +22,24 @@ use super::proto::p4::v1::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Serialized StreamMessageRequests on their way out; control messages overtake packets.
+///
+/// It ends with the session: the connection holds it for as long as it may give more, and with it
+/// the stream and the primary's place at the switch.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,
     pub(super) packets: Receiver<Bytes>,
+    /// Resolves when its sender, which the session holds, goes away.
+    pub(super) session_end: oneshot::Receiver<Infallible>,
 }
 
 impl Stream for Outgoing {
     type Item = Bytes;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if Pin::new(&mut self.session_end).poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
         if let Poll::Ready(Some(message)) = self.control.poll_recv(context) {
             return Poll::Ready(Some(message));
         }
