@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vocabulary of IPsec policy: rules, the selectors of a packet, verdicts (RFC 4301, 4.4.1).
+
+Depends on model only. Everything is immutable. Addresses are bytes in network order, as everywhere.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from sluice.model import Address, Prefix, format_address
+
+ICMP, TCP, UDP, ICMPV6, SCTP = 1, 6, 17, 58, 132
+PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51,
+             "icmpv6": 58, "ospf": 89, "pim": 103, "vrrp": 112, "sctp": 132}  # fmt: skip
+"""The names that may stand for protocol numbers."""
+PORT_PROTOCOLS = frozenset({TCP, UDP, SCTP})
+ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
+
+FINAL_DISCARD = 0
+"""The rule id of the nominal final entry of every list: what matches nothing is discarded."""
+
+
+class Action(IntEnum):
+    """What a rule does with a packet; the numbers are the pipeline's verdicts."""
+
+    BYPASS = 1
+    DISCARD = 2
+    PROTECT = 3
+
+
+class Direction(Enum):
+    """Which of an SPD's two lists."""
+
+    INBOUND = "inbound"
+    OUTBOUND = "outbound"
+
+
+class AddressRange(NamedTuple):
+    """All addresses from `low` to `high`, both included, of one family."""
+
+    low: Address
+    high: Address
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return format_address(self.low)
+        return f"{format_address(self.low)}-{format_address(self.high)}"
+
+
+def prefix_range(prefix: Prefix) -> AddressRange:
+    """All addresses of a prefix."""
+    size = len(prefix.address)
+    host_bits = (1 << (size * 8 - prefix.length)) - 1
+    last = int.from_bytes(prefix.address, "big") | host_bits
+    return AddressRange(prefix.address, last.to_bytes(size, "big"))
+
+
+class NumberRange(NamedTuple):
+    """Ports, or ICMP types and codes as type << 8 | code; both ends included."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+class Opaque(Enum):
+    """The value of a selector that a packet does not show: later fragments, unknown protocols."""
+
+    OPAQUE = "opaque"
+
+
+OPAQUE: Final = Opaque.OPAQUE
+Numbers: TypeAlias = tuple[NumberRange, ...] | Opaque | None
+"""Ranges; OPAQUE, which only packets without ports match; or None, ANY, which includes OPAQUE."""
+
+
+class Selectors(NamedTuple):
+    """What policy can see of a packet (RFC 4301, 4.4.1.1).
+
+    `source_port` and `destination_port` are None where the packet has none to show: a later
+    fragment, or a protocol without ports. `icmp` is type << 8 | code, or None likewise. `protocol`
+    stands behind the extension headers that RFC 4301 looks through; a later fragment has the one
+    that its fragment header names.
+    """
+
+    source: Address
+    destination: Address
+    protocol: int
+    source_port: int | None
+    destination_port: int | None
+    icmp: int | None
+    is_later_fragment: bool
+
+
+class FlowKey(NamedTuple):
+    """The pipeline's key of a flow, but for the list that it was looked up in.
+
+    It holds everything that any rule looks at, so that the answer of an ordered search may be
+    cached under it. Ports are zero where `Selectors` has None; ICMP has type << 8 | code as its
+    destination port. `is_local` and `bundle` (that the packet was decrypted by) are zero outbound.
+    """
+
+    source: Address
+    destination: Address
+    protocol: int
+    source_port: int
+    destination_port: int
+    is_later_fragment: bool = False
+    is_local: bool = False
+    bundle: int = 0
+
+    @classmethod
+    def of(cls, packet: Selectors, *, is_local: bool = False, bundle: int = 0) -> FlowKey:
+        """The key that the pipeline looks a packet with these selectors up by."""
+        return cls(
+            packet.source,
+            packet.destination,
+            packet.protocol,
+            packet.source_port or 0,
+            packet.destination_port or packet.icmp or 0,
+            packet.is_later_fragment,
+            is_local,
+            bundle,
+        )
+
+
+class Rule(NamedTuple):
+    """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY."""
+
+    name: str
+    action: Action
+    bundle: str | None = None
+    source: tuple[AddressRange, ...] | None = None
+    destination: tuple[AddressRange, ...] | None = None
+    protocol: tuple[int, ...] | None = None
+    source_port: Numbers = None
+    destination_port: Numbers = None
+    icmp: Numbers = None
+    generated: bool = False
+
+
+class Verdict(NamedTuple):
+    """What a search came to: the rule's id (FINAL_DISCARD where none matched) and its action.
+
+    `bundle` is the pipeline's number of the bundle that a PROTECT names, else 0.
+    """
+
+    rule_id: int
+    action: Action
+    bundle: int

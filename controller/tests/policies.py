@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules and packets for policy tests, drawn from few values so that they meet often."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from sluice.model import parse_address
+from sluice.policy_model import OPAQUE, Action, AddressRange, NumberRange, Rule, Selectors
+
+ADDRESSES = sorted(parse_address(f"10.0.0.{i}") for i in range(6)) + sorted(
+    parse_address(f"2001:db8::{i}") for i in range(6)
+)
+NUMBERS = st.integers(0, 8) | st.sampled_from([0xFFFE, 0xFFFF])
+PROTOCOLS = st.sampled_from([1, 6, 17, 50, 58, 132])
+
+
+@st.composite
+def address_ranges(draw: st.DrawFn) -> AddressRange:
+    low, high = sorted([draw(st.sampled_from(ADDRESSES)) for _ in range(2)])
+    return AddressRange(low, high if len(high) == len(low) else low)
+
+
+@st.composite
+def number_ranges(draw: st.DrawFn) -> NumberRange:
+    return NumberRange(*sorted([draw(NUMBERS), draw(NUMBERS)]))
+
+
+def some(elements: SearchStrategy[object]) -> SearchStrategy[object]:
+    return st.none() | st.lists(elements, min_size=1, max_size=3).map(tuple)
+
+
+def rules() -> SearchStrategy[Rule]:
+    numbers = some(number_ranges()) | st.just(OPAQUE)
+    return st.builds(
+        Rule,
+        name=st.uuids().map(str),
+        action=st.sampled_from([Action.BYPASS, Action.DISCARD]),
+        source=some(address_ranges()),
+        destination=some(address_ranges()),
+        protocol=some(PROTOCOLS),
+        source_port=numbers,
+        destination_port=numbers,
+        icmp=numbers,
+    )
+
+
+def packets() -> SearchStrategy[Selectors]:
+    number = st.none() | NUMBERS
+    address = st.sampled_from(ADDRESSES)
+    return st.builds(Selectors, address, address, PROTOCOLS, number, number, number, st.booleans())
