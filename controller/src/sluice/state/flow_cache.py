@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of the flows that the switch serves: one cache for each list of an SPD.
+
+The record is the only memory of what is installed: flows are not desired state that the reconciler
+holds, they come from packets and go when they are cold. `FlowCache` is pure: it answers with the
+writes that are to be made, and is told what became of them.
+
+A flow carries the epoch that it was installed in. A commit gives the list a new epoch and so turns
+every flow stale at once, without a write; a stale flow is modified in place when its next packet is
+searched, and is the first to go when room is needed. Depends on policy_model only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from sluice.policy_model import Action, FlowKey
+
+LATE_SECONDS = 1.0
+"""How long after a write packets may still arrive that were punted before it."""
+
+
+class FlowVerdict(NamedTuple):
+    """What the flow's packets get, and the epoch that this is true in."""
+
+    epoch: int
+    rule_id: int
+    action: Action
+    bundle: int = 0
+
+
+class Operation(Enum):
+    """What to do with a flow's entry in the switch."""
+
+    INSERT = "insert"
+    MODIFY = "modify"
+    DELETE = "delete"
+
+
+class FlowWrite(NamedTuple):
+    """One write; `verdict` is None for a DELETE."""
+
+    operation: Operation
+    key: FlowKey
+    verdict: FlowVerdict | None
+
+
+class Outcome(Enum):
+    """What became of a flow that was offered."""
+
+    INSTALLED = "installed"
+    KNOWN = "installed already, the packet is older than that"
+    UNDER_WAY = "a write of the same flow is under way"
+    OFF = "the flow cache is off"
+    STALE = "the verdict is of another epoch"
+    FULL = "the flow cache is full of writes under way"
+
+
+class Result(Enum):
+    """The switch's answer to a write."""
+
+    DONE = "done"
+    EXISTS = "already exists"
+    ABSENT = "not found"
+    FAILED = "failed"  # anything else; the entry is as it was
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    verdict: FlowVerdict
+    pool: _Pool
+    used: float  # by a packet, or written
+    in_flight: Operation | None = None
+
+
+_Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
+"""Flows of one epoch, coldest first."""
+
+
+class FlowCache:
+    """The flows of one list. `capacity` counts entries, stale ones too.
+
+    Invariants: at most one write of a key is under way; a verdict of another epoch than the
+    list's is never written; and, with writes carried out in the order given, the switch never holds
+    more than `capacity` entries.
+    """
+
+    def __init__(self, capacity: int, epoch: int, *, enabled: bool = True) -> None:
+        self.capacity = capacity
+        self.epoch = epoch
+        self.enabled = enabled
+        self._flows: dict[FlowKey, _Flow] = {}
+        self._leaving: dict[FlowKey, _Flow] = {}  # being deleted
+        # One pool for each epoch that has flows left, the current one last, each coldest first:
+        # the order in which flows have to go.
+        self._live: _Pool = OrderedDict()
+        self._pools: deque[_Pool] = deque([self._live])
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
+        """What the switch may hold, in the order in which it would be evicted."""
+        return [(key, flow.verdict) for pool in self._pools for key, flow in pool.items()]
+
+    def count_stale(self) -> int:
+        """How many entries the switch holds that serve nobody."""
+        return len(self._flows) - len(self._live)
+
+    # -- packets
+
+    def offer(
+        self, key: FlowKey, verdict: FlowVerdict, now: float
+    ) -> tuple[Outcome, list[FlowWrite]]:
+        """A packet of this flow was searched: the writes that let the switch serve the next one."""
+        if not self.enabled:
+            return Outcome.OFF, []
+        if verdict.epoch != self.epoch:
+            return Outcome.STALE, []
+        known = self._flows.get(key)
+        if key in self._leaving or (known is not None and known.in_flight is not None):
+            return Outcome.UNDER_WAY, []
+        if known is None:
+            return self._insert(key, verdict, now)
+        if known.verdict == verdict and now - known.used < LATE_SECONDS:
+            return Outcome.KNOWN, []
+        return Outcome.INSTALLED, [self._write(Operation.MODIFY, key, verdict, now)]
+
+    def _insert(
+        self, key: FlowKey, verdict: FlowVerdict, now: float
+    ) -> tuple[Outcome, list[FlowWrite]]:
+        writes: list[FlowWrite] = []
+        while len(self._flows) >= self.capacity:
+            victim = self._victim()
+            if victim is None:
+                return Outcome.FULL, writes
+            writes.append(self._delete(victim))
+        writes.append(self._write(Operation.INSERT, key, verdict, now))
+        return Outcome.INSTALLED, writes
+
+    def retire(self, epoch: int) -> None:
+        """The list has a new epoch: every flow is stale from now on. No flow is looked at."""
+        self.epoch = epoch
+        self._live = OrderedDict()
+        self._pools = deque(pool for pool in self._pools if pool)
+        self._pools.append(self._live)
+
+    # -- answers of the switch
+
+    def written(self, write: FlowWrite, result: Result, now: float) -> list[FlowWrite]:
+        """What became of a write, and the writes that put the record right where it was wrong."""
+        if write.operation is Operation.DELETE:
+            flow = self._leaving.pop(write.key, None)
+            if flow is not None and result is Result.FAILED:
+                self._keep_as_stale(write.key, flow)
+            return []
+        flow = self._flows.get(write.key)
+        if flow is None or flow.in_flight is not write.operation:
+            return []
+        flow.in_flight = None
+        match write.operation, result:
+            case _, Result.DONE:
+                self.used(write.key, now)
+            case Operation.INSERT, Result.EXISTS:
+                return self._correct(Operation.MODIFY, write.key, flow, now)
+            case Operation.MODIFY, Result.ABSENT:
+                return self._correct(Operation.INSERT, write.key, flow, now)
+            case Operation.MODIFY, _:
+                self._remove(write.key)
+                self._keep_as_stale(write.key, flow)
+            case _:
+                self._remove(write.key)
+        return []
+
+    def _correct(
+        self, operation: Operation, key: FlowKey, flow: _Flow, now: float
+    ) -> list[FlowWrite]:
+        """The entry was there, or was not, against the record."""
+        if flow.verdict.epoch == self.epoch:
+            return [self._write(operation, key, flow.verdict, now)]
+        if operation is Operation.INSERT:  # stale by now, and not there: all the better
+            self._remove(key)
+        return []
+
+    # -- reading back
+
+    def found(self, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
+        """The switch holds this flow, as read back from it before anything is offered."""
+        if key in self._flows:
+            self._remove(key)
+        flow = _Flow(verdict, self._live, now)
+        if verdict.epoch == self.epoch:
+            self._flows[key] = self._live[key] = flow
+        else:
+            self._keep_as_stale(key, flow)
+
+    # -- age
+
+    def used(self, key: FlowKey, now: float) -> None:
+        """The switch served a packet of the flow at `now`."""
+        flow = self._flows.get(key)
+        if flow is not None:
+            flow.used = now
+            flow.pool.move_to_end(key)
+
+    def expire(self, key: FlowKey) -> list[FlowWrite]:
+        """The flow has been idle for its time: the write that removes it."""
+        flow = self._flows.get(key)
+        return [] if flow is None or flow.in_flight is not None else [self._delete(key)]
+
+    def idle_since(self, before: float) -> list[FlowKey]:
+        """Flows not used since `before`, coldest first, none of them under way."""
+        idle = []
+        for pool in self._pools:
+            for key, flow in pool.items():
+                if flow.used >= before:
+                    break
+                if flow.in_flight is None:
+                    idle.append(key)
+        return idle
+
+    # -- inside
+
+    def _write(
+        self, operation: Operation, key: FlowKey, verdict: FlowVerdict, now: float
+    ) -> FlowWrite:
+        if key in self._flows:
+            self._remove(key)
+        flow = _Flow(verdict, self._live, now, operation)
+        self._flows[key] = self._live[key] = flow
+        return FlowWrite(operation, key, verdict)
+
+    def _delete(self, key: FlowKey) -> FlowWrite:
+        self._leaving[key] = self._remove(key)
+        return FlowWrite(Operation.DELETE, key, None)
+
+    def _remove(self, key: FlowKey) -> _Flow:
+        flow = self._flows.pop(key)
+        del flow.pool[key]
+        return flow
+
+    def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
+        """The switch has an entry whose verdict is none of this epoch, or not known."""
+        if self._pools[0] is self._live:
+            self._pools.appendleft(OrderedDict())
+        flow.pool = self._pools[0]
+        self._flows[key] = flow.pool[key] = flow
+
+    def _victim(self) -> FlowKey | None:
+        """Who has to go: a stale flow, else the coldest, never one under way."""
+        while self._pools[0] is not self._live and not self._pools[0]:
+            self._pools.popleft()
+        for pool in self._pools:
+            for key, flow in pool.items():
+                if flow.in_flight is None:
+                    return key
+        return None

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers for rules: the index of their counters, unique over all lists of all SPDs.
+
+A rule that a commit leaves as it was keeps its number, and with it its counters; so it does over a
+restart. Rules are known by list and fingerprint. Numbers are reused as late as possible. Pure;
+planning changes nothing, `commit` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+MAXIMUM_RULE_ID = 0xFFFF
+
+
+class TooManyRulesError(Exception):
+    """More rules than the pipeline has counters for; nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleIdPlan:
+    """The numbers of the rules of some lists.
+
+    `fresh` go to rules that had none: the counters may hold what an earlier owner left. `released`
+    have lost their rule.
+    """
+
+    ids: dict[Hashable, dict[str, int]]
+    fresh: tuple[int, ...]
+    released: tuple[int, ...]
+
+
+NO_RULE_IDS = RuleIdPlan({}, (), ())
+
+
+class RuleIds:
+    """Who has which number. List names are anything that can be a key."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Hashable, dict[str, int]] = {}
+        self._next = 1
+        self._free: deque[int] = deque()
+
+    def remember(self, name: Hashable, ids: Mapping[str, int]) -> None:
+        """A list's numbers in an earlier life; to be called before the first plan."""
+        self._ids[name] = dict(ids)
+        used = {number for known in self._ids.values() for number in known.values()}
+        self._next = max(used, default=0) + 1
+        self._free = deque(sorted(set(range(1, self._next)) - used))
+
+    def plan(self, wanted: Mapping[Hashable, Sequence[str]]) -> RuleIdPlan:
+        """Numbers for the rules of these lists. Raises TooManyRulesError.
+
+        What is released by a plan is not given out by the same plan.
+        """
+        supply = chain(range(self._next, MAXIMUM_RULE_ID + 1), self._free)
+        fresh: list[int] = []
+        released: list[int] = []
+        ids = {}
+        for name, fingerprints in wanted.items():
+            known = self._ids.get(name, {})
+            ids[name] = {
+                one: known[one] if one in known else _draw(supply, fresh) for one in fingerprints
+            }
+            released += [number for one, number in known.items() if one not in ids[name]]
+        return RuleIdPlan(ids, tuple(fresh), tuple(released))
+
+    def commit(self, plan: RuleIdPlan) -> None:
+        """The plan is made true."""
+        self._ids.update(plan.ids)
+        for number in plan.fresh:
+            if number >= self._next:
+                self._next = number + 1
+            else:
+                self._free.remove(number)
+        self._free.extend(plan.released)
+
+
+def _draw(supply: Iterator[int], fresh: list[int]) -> int:
+    try:
+        fresh.append(next(supply))
+    except StopIteration:
+        raise TooManyRulesError(f"{MAXIMUM_RULE_ID} rules over all SPDs are the most") from None
+    return fresh[-1]

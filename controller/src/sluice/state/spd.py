@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Security policy databases: named pairs of ordered lists, and the commits that change them.
+
+An SPD's inbound and outbound list have an id, an **epoch** (which retires cached flows) and a
+**generation** (which retires answers that are still travelling). A commit advances both for every
+list whose rules changed. It has three steps, because what it makes true must be on disk before the
+switch hears of it: `plan_*` says what the lists will be, the caller has `record_with` written and
+then the switch, and `apply` makes it so. A plan that fails is forgotten; its numbers are never used
+again, so that it does not matter how far it came.
+
+The ordered search is the specification (`rule_search`); an index that agrees with it serves it.
+Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+from sluice.policy_model import FINAL_DISCARD, Action, Direction, Rule, Selectors, Verdict
+from sluice.state.rule_ids import NO_RULE_IDS, RuleIdPlan, RuleIds
+from sluice.state.rule_search import RuleIndex
+
+MAXIMUM_COUNT = 0xFFFFFFFF
+MAXIMUM_LIST_ID = 1023
+"""The pipeline's list_state tables have 1024 entries, and list id 0 means none."""
+
+ListName: TypeAlias = tuple[str, Direction]
+"""The SPD's name, and which of its lists."""
+
+
+class TooManyListsError(Exception):
+    """More lists than the pipeline has room for; nothing is changed."""
+
+
+class Counts(NamedTuple):
+    """A list's epoch and generation, both from 1: 0 is never current."""
+
+    epoch: int
+    generation: int
+
+
+NO_COUNTS = Counts(0, 0)
+
+
+class ListRecord(NamedTuple):
+    """What is on disk about a list. `rule_ids` is by the rules' fingerprints."""
+
+    list_id: int
+    spd: str
+    direction: Direction
+    counts: Counts
+    digest: str
+    rule_ids: dict[str, int]
+
+
+class SpdRecord(NamedTuple):
+    """What is on disk about all lists, and about list ids that no list has any more."""
+
+    lists: tuple[ListRecord, ...] = ()
+    retired: dict[int, Counts] = {}  # noqa: RUF012 - never changed
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """One list as it stands. `rule_ids` goes with `rules`."""
+
+    list_id: int
+    spd: str
+    direction: Direction
+    counts: Counts
+    rules: tuple[Rule, ...]
+    rule_ids: tuple[int, ...]
+    digest: str
+    fingerprints: tuple[str, ...] = field(repr=False)
+    bundle_ids: tuple[int, ...] = field(repr=False)
+    index: RuleIndex = field(compare=False, repr=False)
+
+    @property
+    def name(self) -> ListName:
+        """The SPD and the direction."""
+        return self.spd, self.direction
+
+    def search(self, packet: Selectors) -> Verdict:
+        """The first match's verdict; the nominal final discard where nothing matches."""
+        at = self.index.first_match(packet)
+        if at is None:
+            return Verdict(FINAL_DISCARD, Action.DISCARD, 0)
+        return Verdict(self.rule_ids[at], self.rules[at].action, self.bundle_ids[at])
+
+    def record(self) -> ListRecord:
+        """What goes to disk."""
+        ids = dict(zip(self.fingerprints, self.rule_ids, strict=True))
+        return ListRecord(self.list_id, self.spd, self.direction, self.counts, self.digest, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What the changed lists will be, and the numbers of their rules.
+
+    `rule_ids.fresh` are numbers whose counters start anew.
+    """
+
+    lists: tuple[ListState, ...]
+    rule_ids: RuleIdPlan = NO_RULE_IDS
+
+    @property
+    def spds(self) -> tuple[str, ...]:
+        """The SPDs that change, sorted; more than one needs a target with atomic writes."""
+        return tuple(sorted({state.spd for state in self.lists}))
+
+
+def fingerprint(rule: Rule) -> str:
+    """What identifies a rule across commits and restarts: equal rules have equal ones."""
+    return hashlib.sha256(repr(rule).encode()).hexdigest()[:32]
+
+
+def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
+    """SHA-256 over rules and bundle numbers: equal digests give every packet equal verdicts."""
+    text = "".join(
+        f"{one} {number}\n" for one, number in zip(fingerprints, bundle_ids, strict=True)
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class SpdTable:
+    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name."""
+
+    def __init__(self, bundles: Mapping[str, int]) -> None:
+        self.lists: dict[int, ListState] = {}
+        self._bundles = dict(bundles)
+        self._by_name: dict[ListName, int] = {}
+        self._issued: dict[int, Counts] = {}
+        self._ids = RuleIds()
+        self._records: dict[ListName, ListRecord] = {}
+
+    # -- start
+
+    def restore(self, record: SpdRecord, spds: Iterable[str]) -> None:
+        """What an earlier life left on disk; `spds` are those that are configured now.
+
+        To be called before anything else. Lists of other SPDs give their ids back.
+        """
+        configured = set(spds)
+        for old in record.lists:
+            self.observe(old.list_id, old.counts)
+            if old.spd in configured:
+                name = old.spd, old.direction
+                self._records[name] = old
+                self._by_name[name] = old.list_id
+                self._ids.remember(name, old.rule_ids)
+        for list_id, counts in record.retired.items():
+            self.observe(list_id, counts)
+
+    def observe(self, list_id: int, counts: Counts) -> None:
+        """The switch, or the disk, holds these numbers: they are never given out again.
+
+        To be told for every list_state entry and every flow's epoch that is read back, so that a
+        lost or old record on disk can never bring a retired flow back to life.
+        """
+        known = self._issued.get(list_id, NO_COUNTS)
+        self._issued[list_id] = Counts(*map(max, known, counts))
+
+    def plan_start(
+        self, wanted: Mapping[ListName, Sequence[Rule]], found: Mapping[int, Counts]
+    ) -> Commit:
+        """The commit that makes `wanted` true in a switch that was found to hold `found`.
+
+        A list that rules, disk and switch agree on goes on as it was, flows and all, and is no
+        part of the commit. Raises as `plan_commit` does.
+        """
+        for name, rules in wanted.items():
+            record = self._records.get(name)
+            if record is None or found.get(record.list_id) != record.counts:
+                continue
+            state = self._list_state(name, tuple(rules), record.counts)
+            if state.digest == record.digest and self._issued[record.list_id] == record.counts:
+                ids = tuple(record.rule_ids[one] for one in state.fingerprints)
+                self.lists[record.list_id] = replace(state, list_id=record.list_id, rule_ids=ids)
+        return self.plan_commit(wanted)
+
+    # -- what is
+
+    def list_of(self, spd: str, direction: Direction) -> ListState | None:
+        """One of an SPD's two lists."""
+        list_id = self._by_name.get((spd, direction))
+        return None if list_id is None else self.lists.get(list_id)
+
+    def record_with(self, commit: Commit) -> SpdRecord:
+        """What has to be on disk before the switch hears of `commit`."""
+        lists = {**self.lists, **{state.list_id: state for state in commit.lists}}
+        retired = {i: counts for i, counts in self._issued.items() if i not in lists}
+        return SpdRecord(tuple(lists[i].record() for i in sorted(lists)), retired)
+
+    # -- commits
+
+    def plan_commit(self, wanted: Mapping[ListName, Sequence[Rule]]) -> Commit:
+        """What these lists become with these rules; those that do not change are left out.
+
+        Raises TooManyRulesError, TooManyListsError, and KeyError for a bundle that there is not
+        (files are checked for that).
+        """
+        changed: list[ListState] = []
+        for name, rules in wanted.items():
+            before = self.list_of(*name)
+            state = self._list_state(name, tuple(rules))
+            if before is None or before.digest != state.digest:
+                changed.append(state)
+        plan = self._ids.plan({state.name: state.fingerprints for state in changed})
+        taken = set(self._by_name.values())
+        lists = []
+        for state in changed:
+            list_id = self._by_name.get(state.name) or _unused(taken)
+            taken.add(list_id)
+            ids = plan.ids[state.name]
+            lists.append(
+                replace(
+                    state,
+                    list_id=list_id,
+                    counts=self._advance(list_id),
+                    rule_ids=tuple(ids[one] for one in state.fingerprints),
+                )
+            )
+        return Commit(tuple(lists), plan)
+
+    def plan_bump(self, list_ids: Iterable[int]) -> Commit:
+        """The same rules with a new epoch and generation: every cached flow retires."""
+        return Commit(tuple(replace(self.lists[i], counts=self._advance(i)) for i in list_ids))
+
+    def apply(self, commit: Commit) -> None:
+        """The switch has acknowledged the commit."""
+        for state in commit.lists:
+            self.lists[state.list_id] = state
+            self._by_name[state.name] = state.list_id
+        self._ids.commit(commit.rule_ids)
+
+    def _advance(self, list_id: int) -> Counts:
+        epoch, generation = self._issued.get(list_id, NO_COUNTS)
+        self._issued[list_id] = Counts(advance(epoch), advance(generation))
+        return self._issued[list_id]
+
+    def _list_state(
+        self, name: ListName, rules: tuple[Rule, ...], counts: Counts = NO_COUNTS
+    ) -> ListState:
+        """A list with these rules, as yet without id and rule ids."""
+        bundle_ids = tuple(
+            0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
+        )
+        fingerprints = tuple(map(fingerprint, rules))
+        return ListState(
+            list_id=0,
+            spd=name[0],
+            direction=name[1],
+            counts=counts,
+            rules=rules,
+            rule_ids=(),
+            digest=rules_digest(fingerprints, bundle_ids),
+            fingerprints=fingerprints,
+            bundle_ids=bundle_ids,
+            index=RuleIndex(rules),
+        )
+
+
+def _unused(taken: set[int]) -> int:
+    for list_id in range(1, MAXIMUM_LIST_ID + 1):
+        if list_id not in taken:
+            return list_id
+    raise TooManyListsError(f"{MAXIMUM_LIST_ID} lists over all SPDs are the most")
+
+
+def advance(count: int) -> int:
+    """The next epoch or generation: 32 bits, and never 0, which is never current."""
+    return 1 if count >= MAXIMUM_COUNT else count + 1

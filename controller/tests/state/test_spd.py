@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits: what they change, what they keep, and that no number ever comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.model import parse_address
+from sluice.policy_model import FINAL_DISCARD, TCP, UDP, Action, Direction, Rule, Selectors
+from sluice.state import rule_ids
+from sluice.state.rule_ids import RuleIds, TooManyRulesError
+from sluice.state.spd import (
+    MAXIMUM_COUNT,
+    MAXIMUM_LIST_ID,
+    Commit,
+    Counts,
+    SpdRecord,
+    SpdTable,
+    TooManyListsError,
+    advance,
+)
+
+OUT, IN = Direction.OUTBOUND, Direction.INBOUND
+WEB = Rule("web", Action.PROTECT, "branch", protocol=(TCP,))
+DNS = Rule("dns", Action.BYPASS, protocol=(UDP,))
+REST = Rule("rest", Action.DISCARD)
+PACKET = Selectors(parse_address("10.0.0.1"), parse_address("10.0.0.2"), TCP, 1, 2, None, False)
+BUNDLES = {"branch": 7}
+
+
+def table() -> SpdTable:
+    spd = SpdTable(BUNDLES)
+    spd.apply(spd.plan_commit({("corp", OUT): [WEB, DNS], ("corp", IN): [REST]}))
+    return spd
+
+
+def commit(spd: SpdTable, *rules: Rule) -> Commit:
+    planned = spd.plan_commit({("corp", OUT): rules})
+    spd.apply(planned)
+    return planned
+
+
+def outbound_ids(spd: SpdTable) -> dict[str, int]:
+    state = spd.list_of("corp", OUT)
+    assert state is not None
+    return dict(zip((rule.name for rule in state.rules), state.rule_ids, strict=True))
+
+
+def counts(spd: SpdTable, direction: Direction = OUT) -> Counts:
+    state = spd.list_of("corp", direction)
+    assert state is not None
+    return state.counts
+
+
+def test_a_search_gives_rule_action_and_bundle() -> None:
+    outbound = table().list_of("corp", OUT)
+    assert outbound is not None
+    assert outbound.search(PACKET) == (1, Action.PROTECT, 7)
+    assert outbound.search(PACKET._replace(protocol=UDP)) == (2, Action.BYPASS, 0)
+    assert outbound.search(PACKET._replace(protocol=50)) == (FINAL_DISCARD, Action.DISCARD, 0)
+
+
+def test_lists_have_ids_of_their_own_and_start_at_one() -> None:
+    spd = table()
+    assert {state.list_id for state in spd.lists.values()} == {1, 2}
+    assert counts(spd) == counts(spd, IN) == Counts(1, 1)
+
+
+def test_a_commit_changes_only_lists_whose_rules_changed() -> None:
+    spd = table()
+    planned = spd.plan_commit({("corp", OUT): [DNS, WEB], ("corp", IN): [REST]})
+    assert [state.name for state in planned.lists] == [("corp", OUT)]
+    assert planned.spds == ("corp",)
+    assert counts(spd) == Counts(1, 1)  # not before it is applied
+    spd.apply(planned)
+    assert counts(spd) == Counts(2, 2)
+    assert counts(spd, IN) == Counts(1, 1)
+    assert spd.plan_commit({("corp", OUT): [DNS, WEB]}) == Commit(())
+
+
+def test_a_plan_that_failed_does_not_give_its_numbers_back() -> None:
+    spd = table()
+    spd.plan_commit({("corp", OUT): [DNS]})
+    commit(spd, DNS)
+    assert counts(spd) == Counts(3, 3)
+
+
+def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
+    spd = table()
+    assert outbound_ids(spd) == {"web": 1, "dns": 2}
+    changed = DNS._replace(protocol=(UDP, TCP))
+    planned = commit(spd, REST, changed, WEB)
+    assert outbound_ids(spd) == {"rest": 4, "dns": 5, "web": 1}
+    assert (planned.rule_ids.fresh, planned.rule_ids.released) == ((4, 5), (2,))
+
+
+def test_a_bump_keeps_rules_and_retires_flows() -> None:
+    spd = table()
+    state = spd.list_of("corp", OUT)
+    assert state is not None
+    spd.apply(spd.plan_bump([state.list_id]))
+    assert counts(spd) == Counts(2, 2)
+    assert outbound_ids(spd) == {"web": 1, "dns": 2}
+
+
+def test_another_number_for_a_bundle_is_another_policy() -> None:
+    before = table()
+    spd = SpdTable({"branch": 8})
+    spd.restore(before.record_with(Commit(())), ["corp"])
+    planned = spd.plan_start({("corp", OUT): [WEB, DNS]}, {1: Counts(1, 1), 2: Counts(1, 1)})
+    assert [state.counts for state in planned.lists] == [Counts(2, 2)]
+
+
+# -- restart
+
+
+def restarted(
+    rules: list[Rule], found: dict[int, Counts], *observed: tuple[int, Counts]
+) -> tuple[SpdTable, Commit]:
+    record = table().record_with(Commit(()))
+    spd = SpdTable(BUNDLES)
+    spd.restore(record, ["corp"])
+    for list_id, seen in (*found.items(), *observed):
+        spd.observe(list_id, seen)
+    return spd, spd.plan_start({("corp", OUT): rules, ("corp", IN): [REST]}, found)
+
+
+FOUND = {1: Counts(1, 1), 2: Counts(1, 1)}
+
+
+def test_a_restart_that_finds_everything_as_it_was_changes_nothing() -> None:
+    spd, planned = restarted([WEB, DNS], FOUND)
+    assert planned == Commit(())
+    assert outbound_ids(spd) == {"web": 1, "dns": 2}
+    state = spd.list_of("corp", OUT)
+    assert state is not None
+    assert state.search(PACKET) == (1, Action.PROTECT, 7)
+
+
+def test_a_restart_with_other_rules_bumps_and_keeps_the_ids_of_rules_that_stayed() -> None:
+    spd, planned = restarted([DNS], FOUND)
+    spd.apply(planned)
+    assert counts(spd) == Counts(2, 2)
+    assert outbound_ids(spd) == {"dns": 2}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({2: Counts(1, 1)}, Counts(2, 2)),  # the switch lost it
+        ({1: Counts(1, 2), 2: Counts(1, 1)}, Counts(2, 3)),
+        ({1: Counts(9, 1), 2: Counts(1, 1)}, Counts(10, 2)),  # the disk is older than the switch
+    ],
+)
+def test_a_restart_that_finds_other_numbers_bumps_above_all(
+    found: dict[int, Counts], expected: Counts
+) -> None:
+    spd, planned = restarted([WEB, DNS], found)
+    spd.apply(planned)
+    assert counts(spd) == expected
+    assert counts(spd, IN) == Counts(1, 1)
+
+
+def test_a_flow_from_an_epoch_that_the_disk_does_not_know_forces_a_bump() -> None:
+    spd, planned = restarted([WEB, DNS], FOUND, (1, Counts(5, 0)))
+    spd.apply(planned)
+    state = spd.lists[1]
+    assert state.counts.epoch == 6
+
+
+def test_a_list_id_that_changes_hands_goes_on_counting() -> None:
+    spd = SpdTable(BUNDLES)
+    spd.restore(table().record_with(Commit(())), ["other"])
+    planned = spd.plan_start({("other", OUT): [WEB]}, FOUND)
+    assert [(state.list_id, state.counts) for state in planned.lists] == [(1, Counts(2, 2))]
+    record = spd.record_with(planned)
+    assert record.retired == {2: Counts(1, 1)}
+    assert [one.spd for one in record.lists] == ["other"]
+
+
+# -- limits
+
+
+def test_counts_never_become_zero() -> None:
+    assert advance(0) == 1
+    assert advance(MAXIMUM_COUNT) == 1
+
+
+def test_too_many_lists_are_refused() -> None:
+    spd = SpdTable({})
+    spd.apply(spd.plan_commit({(f"spd{i}", OUT): [REST] for i in range(MAXIMUM_LIST_ID)}))
+    with pytest.raises(TooManyListsError):
+        spd.plan_commit({("one more", OUT): [REST]})
+
+
+def test_too_many_rules_are_refused_and_released_ids_are_reused_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rule_ids, "MAXIMUM_RULE_ID", 3)
+    ids = RuleIds()
+    ids.commit(ids.plan({"a": ["1", "2"]}))
+    ids.commit(ids.plan({"a": ["2"]}))
+    assert ids.plan({"a": ["2", "3"]}).ids == {"a": {"2": 2, "3": 3}}
+    plan = ids.plan({"a": ["2", "3", "4"]})
+    assert plan.ids == {"a": {"2": 2, "3": 3, "4": 1}}
+    ids.commit(plan)
+    with pytest.raises(TooManyRulesError):
+        ids.plan({"b": ["5"]})
+
+
+def test_ids_that_an_earlier_life_released_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_ids, "MAXIMUM_RULE_ID", 3)
+    ids = RuleIds()
+    ids.remember("a", {"3": 3})
+    assert ids.plan({"b": ["1", "2"]}).ids == {"b": {"1": 1, "2": 2}}
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sets(st.sampled_from("12345"))), max_size=20))
+def test_no_two_rules_ever_share_an_id(steps: list[tuple[str, set[str]]]) -> None:
+    ids = RuleIds()
+    held: dict[str, dict[str, int]] = {}
+    for name, wanted in steps:
+        plan = ids.plan({name: sorted(wanted)})
+        before = held.get(name, {})
+        held[name] = plan.ids[name]
+        assert {rule: held[name][rule] for rule in before if rule in wanted} == {
+            rule: number for rule, number in before.items() if rule in wanted
+        }
+        ids.commit(plan)
+        numbers = [number for one in held.values() for number in one.values()]
+        assert len(numbers) == len(set(numbers))
+        assert 0 not in numbers
+
+
+def test_an_empty_record_restores_nothing() -> None:
+    spd = SpdTable({})
+    spd.restore(SpdRecord(), ["corp"])
+    planned = spd.plan_start({("corp", OUT): [REST]}, {})
+    assert [state.counts for state in planned.lists] == [Counts(1, 1)]
