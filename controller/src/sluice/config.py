@@ -11,12 +11,12 @@ docs/how-to/configure.md shows a commented example; the dataclasses here are the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
+from sluice import scalars
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
+from sluice.policy_config import PolicyConfig, read_interface_spd, read_policy, spd_names
 from sluice.yamlreader import ConfigError, Mapping, Reader, Value
 
 __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "load_config"]
@@ -41,8 +41,6 @@ PUNT_REASONS = (
     "INBOUND_MISS",
     "OUTBOUND_MISS",
 )
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,8 @@ class InterfaceConfig:
     """A layer-3 interface: a switch port, or one VLAN of it, and the TAP of the same `name`.
 
     `l3_if` is its number in the pipeline (position in the file, from 1). `device` is the port's
-    own network device where this host can see it; the TAP's carrier follows that device's.
+    own network device where this host can see it; the TAP's carrier follows that device's. `spd` is
+    the SPD that guards it, None for `none`.
     """
 
     name: str
@@ -101,6 +100,7 @@ class InterfaceConfig:
     addresses: tuple[InterfaceAddress, ...]
     vrf: VrfConfig
     device: str | None
+    spd: str | None = None
 
     @property
     def spec(self) -> InterfaceSpec:
@@ -161,12 +161,13 @@ class Config:
     interfaces: tuple[InterfaceConfig, ...]
     limits: Limits = field(default_factory=Limits)
     punt_rates: dict[str, PuntRate] = field(default_factory=dict)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
 
 
 def load_config(path: str | Path) -> Config:
     """Read and validate the file. Raises ConfigError naming every problem."""
     reader = Reader.from_file(Path(path))
-    config = _read_config(reader.root())
+    config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
     if config is None:  # finish() has raised already: a problem was recorded for each None
         raise ConfigError([f"{path}: empty configuration"])
@@ -176,9 +177,12 @@ def load_config(path: str | Path) -> Config:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def _read_config(root: Mapping) -> Config | None:
-    router = root.required("router", _name, "the router's name, like `router: r1`") or "router"
+def _read_config(root: Mapping, directory: Path) -> Config | None:
+    router = (
+        root.required("router", scalars.name, "the router's name, like `router: r1`") or "router"
+    )
     vrfs = _read_vrfs(root.section("vrfs"))
+    interfaces = _read_interfaces(root, vrfs)
     config = Config(
         router=router,
         switch=_read_switch(root.section("switch")),
@@ -188,9 +192,16 @@ def _read_config(root: Mapping) -> Config | None:
         ),
         state_dir=root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}")),
         vrfs=tuple(vrfs.values()),
-        interfaces=_read_interfaces(root, vrfs),
+        interfaces=interfaces,
         limits=_read_limits(root.section("limits")),
         punt_rates=_read_punt_rates(root.section("punt_rates")),
+        policy=read_policy(
+            root,
+            directory,
+            ports={interface.port: interface.name for interface in interfaces},
+            first_l3_if=len(root.sequence("interfaces")) + 1,
+            vrfs=tuple(vrfs),
+        ),
     )
     root.section("api").close()
     root.close()
@@ -200,10 +211,10 @@ def _read_config(root: Mapping) -> Config | None:
 def _read_switch(section: Mapping) -> SwitchConfig:
     default = SwitchConfig()
     switch = SwitchConfig(
-        target=section.optional("target", _one_of(TARGETS), default.target),
+        target=section.optional("target", scalars.one_of(TARGETS), default.target),
         address=section.optional("address", _host_port, default.address),
-        device_id=section.optional("device_id", _integer(1, 2**64 - 1), default.device_id),
-        cpu_port=section.optional("cpu_port", _integer(1, 510), default.cpu_port),
+        device_id=section.optional("device_id", scalars.integer(1, 2**64 - 1), default.device_id),
+        cpu_port=section.optional("cpu_port", scalars.integer(1, 510), default.cpu_port),
         pipeline=section.optional("pipeline", _path, None),
     )
     section.close()
@@ -214,7 +225,9 @@ def _read_fpm(section: Mapping) -> FpmConfig:
     default = FpmConfig()
     fpm = FpmConfig(
         listen=section.optional("listen", _host_port, default.listen),
-        quiet_seconds=section.optional("quiet_seconds", _number(0.1, 3600), default.quiet_seconds),
+        quiet_seconds=section.optional(
+            "quiet_seconds", scalars.number(0.1, 3600), default.quiet_seconds
+        ),
     )
     section.close()
     return fpm
@@ -228,7 +241,9 @@ def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
             value.problem("the default VRF is always there, with the main table; remove this")
             continue
         vrf = value.mapping()
-        table = vrf.required("table", _integer(1, 2**32 - 1), "the kernel's routing table number")
+        table = vrf.required(
+            "table", scalars.integer(1, 2**32 - 1), "the kernel's routing table number"
+        )
         vrf.close()
         if table is None:
             continue
@@ -246,9 +261,10 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
         root.problem("interfaces", "a router needs at least one entry under `interfaces:`")
     interfaces: list[InterfaceConfig] = []
     seen = _Uniqueness()
+    spds = spd_names(root)
     for index, value in enumerate(values):
         section = value.mapping()
-        interface = _read_interface(section, index + 1, vrfs)
+        interface = _read_interface(section, index + 1, vrfs, spds)
         section.close()
         if interface is not None:
             seen.check(interface, value)
@@ -257,25 +273,26 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
 
 
 def _read_interface(
-    section: Mapping, l3_if: int, vrfs: dict[str, VrfConfig]
+    section: Mapping, l3_if: int, vrfs: dict[str, VrfConfig], spds: frozenset[str]
 ) -> InterfaceConfig | None:
     name = section.required("name", _interface_name, "the interface's name, like r1-eth1")
-    port = section.required("port", _integer(0, 509), "the switch port's number")
+    port = section.required("port", scalars.integer(0, 509), "the switch port's number")
     mac = section.required("mac", _unicast_mac, "the interface's MAC address")
-    vlan = section.optional("vlan", _integer(0, 4094), 0)
-    mtu = section.optional("mtu", _integer(1280, 9216), 1500)
+    vlan = section.optional("vlan", scalars.integer(0, 4094), 0)
+    mtu = section.optional("mtu", scalars.integer(1280, 9216), 1500)
     addresses = tuple(
         address
         for value in section.sequence("addresses")
         if (address := value.convert(_interface_address)) is not None
     )
-    vrf = section.optional("vrf", _one_of(tuple(vrfs)), DEFAULT_VRF)
+    vrf = section.optional("vrf", scalars.one_of(tuple(vrfs)), DEFAULT_VRF)
     device = section.optional("device", _interface_name, None)
     if device is not None and device == name:
         section.problem("device", "the port's device and the TAP need different names")
+    spd = read_interface_spd(section, spds)
     if name is None or port is None or mac is None:
         return None
-    return InterfaceConfig(name, l3_if, port, vlan, mac, mtu, addresses, vrfs[vrf], device)
+    return InterfaceConfig(name, l3_if, port, vlan, mac, mtu, addresses, vrfs[vrf], device, spd)
 
 
 class _Uniqueness:
@@ -315,18 +332,22 @@ class _Uniqueness:
 
 def _read_limits(section: Mapping) -> Limits:
     default = Limits()
-    count = _integer(0, 1_000_000)
+    count = scalars.integer(0, 1_000_000)
     limits = Limits(
         held_packets_per_neighbor=section.optional(
             "held_packets_per_neighbor", count, default.held_packets_per_neighbor
         ),
         held_packets=section.optional("held_packets", count, default.held_packets),
-        held_seconds=section.optional("held_seconds", _number(0.1, 60), default.held_seconds),
+        held_seconds=section.optional(
+            "held_seconds", scalars.number(0.1, 60), default.held_seconds
+        ),
         icmp_errors_per_second=section.optional(
             "icmp_errors_per_second", count, default.icmp_errors_per_second
         ),
         icmp_errors_burst=section.optional("icmp_errors_burst", count, default.icmp_errors_burst),
-        punt_queue=section.optional("punt_queue", _integer(64, 1_000_000), default.punt_queue),
+        punt_queue=section.optional(
+            "punt_queue", scalars.integer(64, 1_000_000), default.punt_queue
+        ),
     )
     section.close()
     return limits
@@ -339,8 +360,8 @@ def _read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
             value.problem(f"no such punt reason; one of {', '.join(PUNT_REASONS)}")
             continue
         entry = value.mapping()
-        rate = entry.required("rate", _integer(0, 10_000_000), "packets a second")
-        burst = entry.optional("burst", _integer(1, 1_000_000), max(1, (rate or 0) // 5))
+        rate = entry.required("rate", scalars.integer(0, 10_000_000), "packets a second")
+        burst = entry.optional("burst", scalars.integer(1, 1_000_000), max(1, (rate or 0) // 5))
         entry.close()
         if rate is not None:
             rates[reason] = PuntRate(rate, burst)
@@ -350,68 +371,26 @@ def _read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
 # --- scalars: each converter takes the YAML scalar and returns a value or raises ValueError ------
 
 
-def _integer(low: int, high: int) -> Callable[[object], int]:
-    def convert(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
-        return value
-
-    return convert
-
-
-def _number(low: float, high: float) -> Callable[[object], float]:
-    def convert(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{value!r} is not a number")
-        if not low <= value <= high:
-            raise ValueError(f"{value!r} is not from {low} to {high}")
-        return float(value)
-
-    return convert
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not text; put it in quotes")
-    return value
-
-
-def _name(value: object) -> str:
-    text = _text(value)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", text):
-        raise ValueError(f"{text!r} is not a name of letters, digits, '_', '.' and '-'")
-    return text
-
-
 def _interface_name(value: object) -> str:
-    text = _text(value)
+    text = scalars.text(value)
     if not 1 <= len(text) <= 15 or "/" in text or text in (".", "..") or re.search(r"\s|:", text):
         raise ValueError(f"{text!r} is not an interface name of 1 to 15 characters")
     return text
 
 
-def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
-    def convert(value: object) -> str:
-        if value not in choices:
-            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
-        return str(value)
-
-    return convert
-
-
 def _path(value: object) -> Path:
-    return Path(_text(value))
+    return Path(scalars.text(value))
 
 
 def _unicast_mac(value: object) -> Mac:
-    mac = parse_mac(_text(value))
+    mac = parse_mac(scalars.text(value))
     if mac[0] & 1 or not any(mac):
         raise ValueError(f"{value!r} is not a unicast MAC address")
     return mac
 
 
 def _interface_address(value: object) -> InterfaceAddress:
-    return InterfaceAddress.parse(_text(value))
+    return InterfaceAddress.parse(scalars.text(value))
 
 
 def _host_port(value: object) -> HostPort:

@@ -63,6 +63,11 @@ class Reader:
         at = f"{where}: " if where else ""
         self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
 
+    def include(self, node: yaml.Node | None, problems: list[str]) -> None:
+        """Record the problems of another file that is named at a node, as they are."""
+        line = node.start_mark.line + 1 if node is not None else 1
+        self._problems += [(line, problem) for problem in problems]
+
     def finish(self) -> None:
         """Raises ConfigError when there were problems, in the order of their lines."""
         if self._problems:
@@ -99,6 +104,30 @@ class Value:
         return self._node is None or (
             isinstance(self._node, yaml.ScalarNode) and self._node.tag == "tag:yaml.org,2002:null"
         )
+
+    def is_sequence(self) -> bool:
+        """Whether this is a list."""
+        return isinstance(self._node, yaml.SequenceNode)
+
+    def text(self) -> str | None:
+        """A scalar as it is written, None for a list or a mapping; no problems."""
+        return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
+
+    def named(self, where: str) -> Value:
+        """The same value, called `where` in its problems."""
+        return Value(self._reader, self._node, where)
+
+    def peek(self, key: str) -> str | None:
+        """The text of the scalar under `key` of a mapping, if that is what is here; no problems."""
+        if isinstance(self._node, yaml.MappingNode):
+            for key_node, value_node in self._node.value:
+                if key_node.value == key and isinstance(value_node, yaml.ScalarNode):
+                    return str(value_node.value)
+        return None
+
+    def include(self, error: ConfigError) -> None:
+        """The problems of another file that this value names."""
+        self._reader.include(self._node, error.problems)
 
     def mapping(self) -> Mapping:
         """The value as a mapping; an empty one, with a problem, where it is something else."""
@@ -171,6 +200,10 @@ class Mapping:
             value = self._take(key) or Value(self._reader, None, self._path(key))
             self._sections[key] = value.mapping()
         return self._sections[key]
+
+    def value(self, key: str) -> Value | None:
+        """What stands under `key`, None where it is absent."""
+        return self._take(key)
 
     def sequence(self, key: str) -> list[Value]:
         """The list under `key`, empty where absent."""

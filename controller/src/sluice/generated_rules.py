@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules that stand first in every list without anybody writing them: ND and IKE.
+
+Without them an SPD cuts its own router off: no IPv6 neighbour is found, and no SA is negotiated
+(RFC 4301, 4.4.1 asks for an explicit BYPASS for IKE). They name this router's own addresses,
+link-local addresses and the groups of neighbour discovery, nothing else; `sluice show spd` shows
+them, marked. Their names have a colon, which no rule of an operator can have. Pure; depends on
+policy_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sluice.model import Address, Prefix, parse_address
+from sluice.policy_model import (
+    ICMPV6,
+    UDP,
+    Action,
+    AddressRange,
+    Direction,
+    NumberRange,
+    Rule,
+    prefix_range,
+)
+
+# Router and neighbour solicitation and advertisement, redirect (RFC 4861), with any code.
+ND_TYPES = NumberRange(133 << 8, 137 << 8 | 0xFF)
+IKE_PORTS = (NumberRange(500, 500), NumberRange(4500, 4500))
+LINK_LOCAL = prefix_range(Prefix.parse("fe80::/10"))
+UNSPECIFIED = AddressRange(bytes(16), bytes(16))
+"""The source of duplicate address detection (RFC 4862)."""
+ND_GROUPS = (
+    AddressRange(parse_address("ff02::1"), parse_address("ff02::2")),
+    prefix_range(Prefix.parse("ff02::1:ff00:0/104")),
+)
+
+
+def generated_rules(direction: Direction, own: Iterable[Address]) -> tuple[Rule, ...]:
+    """The generated rules of a list that guards interfaces of a router with these addresses.
+
+    The far end of ND and of IKE may have any address; the pipeline lets ND pass with hop limit 255
+    only and never routes it. The same addresses in any order give the same rules.
+    """
+    addresses = sorted(set(own))
+    ipv4, ipv6 = (
+        tuple(AddressRange(one, one) for one in addresses if len(one) == size) for size in (4, 16)
+    )
+    families = ("ipv4", ipv4), ("ipv6", ipv6)
+    rules = [_neighbor_discovery(direction, ipv6)]
+    rules += [_ike(direction, name, ranges) for name, ranges in families if ranges]
+    return tuple(rules)
+
+
+def _neighbor_discovery(direction: Direction, own: tuple[AddressRange, ...]) -> Rule:
+    rule = Rule("generated:nd", Action.BYPASS, protocol=(ICMPV6,), icmp=(ND_TYPES,), generated=True)
+    if direction is Direction.INBOUND:
+        return rule._replace(destination=(*own, LINK_LOCAL, *ND_GROUPS))
+    return rule._replace(source=(*own, LINK_LOCAL, UNSPECIFIED))
+
+
+def _ike(direction: Direction, name: str, own: tuple[AddressRange, ...]) -> Rule:
+    rule = Rule(f"generated:ike-{name}", Action.BYPASS, protocol=(UDP,), generated=True)
+    if direction is Direction.INBOUND:
+        return rule._replace(destination=own, destination_port=IKE_PORTS)
+    return rule._replace(source=own, source_port=IKE_PORTS)

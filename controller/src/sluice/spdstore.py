@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller knows of its SPDs' lists, on disk before the switch hears of it.
+
+One JSON file, replaced whole: written beside, synced, renamed, and the directory synced, so that
+after a crash it is the old one or the new one. A checksum tells damage, which is an error by name
+and never a guess: with wrong numbers a retired flow could count as current again. Depends on
+state.spd for what it stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sluice.policy_model import Direction
+from sluice.state.rule_ids import MAXIMUM_RULE_ID
+from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord, SpdRecord
+
+FILE_NAME = "spd.json"
+VERSION = 1
+
+
+class SpdStoreError(Exception):
+    """The file cannot be written, or what it holds cannot be what was written."""
+
+
+class SpdStore:
+    """The file in a state directory, which exists."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+
+    def load(self) -> SpdRecord:
+        """What was saved last; an empty record where nothing ever was. Raises SpdStoreError."""
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return SpdRecord()
+        except OSError as error:
+            raise SpdStoreError(f"{self.path}: {error.strerror}") from None
+        try:
+            document = json.loads(text)
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+            body = document["body"]
+            if document["sha256"] != _checksum(body):
+                raise ValueError("the checksum does not hold")
+            return _decode(body)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SpdStoreError(
+                f"{self.path}: damaged ({error}); remove it together with the flows in the switch"
+            ) from None
+
+    def save(self, record: SpdRecord) -> None:
+        """Returns when the record would survive a crash. Raises SpdStoreError."""
+        body = _encode(record)
+        document = {"version": VERSION, "sha256": _checksum(body), "body": body}
+        beside = self.path.with_suffix(".new")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                json.dump(document, file, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise SpdStoreError(f"{self.path}: {error.strerror}") from None
+
+
+def _checksum(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(record: SpdRecord) -> Any:
+    return {
+        "lists": [
+            {
+                "list_id": one.list_id,
+                "spd": one.spd,
+                "direction": one.direction.value,
+                "epoch": one.counts.epoch,
+                "generation": one.counts.generation,
+                "digest": one.digest,
+                "rule_ids": one.rule_ids,
+            }
+            for one in record.lists
+        ],
+        "retired": {str(list_id): counts for list_id, counts in record.retired.items()},
+    }
+
+
+def _decode(body: Any) -> SpdRecord:
+    """Raises ValueError, KeyError, TypeError or AttributeError for what `_encode` never made."""
+    lists = tuple(
+        ListRecord(
+            _number(one["list_id"], MAXIMUM_LIST_ID),
+            str(one["spd"]),
+            Direction(one["direction"]),
+            Counts(_number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)),
+            str(one["digest"]),
+            {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in one["rule_ids"].items()},
+        )
+        for one in body["lists"]
+    )
+    retired = {
+        _number(int(list_id), MAXIMUM_LIST_ID): Counts(*(_number(n, MAXIMUM_COUNT) for n in counts))
+        for list_id, counts in body["retired"].items()
+    }
+    return SpdRecord(lists, retired)
+
+
+def _number(value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no number from 0 to {most}")
+    return value

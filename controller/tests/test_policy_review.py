@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules as text, lists compared, and what a check warns of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.generated_rules import generated_rules
+from sluice.model import Prefix, parse_address
+from sluice.policy_model import (
+    OPAQUE,
+    TCP,
+    UDP,
+    Action,
+    Direction,
+    NumberRange,
+    Rule,
+    prefix_range,
+)
+from sluice.policy_review import Change, describe, diff, warnings
+
+A, B, C, D = (Rule(name, Action.BYPASS) for name in "abcd")
+BGP = (NumberRange(179, 179),)
+OWN = parse_address("10.0.0.1")
+REST = Rule("rest", Action.DISCARD)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (A, "bypass any -> any"),
+        (
+            Rule(
+                "web",
+                Action.PROTECT,
+                "branch",
+                source=(prefix_range(Prefix.parse("10.1.0.0/16")),),
+                destination=(prefix_range(Prefix.parse("::1/128")),),
+                protocol=(TCP, 99),
+                source_port=OPAQUE,
+                destination_port=(NumberRange(80, 80), NumberRange(443, 445)),
+            ),
+            "protect(branch) tcp,99 10.1.0.0-10.1.255.255 -> ::1 sport opaque dport 80,443-445",
+        ),
+        (
+            Rule(
+                "ping",
+                Action.DISCARD,
+                protocol=(1,),
+                icmp=(NumberRange(0x800, 0x8FF), NumberRange(0x304, 0x304)),
+            ),
+            "discard icmp any -> any icmp 8,3/4",
+        ),
+        (*generated_rules(Direction.OUTBOUND, []), "bypass icmpv6 fe80::-febf:ffff:ffff:ffff:ffff"
+         ":ffff:ffff:ffff,:: -> any icmp 133-137"),
+    ],
+)  # fmt: skip
+def test_a_rule_as_text(rule: Rule, text: str) -> None:
+    assert describe(rule) == text
+
+
+def changes(before: list[Rule], after: list[Rule]) -> list[tuple[str, str]]:
+    return [(one.change.value, one.name) for one in diff(before, after)]
+
+
+def test_a_diff_names_what_is_removed_added_changed_and_moved() -> None:
+    changed = B._replace(action=Action.DISCARD)
+    assert changes([A, B, C], [A, B, C]) == []
+    assert changes([A, B, C], [changed, C, D]) == [
+        ("removed", "a"),
+        ("changed", "b"),
+        ("added", "d"),
+    ]
+    assert changes([A, B, C, D], [D, A, B, C]) == [("moved", "d")]
+    (moved,) = diff([A, B, C, D], [D, A, B, C])
+    assert (moved.position_before, moved.position_after) == (4, 1)
+
+
+@given(st.permutations([A, B, C, D]), st.sets(st.sampled_from("abcd")))
+def test_a_diff_is_empty_for_equal_lists_only(after: list[Rule], kept: set[str]) -> None:
+    before = [A, B, C, D]
+    new = [rule for rule in after if rule.name in kept]
+    found = diff(before, new)
+    assert (found == []) is (new == before)
+    assert {one.name for one in found if one.change is Change.REMOVED} == set("abcd") - kept
+
+
+def warned(outbound: list[Rule], inbound: list[Rule]) -> list[str]:
+    rules = {Direction.OUTBOUND: outbound, Direction.INBOUND: inbound}
+    return warnings(rules, [OWN], "corp")
+
+
+ACTIVE_OUT = Rule("out", Action.BYPASS, protocol=(TCP,), destination_port=BGP)
+ACTIVE_IN = Rule("in", Action.PROTECT, "b", protocol=(TCP,), source_port=BGP)
+
+
+@pytest.mark.parametrize(
+    ("outbound", "inbound", "count"),
+    [
+        ([A], [A], 0),
+        ([ACTIVE_OUT], [ACTIVE_IN], 0),
+        ([ACTIVE_IN], [ACTIVE_OUT], 0),  # the same ports seen from the listening side
+        ([ACTIVE_OUT], [ACTIVE_OUT], 1),  # neither kind of session has both ways
+        ([REST, ACTIVE_OUT], [A], 1),  # never reached
+        ([ACTIVE_OUT._replace(protocol=(UDP,))], [A], 1),
+        ([ACTIVE_OUT._replace(source=(prefix_range(Prefix.parse("10.9.0.0/16")),))], [A], 1),
+        ([ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("::/0")),))], [A], 1),
+        ([ACTIVE_OUT._replace(source_port=OPAQUE)], [A], 1),
+        ([ACTIVE_OUT._replace(icmp=(NumberRange(0, 1),))], [A], 1),
+        ([REST], [], 3),
+    ],
+)
+def test_bgp_needs_a_way_out_and_in(outbound: list[Rule], inbound: list[Rule], count: int) -> None:
+    found = warned(outbound, inbound)
+    assert len(found) == count
+    assert any("no BGP session of 10.0.0.1" in one for one in found) is (count > 0)

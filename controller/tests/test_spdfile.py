@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SPD files: taken whole or refused whole, every problem with line, list, rule and name."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.model import Prefix, parse_address
+from sluice.policy_model import (
+    OPAQUE,
+    Action,
+    AddressRange,
+    Direction,
+    NumberRange,
+    Rule,
+    prefix_range,
+)
+from sluice.spdfile import load_spd, read_lists
+from sluice.yamlreader import ConfigError, Reader
+
+OUT, IN = Direction.OUTBOUND, Direction.INBOUND
+GOOD = """\
+spd: corp
+outbound:
+  - name: web
+    action: protect
+    bundle: branch
+    source: 10.1.0.0/16
+    destination: [10.2.0.0/16, 10.3.0.1-10.3.0.9, 10.4.0.1]
+    protocol: tcp
+    destination_ports: [80, 8000-8999]
+  - {name: ping, action: bypass, protocol: [icmp, 58], icmp: [8, 0/0]}
+  - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: any}
+"""
+
+
+def load(tmp_path: Path, text: str) -> dict[Direction, tuple[Rule, ...]]:
+    path = tmp_path / "corp.yaml"
+    path.write_text(text)
+    return load_spd(path, frozenset({"branch"})).rules
+
+
+def problems(tmp_path: Path, *rules: str) -> list[str]:
+    text = "spd: corp\noutbound:\n" + "".join(f"  - {{{rule}}}\n" for rule in rules)
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    return [one.removeprefix(f"{tmp_path}/corp.yaml:") for one in error.value.problems]
+
+
+def test_a_good_one(tmp_path: Path) -> None:
+    rules = load(tmp_path, GOOD)
+    assert rules[IN] == ()
+    assert rules[OUT] == (
+        Rule(
+            "web",
+            Action.PROTECT,
+            "branch",
+            source=(prefix_range(Prefix.parse("10.1.0.0/16")),),
+            destination=(
+                prefix_range(Prefix.parse("10.2.0.0/16")),
+                AddressRange(parse_address("10.3.0.1"), parse_address("10.3.0.9")),
+                AddressRange(parse_address("10.4.0.1"), parse_address("10.4.0.1")),
+            ),
+            protocol=(6,),
+            destination_port=(NumberRange(80, 80), NumberRange(8000, 8999)),
+        ),
+        Rule(
+            "ping",
+            Action.BYPASS,
+            protocol=(1, 58),
+            icmp=(NumberRange(0x800, 0x8FF), NumberRange(0, 0)),
+        ),
+        Rule("fragments", Action.DISCARD, source_port=OPAQUE),
+    )
+
+
+def test_prefixes_become_ranges() -> None:
+    assert prefix_range(Prefix.parse("10.0.0.0/31")).high == parse_address("10.0.0.1")
+    assert prefix_range(Prefix.parse("2001:db8::/32")).high == parse_address(
+        "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "message"),
+    [
+        ("name: a, action: allow", "action", "'allow' is no action: bypass, discard or protect"),
+        ("name: a", "action", "is missing"),
+        ("action: bypass", "name", "is missing"),
+        ("name: 'a:b', action: bypass", "name", "'a:b' is not a name"),
+        ("name: a, action: protect", "bundle", "is missing: which SA bundle"),
+        ("name: a, action: protect, bundle: x", "bundle", "no bundle 'x'; it has: branch"),
+        ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has one"),
+        ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, bundle"),
+        ("name: a, action: bypass, source: 10.0.0.1/8", "source", "has bits set after"),
+        ("name: a, action: bypass, source: 10.0.0.9-10.0.0.1", "source", "no range of one family"),
+        ("name: a, action: bypass, source: '::1-10.0.0.1'", "source", "no range of one family"),
+        ("name: a, action: bypass, source: host", "source", "'host' is not an IPv4 or IPv6"),
+        ("name: a, action: bypass, source: 1:2:3:4:5:6:7:8", "source", "put it in quotes"),
+        ("name: a, action: bypass, source: []", "source", "an empty list matches nothing"),
+        ("name: a, action: bypass, source: ", "source", "nothing is written here"),
+        ("name: a, action: bypass, source: {b: c}", "source", "a single value is expected"),
+        ("name: a, action: bypass, source: [10.0.0.1, any]", "source[1]", "'any' is not an"),
+        (
+            "name: a, action: bypass, source: 10.0.0.1, destination: '::1'",
+            "destination",
+            "IPv4 and IPv6 addresses in one rule",
+        ),
+        ("name: a, action: bypass, protocol: tpc", "protocol", "'tpc' is no protocol"),
+        ("name: a, action: bypass, protocol: 256", "protocol", "256 is no protocol"),
+        ("name: a, action: bypass, protocol: true", "protocol", "True is no protocol"),
+        ("name: a, action: bypass, source_ports: 80", "source_ports", "need a `protocol:` of tcp"),
+        (
+            "name: a, action: bypass, protocol: [tcp, gre], destination_ports: 80",
+            "destination_ports",
+            "of tcp, udp, sctp and no other",
+        ),
+        ("name: a, action: bypass, protocol: tcp, icmp: 8", "icmp", "of icmp, icmpv6 and no other"),
+        ("name: a, action: bypass, protocol: tcp, source_ports: 65536", "source_ports", "to 65535"),
+        ("name: a, action: bypass, protocol: tcp, source_ports: 9-8", "source_ports", "low to"),
+        ("name: a, action: bypass, protocol: tcp, source_ports: 9-", "source_ports", "neither"),
+        ("name: a, action: bypass, protocol: tcp, source_ports: http", "source_ports", "neither"),
+        ("name: a, action: bypass, protocol: icmp, icmp: 8/256", "icmp", "from 0 to 255"),
+        ("name: a, action: bypass, protocol: icmp, icmp: 8-9", "icmp", "neither"),
+    ],
+)
+def test_each_problem_says_where_and_what(
+    tmp_path: Path, rule: str, key: str, message: str
+) -> None:
+    (problem,) = problems(tmp_path, rule)
+    called = " 'a'" if "name: a" in rule else " 'a:b'" if "a:b" in rule else ""
+    assert problem.startswith(f"3: outbound rule 1{called}.{key}: ")
+    assert message in problem
+
+
+def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: Path) -> None:
+    assert problems(
+        tmp_path,
+        "name: a, action: bypass",
+        "name: b, action: x, protocol: tpc, source_ports: 1",
+        "name: a, action: discard",
+    ) == [
+        "4: outbound rule 2 'b'.action: 'x' is no action: bypass, discard or protect",
+        "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: a number from 0 to 255, or one of "
+        "icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp",
+        "5: outbound rule 3 'a': rule 1 of this list has that name; give each its own",
+    ]
+
+
+def test_the_file_itself(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="spd: is missing"):
+        load(tmp_path, "outbound: []")
+    with pytest.raises(ConfigError, match="a list is expected"):
+        load(tmp_path, "spd: corp\ninbound: {name: a}")
+    with pytest.raises(ConfigError, match="unknown key"):
+        load(tmp_path, "spd: corp\noutgoing: []")
+    with pytest.raises(ConfigError, match="No such file"):
+        load_spd(tmp_path / "absent.yaml", frozenset())
+
+
+SCALARS = st.sampled_from(
+    ["any", "opaque", "tcp", "80", "1-2", "8/0", "10.0.0.0/8", "::1", "", "-", "a", "[]", "[1, a]"]
+)
+KEYS = ["name", "action", "bundle", "source", "destination", "protocol", "source_ports", "icmp"]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), SCALARS), max_size=3))
+def test_no_values_break_it(rules: list[dict[str, str]]) -> None:
+    text = "outbound:\n" + "".join(
+        "  - {" + ", ".join(f"{key}: {value}" for key, value in rule.items()) + "}\n"
+        for rule in rules
+    )
+    with contextlib.suppress(ConfigError):
+        reader = Reader(text, "x")
+        read_lists(reader.root(), frozenset({"a"}))
+        reader.finish()

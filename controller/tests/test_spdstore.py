@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record on disk: whole or not there, and damage has a name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sluice.policy_model import Direction
+from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.state.spd import Counts, ListRecord, SpdRecord
+
+RECORD = SpdRecord(
+    (
+        ListRecord(1, "corp", Direction.OUTBOUND, Counts(3, 4), "ab" * 32, {"f1": 1, "f2": 9}),
+        ListRecord(2, "corp", Direction.INBOUND, Counts(0xFFFFFFFF, 1), "cd" * 32, {}),
+    ),
+    {7: Counts(5, 6)},
+)
+
+
+def test_nothing_is_there_at_first(tmp_path: Path) -> None:
+    assert SpdStore(tmp_path).load() == SpdRecord()
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    store = SpdStore(tmp_path)
+    store.save(SpdRecord())
+    store.save(RECORD)
+    assert store.load() == RECORD
+    assert [path.name for path in tmp_path.iterdir()] == ["spd.json"]
+
+
+def test_file_and_directory_are_synced_in_that_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    SpdStore(tmp_path).save(RECORD)
+    assert synced == ["spd.new", tmp_path.name]
+
+
+def test_a_save_that_fails_leaves_the_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SpdStore(tmp_path)
+    store.save(RECORD)
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(SpdStoreError, match="No space left"):
+        store.save(SpdRecord())
+    assert store.load() == RECORD
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_is_never_read_as_something_else(tmp_path: Path, data: st.DataObject) -> None:
+    store = SpdStore(tmp_path)
+    store.save(RECORD)
+    text = bytearray(store.path.read_bytes())
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(text)))
+    store.path.write_bytes(text[:cut] if data.draw(st.booleans()) else text)
+    with contextlib.suppress(SpdStoreError):
+        assert store.load() == RECORD
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"version": 9}', "\xff"])
+def test_something_else_in_its_place(tmp_path: Path, text: str) -> None:
+    store = SpdStore(tmp_path)
+    store.path.write_text(text, encoding="latin-1")
+    with pytest.raises(SpdStoreError, match="damaged"):
+        store.load()
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    store = SpdStore(tmp_path)
+    store.path.mkdir()
+    with pytest.raises(SpdStoreError, match="Is a directory"):
+        store.load()
+    with pytest.raises(SpdStoreError):
+        store.save(RECORD)
+
+
+def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
+    store = SpdStore(tmp_path)
+    store.save(RECORD)
+    body = json.loads(store.path.read_text())["body"]
+    assert (body["lists"][0]["epoch"], body["retired"]) == (3, {"7": [5, 6]})
