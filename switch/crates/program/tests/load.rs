@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the loader reads, and what it refuses: with the construct's name, its place in the JSON and
+//! in the P4 source.
+
+use serde_json::{Value, json};
+use sluice_program::action::LValue;
+use sluice_program::expr::{Arith, ArithOp, Bool, Data, NumberClass};
+use sluice_program::{LoadError, Op, Program, Slot};
+
+/// The smallest v1model program: one header, one action, one table.
+fn minimal() -> Value {
+    json!({
+        "__meta__": {"version": [2, 23]},
+        "program": "minimal.p4",
+        "header_types": [
+            {"name": "standard_metadata", "id": 0, "fields": [
+                ["ingress_port", 9, false], ["egress_spec", 9, false], ["egress_port", 9, false],
+                ["instance_type", 32, false], ["packet_length", 32, false], ["_padding", 5, false]]},
+            {"name": "h_t", "id": 1, "fields": [["a", 4, false], ["b", 12, false], ["c", 32, false], ["s", 16, true]]}
+        ],
+        "headers": [
+            {"name": "standard_metadata", "id": 0, "header_type": "standard_metadata", "metadata": true},
+            {"name": "h", "id": 1, "header_type": "h_t", "metadata": false}
+        ],
+        "errors": [["NoError", 1], ["PacketTooShort", 2]],
+        "parsers": [{"name": "parser", "id": 0, "init_state": "start", "parse_states": [
+            {"name": "start", "id": 0, "parser_ops": [], "transition_key": [],
+             "transitions": [{"type": "default", "value": null, "mask": null, "next_state": null}]}]}],
+        "deparsers": [{"name": "deparser", "id": 0, "order": ["h"]}],
+        "actions": [{"name": "act", "id": 0, "runtime_data": [{"name": "x", "bitwidth": 16}], "primitives": []}],
+        "pipelines": [
+            {"name": "ingress", "id": 0, "init_table": "t", "conditionals": [], "tables": [
+                {"name": "t", "id": 0, "match_type": "exact", "type": "simple", "max_size": 8,
+                 "source_info": {"filename": "minimal.p4", "line": 17, "column": 3, "source_fragment": "t"},
+                 "key": [{"match_type": "exact", "name": "h.a", "target": ["h", "a"], "mask": null}],
+                 "action_ids": [0], "actions": ["act"], "next_tables": {"act": null}}]},
+            {"name": "egress", "id": 1, "init_table": null, "tables": [], "conditionals": []}
+        ]
+    })
+}
+
+fn load(json: &Value) -> Result<Program, LoadError> {
+    Program::from_json(json.to_string().as_bytes())
+}
+
+fn refused(json: &Value) -> LoadError {
+    load(json).expect_err("this must not load")
+}
+
+/// The operations of an action made of these primitives.
+fn ops(primitives: Value) -> Result<Vec<Op>, LoadError> {
+    let mut json = minimal();
+    json["actions"][0]["primitives"] = primitives;
+    load(&json).map(|program| program.actions[0].ops.clone())
+}
+
+fn field(name: &str) -> Value {
+    json!({"type": "field", "value": ["h", name]})
+}
+
+fn hex(value: &str) -> Value {
+    json!({"type": "hexstr", "value": value})
+}
+
+fn binary(op: &str, left: Value, right: Value) -> Value {
+    json!({"type": "expression", "value": {"op": op, "left": left, "right": right}})
+}
+
+/// What `h.c = value` becomes.
+fn assigned(value: Value) -> Arith {
+    let ops = ops(json!([{"op": "assign", "parameters": [field("c"), value]}])).unwrap();
+    match &ops[0] {
+        Op::Assign(LValue::Field(_), value) => value.clone(),
+        Op::Move { from, .. } => Arith::from(Data::Field(*from)),
+        other => panic!("not an assignment: {other:?}"),
+    }
+}
+
+#[test]
+fn the_smallest_program_loads_with_every_name_resolved() {
+    let program = load(&minimal()).unwrap();
+    assert_eq!(program.name, "minimal.p4");
+    let table = program.table(program.table_by_name("t").unwrap());
+    assert_eq!(table.key_bytes, 1);
+    assert_eq!(table.actions, [program.action_by_name("act").unwrap()]);
+    assert!(table.ingress);
+    assert_eq!(table.source.as_ref().unwrap().to_string(), "minimal.p4:17");
+    assert_eq!(program.core_errors.packet_too_short, 2);
+}
+
+#[test]
+fn a_packet_header_keeps_its_bits_and_metadata_gets_whole_bytes() {
+    let program = load(&minimal()).unwrap();
+    let header = program.header_by_name("h").unwrap();
+    let start = program.header(header).offset as usize * 8;
+    assert_eq!(
+        program.slot_by_name("h", "a"),
+        Some(Slot::at(start, 4, false))
+    );
+    assert_eq!(
+        program.slot_by_name("h", "b"),
+        Some(Slot::at(start + 4, 12, false))
+    );
+    assert_eq!(
+        program.slot_by_name("h", "s"),
+        Some(Slot::at(start + 48, 16, true))
+    );
+    // Nine bits right-aligned in two bytes.
+    assert_eq!(
+        program.standard_metadata.ingress_port,
+        Slot::at(7, 9, false)
+    );
+    assert_eq!(
+        program.standard_metadata.egress_spec,
+        Slot::at(16 + 7, 9, false)
+    );
+}
+
+#[test]
+fn versions_that_are_not_known_are_refused() {
+    for (version, good) in [
+        ([2, 0], true),
+        ([2, 24], true),
+        ([2, 25], false),
+        ([3, 0], false),
+    ] {
+        let mut json = minimal();
+        json["__meta__"]["version"] = json!(version);
+        assert_eq!(load(&json).is_ok(), good, "{version:?}");
+    }
+}
+
+#[test]
+fn an_error_says_what_and_where() {
+    let mut json = minimal();
+    json["pipelines"][0]["tables"][0]["key"][0]["match_type"] = json!("fuzzy");
+    let error = refused(&json);
+    assert_eq!(
+        error.to_string(),
+        "minimal.p4:17: the match kind \"fuzzy\" is not supported by this switch \
+         (at pipelines[0].tables[0].key[0].match_type of the BMv2 JSON)"
+    );
+}
+
+#[test]
+fn every_unknown_name_is_an_error() {
+    for (pointer, value) in [
+        ("/headers/1/header_type", json!("nothing")),
+        ("/parsers/0/init_state", json!("nothing")),
+        ("/deparsers/0/order/0", json!("nothing")),
+        ("/pipelines/0/init_table", json!("nothing")),
+        (
+            "/pipelines/0/tables/0/key/0/target",
+            json!(["h", "nothing"]),
+        ),
+        (
+            "/pipelines/0/tables/0/key/0/target",
+            json!(["nothing", "a"]),
+        ),
+        ("/pipelines/0/tables/0/action_ids/0", json!(7)),
+        ("/pipelines/0/tables/0/next_tables/act", json!("nothing")),
+        ("/pipelines/0/tables/0/type", json!("nothing")),
+    ] {
+        let mut json = minimal();
+        *json.pointer_mut(pointer).unwrap() = value;
+        let error = refused(&json);
+        assert!(!error.path().is_empty(), "{pointer}: {error}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_program_are_an_error() {
+    for text in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        "\"x\"",
+        "{\"header_types\": 3}",
+    ] {
+        Program::from_json(text.as_bytes()).expect_err(text);
+    }
+    let deep = "[".repeat(100_000);
+    Program::from_json(deep.as_bytes()).expect_err("nested too deeply");
+}
+
+#[test]
+fn removing_any_member_never_panics() {
+    fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    out.push(format!("{path}/{key}"));
+                    paths(member, &format!("{path}/{key}"), out);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    out.push(format!("{path}/{index}"));
+                    paths(item, &format!("{path}/{index}"), out);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut all = Vec::new();
+    paths(&minimal(), "", &mut all);
+    for path in all {
+        for value in [
+            Value::Null,
+            json!(-1),
+            json!(1e30),
+            json!("-0x"),
+            json!([]),
+            json!({}),
+        ] {
+            let mut json = minimal();
+            *json.pointer_mut(&path).unwrap() = value;
+            let _ = load(&json);
+        }
+    }
+}
+
+#[test]
+fn control_flow_with_a_cycle_is_refused() {
+    let mut json = minimal();
+    json["pipelines"][0]["tables"][0]["next_tables"]["act"] = json!("t");
+    assert!(refused(&json).message().contains("cycle"));
+}
+
+#[test]
+fn jumps_stay_inside_their_action() {
+    let jump = |target: &str| json!([{"op": "_jump", "parameters": [hex(target)]}]);
+    assert_eq!(ops(jump("0x1")).unwrap(), [Op::Jump(1)]);
+    assert!(ops(jump("0x2")).is_err());
+}
+
+#[test]
+fn a_primitive_that_is_not_there_is_named() {
+    let error = ops(json!([{"op": "levitate", "parameters": []}])).unwrap_err();
+    assert!(error.message().contains("\"levitate\""));
+}
+
+#[test]
+fn a_slice_is_a_narrower_field() {
+    let shifted = binary(">>", field("c"), hex("0x8"));
+    let slice = binary("&", shifted, hex("0xff"));
+    let program = load(&minimal()).unwrap();
+    let c = program.slot_by_name("h", "c").unwrap();
+    assert_eq!(assigned(slice).data, Data::Field(c.slice(8, 8).unwrap()));
+    let whole = binary("&", field("c"), hex("0xffffffff"));
+    assert_eq!(assigned(whole).data, Data::Field(c));
+}
+
+#[test]
+fn a_masked_left_shift_needs_no_wide_intermediate() {
+    let shift = binary("<<", field("c"), field("b"));
+    assert_eq!(assigned(shift.clone()).class, NumberClass::Big);
+    let masked = assigned(binary("&", shift, hex("0xffffffff")));
+    assert!(matches!(masked.data, Data::ShlMod(_, 32)));
+    assert_eq!(masked.class, NumberClass::I64);
+}
+
+#[test]
+fn the_number_class_holds_every_intermediate_value() {
+    let product = binary("*", field("c"), field("c"));
+    let classes = [
+        (binary("+", field("c"), field("c")), NumberClass::I64),
+        (product.clone(), NumberClass::I128),
+        (
+            binary("*", product.clone(), product.clone()),
+            NumberClass::I256,
+        ),
+        (
+            binary("*", product.clone(), binary("*", product.clone(), product)),
+            NumberClass::I256,
+        ),
+    ];
+    for (expression, class) in classes {
+        assert_eq!(assigned(expression.clone()).class, class, "{expression}");
+    }
+    let wide = binary("<<", field("c"), hex("0xff"));
+    assert_eq!(assigned(wide).class, NumberClass::Big);
+}
+
+#[test]
+fn unary_minus_is_a_subtraction_from_zero() {
+    let negative =
+        json!({"type": "expression", "value": {"op": "-", "left": null, "right": field("c")}});
+    let Data::Arith(ArithOp::Sub, operands) = assigned(negative).data else {
+        panic!("not a subtraction")
+    };
+    assert_eq!(operands.0, Data::constant(0));
+}
+
+#[test]
+fn a_condition_that_was_cast_to_an_integer_is_a_condition_again() {
+    let valid = json!({"type": "field", "value": ["h", "$valid$"]});
+    let as_bool =
+        json!({"type": "expression", "value": {"op": "d2b", "left": null, "right": valid}});
+    let as_data =
+        json!({"type": "expression", "value": {"op": "b2d", "left": null, "right": as_bool}});
+    let ops = ops(json!([{"op": "_jump_if_zero", "parameters": [as_data, hex("0x1")]}])).unwrap();
+    assert!(matches!(ops[0], Op::JumpUnless(Bool::Valid(_), 1)));
+}
+
+#[test]
+fn expressions_nested_without_end_are_refused() {
+    let mut expression = field("c");
+    for _ in 0..400 {
+        expression =
+            json!({"type": "expression", "value": {"op": "~", "left": null, "right": expression}});
+    }
+    assert!(ops(json!([{"op": "assign", "parameters": [field("c"), expression]}])).is_err());
+}
+
+#[test]
+fn constant_entries_and_defaults_must_fit() {
+    let mut json = minimal();
+    json["pipelines"][0]["tables"][0]["default_entry"] = json!({"action_id": 0, "action_const": false, "action_data": ["0x10000"], "action_entry_const": false});
+    assert!(refused(&json).message().contains("does not fit 16 bits"));
+    let mut json = minimal();
+    json["pipelines"][0]["tables"][0]["entries"] = json!([{
+        "match_key": [{"match_type": "exact", "key": "0x10"}],
+        "action_entry": {"action_id": 0, "action_data": ["0x1"]}, "priority": 1}]);
+    assert!(refused(&json).message().contains("does not fit 4 bits"));
+}
