@@ -144,7 +144,7 @@ def test_what_is_right_is_not_touched_after_a_reconnect() -> None:
         await bench.settle()
         wrong = (Kind.NEXTHOP, 1)
         bench.switch.entities[wrong] = Nexthop(1, None, b"\2\0\0\0\0\x66", True)
-        bench.switch.raw[wrong] = CODEC._entity(*wrong, bench.switch.entities[wrong])
+        bench.switch.raw[wrong] = CODEC._encoder._entity(*wrong, bench.switch.entities[wrong])
         bench.switch.raw.pop((Kind.ROUTE, slot("20.0.3.0/24")))
         bench.switch.entities.pop((Kind.ROUTE, slot("20.0.3.0/24")))
         bench.switch.log.clear()
@@ -199,7 +199,7 @@ def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> Non
         bench.feed(route("30.0.0.0/8", gateway("10.0.2.9", 2)))
         await bench.settle()
         assert len(bench.switch.of(Kind.ROUTE)) == 3 + 1
-        names = {str(failure) for failure in bench.reconciler.failures.values()}
+        names = {str(failure) for _, failure in bench.reconciler.failures.items()}
         assert names == {"RESOURCE_EXHAUSTED", "WAITING: nexthop 4 is not installed"}
         assert not bench.reconciler.synced
         broken = False

@@ -37,7 +37,7 @@ class Inventory:
     def put(self, kind: Kind, entries: Iterable[tuple[Key, Value]]) -> None:
         """These are installed, new or replaced."""
         held = self.by_kind[kind]
-        entries = list(entries)
+        entries = list(dict(entries).items())  # BMv2 tells members of its selector twice
         replaced = [(key, held[key]) for key, _ in entries if key in held]
         held.update(entries)
         self._count(kind, entries, 1)

@@ -16,7 +16,7 @@ Start and reconnect. `read_back` learns what the switch holds, `compare` queues 
 is right is not touched. What nobody wants (an orphan) is deleted when its kind is released, which
 the controller does once the sources have said all they know.
 
-Depends on entities, inventory, p4 and p4runtime. One task (`run`) does all the writing.
+Depends on entities, inventory, failures, p4 and p4runtime. One task (`run`) does all the writing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol
 from finsy.proto import p4r
 
 from sluice.entities import MODIFY_ONLY, UNKNOWN, Changes, Key, Kind, Value, references
+from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
 from sluice.p4runtime.messages import Operation
@@ -37,7 +38,6 @@ from sluice.p4runtime.session import (
     NOT_FOUND,
     P4RuntimeError,
     Status,
-    code_name,
 )
 
 BATCH = 512
@@ -48,12 +48,6 @@ BATCHES_PER_TURN = 32
 """Batches of routes before deletions get their turn."""
 SLICE = 2000
 """Entities decoded or compared before the loop is let go."""
-FIRST_RETRY, LAST_RETRY = 0.1, 30.0
-"""Seconds between attempts at a refused update: the first, and the longest."""
-NEVER = float("inf")
-
-WAITING = -1
-"""The code of a failure that is no answer of the switch: a reference is not installed."""
 
 
 class Writer(Protocol):
@@ -64,19 +58,6 @@ class Writer(Protocol):
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
         """Entities in parts."""
-
-
-class Failure(NamedTuple):
-    """An update that the switch refused, or that waits for another entity."""
-
-    code: int
-    message: str
-    attempts: int
-    retry_at: float
-
-    def __str__(self) -> str:
-        name = "WAITING" if self.code == WAITING else code_name(self.code)
-        return f"{name}: {self.message}" if self.message else name
 
 
 class _Batch(NamedTuple):
@@ -100,7 +81,7 @@ class Reconciler:
         self._clock = clock
         self.desired: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
         self.installed = Inventory()
-        self.failures: dict[tuple[Kind, Key], Failure] = {}
+        self.failures = Failures(clock)
         self.counters: Counter[str] = Counter()
         self.compared = False
         self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
@@ -110,7 +91,6 @@ class Reconciler:
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
         self._work = asyncio.Event()
-        self._next_retry = NEVER
         self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
         self.on_progress: Callable[[], None] = lambda: None
 
@@ -231,25 +211,17 @@ class Reconciler:
         if self.pending:
             return
         self._work.clear()
-        delay = None if self._next_retry == NEVER else max(0.0, self._next_retry - self._clock())
+        retry = self.failures.next_retry
+        delay = None if retry == NEVER else max(0.0, retry - self._clock())
         try:
             await asyncio.wait_for(self._work.wait(), delay)
         except TimeoutError:
             self._requeue_due()
 
     def _requeue_due(self) -> None:
-        """Queues again what is to be tried again by now."""
-        now = self._clock()
-        if now < self._next_retry:
-            return
-        self._next_retry = NEVER
-        for (kind, key), failure in self.failures.items():
-            if failure.retry_at > now:
-                self._next_retry = min(self._next_retry, failure.retry_at)
-                continue
+        for kind, key in self.failures.due():
             wanted = key in self.desired[kind]
             (self._upserts if wanted else self._deletes)[kind][key] = None
-            self.failures[kind, key] = failure._replace(retry_at=NEVER)
 
     async def _cycle(self, session: Writer) -> None:
         for kind in Kind:
@@ -305,7 +277,7 @@ class Reconciler:
                 self._postponed[key] = None
                 continue
             if value is None or present == value:
-                self.failures.pop((kind, key), None)
+                self.failures.forget(kind, key)
                 continue
             absent = missing.get(value)
             if absent is None:
@@ -313,7 +285,7 @@ class Reconciler:
                 if kind is Kind.ROUTE:
                     missing[value] = absent
             if absent:
-                self._fail(kind, key, WAITING, absent)
+                self.failures.record(kind, key, WAITING, absent)
                 continue
             modify = present is not None or kind in MODIFY_ONLY
             operation = Operation.MODIFY if modify else Operation.INSERT
@@ -354,7 +326,9 @@ class Reconciler:
             self._postponed[key] = None  # its users have not all had their turn
         else:
             users = self.installed.uses((kind, key))
-            self._fail(kind, key, WAITING, f"still referred to by {users} installed entities")
+            self.failures.record(
+                kind, key, WAITING, f"still referred to by {users} installed entities"
+            )
 
     # -- answers
 
@@ -384,8 +358,7 @@ class Reconciler:
             self.installed.remove(kind, deleted)
             for key in deleted:
                 self._confirm_deleted(kind, key)
-        if self.failures:
-            self._recovered(kind, [key for key, _ in batch.entries])
+        self.failures.succeeded(kind, [key for key, _ in batch.entries])
         if self._waiters:
             self._notify(kind, set_entries)
         self.on_progress()
@@ -405,30 +378,11 @@ class Reconciler:
                 self.installed.put(batch.kind, [(key, UNKNOWN)])
             elif operation is Operation.MODIFY and status.code == NOT_FOUND:
                 self.installed.remove(batch.kind, [key])
-            self._fail(batch.kind, key, status.code, status[1])
+            self.failures.record(batch.kind, key, status.code, status[1])
         return done
 
-    def _fail(self, kind: Kind, key: Key, code: int, message: str) -> None:
-        before = self.failures.get((kind, key))
-        attempts = 1 if before is None else before.attempts + 1
-        delay = min(LAST_RETRY, FIRST_RETRY * 2 ** min(attempts - 1, 16))
-        corrected = code in (ALREADY_EXISTS, NOT_FOUND) and attempts == 1
-        retry_at = self._clock() + (0.0 if corrected else delay)
-        self.failures[kind, key] = Failure(code, message, attempts, retry_at)
-        self._next_retry = min(self._next_retry, retry_at)
-
-    def _recovered(self, kind: Kind, keys: list[Key]) -> None:
-        """Forgets these failures; what waited for one of them may try again at once."""
-        recovered = [key for key in keys if self.failures.pop((kind, key), None) is not None]
-        if recovered:
-            now = self._clock()
-            for other, failure in self.failures.items():
-                if failure.code == WAITING:
-                    self.failures[other] = failure._replace(retry_at=now)
-            self._next_retry = now
-
     def _confirm_deleted(self, kind: Kind, key: Key) -> None:
-        self.failures.pop((kind, key), None)
+        self.failures.forget(kind, key)
         self._waiters.pop((kind, key), None)
         self._deleted(kind, key)
 

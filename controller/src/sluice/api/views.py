@@ -191,7 +191,7 @@ class Views:
         reconciler = self._controller.reconciler
         target = reconciler.desired[Kind.ROUTE][slot]
         installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
-        failure = reconciler.failures.get((Kind.ROUTE, slot))
+        failure = reconciler.failures.get(Kind.ROUTE, slot)
         legs = self._target(target) if isinstance(target, Target) else []
         return {
             "vrf": slot.vrf,

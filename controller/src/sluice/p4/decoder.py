@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to read from the switch to know all that is installed, and what was read, as entities.
+
+What does not say anything that the controller could have written decodes to the value `UNKNOWN`
+under its key, so that the reconciler corrects or removes it.
+"""
+
+from __future__ import annotations
+
+from finsy.proto import p4r
+
+from sluice.entities import (
+    ADMIT,
+    GROUP_OF_SAME_ID,
+    LOCAL,
+    MEMBER,
+    UNKNOWN,
+    Attachment,
+    Egress,
+    Group,
+    Key,
+    Kind,
+    L3Interface,
+    Nexthop,
+    RouterMac,
+    RouteSlot,
+    Target,
+    TargetKind,
+    Value,
+)
+from sluice.model import Prefix
+from sluice.p4.tables import PipelineTables
+
+Decoded = tuple[Kind, Key, Value]
+
+
+class Decoder:
+    """Reads the entities of one pipeline."""
+
+    def __init__(self, tables: PipelineTables) -> None:
+        self._tables = tables
+        self._decoders = {
+            **{table.id: self._decode_route for table in tables.fibs.values()},
+            **{table.id: self._decode_local for table in tables.locals.values()},
+            tables.l3_interface.id: self._decode_l3_interface,
+            tables.router_mac.id: self._decode_router_mac,
+            tables.nexthop.id: self._decode_nexthop,
+            tables.group.id: self._decode_group_entry,
+            tables.egress.id: self._decode_egress,
+        }
+        self._families = {
+            table.id: size
+            for by_size in (tables.fibs, tables.locals)
+            for size, table in by_size.items()
+        }
+
+    def read_requests(self) -> list[p4r.Entity]:
+        """What to read to know all that is installed; every entity in it is understood by decode.
+
+        Meters and the hash seed are not read: they are written at every start, which disturbs
+        nothing.
+        """
+        tables = [
+            self._tables.egress,
+            self._tables.nexthop,
+            self._tables.group,
+            *self._tables.fibs.values(),
+            *self._tables.locals.values(),
+            self._tables.router_mac,
+            self._tables.l3_interface,
+        ]
+        return [
+            *(p4r.Entity(table_entry=p4r.TableEntry(table_id=table.id)) for table in tables),
+            p4r.Entity(
+                action_profile_member=p4r.ActionProfileMember(
+                    action_profile_id=self._tables.selector
+                )
+            ),
+            p4r.Entity(
+                action_profile_group=p4r.ActionProfileGroup(action_profile_id=self._tables.selector)
+            ),
+        ]
+
+    def decode(self, entity: p4r.Entity) -> Decoded | None:
+        """The entity's (kind, key, value); None for what is none of the controller's business."""
+        match entity.WhichOneof("entity"):
+            case "table_entry":
+                entry = entity.table_entry
+                decoder = self._decoders.get(entry.table_id)
+                if decoder is None or entry.is_default_action:
+                    return None
+                return decoder(entry)
+            case "action_profile_member":
+                return self._decode_member(entity.action_profile_member)
+            case "action_profile_group":
+                group = entity.action_profile_group
+                members = sorted((member.member_id, member.weight) for member in group.members)
+                return Kind.GROUP, group.group_id, Group(tuple(members))
+            case _:
+                return None
+
+    def _decode_route(self, entry: p4r.TableEntry) -> Decoded:
+        slot = self._slot(entry)
+        actions = self._tables.fibs[4].actions
+        identifier, params = _action_of(entry)
+        value: Value = UNKNOWN
+        if identifier == actions["set_nexthop"].id:
+            value = Target(TargetKind.NEXTHOP, params[0])
+        elif identifier == actions["set_nexthop_group"].id:
+            value = Target(TargetKind.GROUP, params[0])
+        elif identifier == actions["blackhole"].id:
+            value = Target(TargetKind.BLACKHOLE)
+        elif identifier == actions["punt_route"].id:
+            for kind, reason in self._tables.discards.items():
+                if reason == params[0]:
+                    value = Target(kind)
+        return Kind.ROUTE, slot, value
+
+    def _decode_local(self, entry: p4r.TableEntry) -> Decoded:
+        return Kind.LOCAL_PREFIX, self._slot(entry), LOCAL
+
+    def _decode_l3_interface(self, entry: p4r.TableEntry) -> Decoded:
+        fields = _fields_of(entry)
+        table = self._tables.l3_interface
+        key = Attachment(
+            fields.get(table.fields["ingress_port"], 0), fields.get(table.fields["vlan_id"], 0)
+        )
+        _, params = _action_of(entry)
+        value: Value = UNKNOWN
+        if len(params) == 3 and params[2] == self._tables.router_role:
+            value = L3Interface(params[0], params[1])
+        return Kind.L3_INTERFACE, key, value
+
+    def _decode_router_mac(self, entry: p4r.TableEntry) -> Decoded:
+        fields = _fields_of(entry)
+        mac = fields.get(self._tables.router_mac.fields["dst_mac"], 0)
+        l3_if = fields.get(self._tables.router_mac.fields["l3_if"], 0)
+        return Kind.ROUTER_MAC, RouterMac(l3_if, mac.to_bytes(6, "big")), ADMIT
+
+    def _decode_nexthop(self, entry: p4r.TableEntry) -> Decoded:
+        key = _fields_of(entry).get(self._tables.nexthop.fields["nexthop_id"], 0)
+        identifier, params = _action_of(entry)
+        actions = self._tables.nexthop.actions
+        metadata = entry.metadata
+        address = metadata[2:] or None
+        if len(metadata) not in (2, 6, 18):
+            return Kind.NEXTHOP, key, UNKNOWN
+        l3_if = int.from_bytes(metadata[:2], "big")
+        value: Value = UNKNOWN
+        if identifier == actions["discard_nexthop"].id:
+            value = Nexthop(l3_if, address, None, up=False)
+        elif identifier == actions["resolve_neighbor"].id and params[0] == l3_if:
+            value = Nexthop(l3_if, address, None, up=True)
+        elif identifier == actions["set_neighbor"].id and params[0] == l3_if:
+            value = Nexthop(l3_if, address, params[1].to_bytes(6, "big"), up=True)
+        return Kind.NEXTHOP, key, value
+
+    def _decode_group_entry(self, entry: p4r.TableEntry) -> Decoded:
+        key = _fields_of(entry).get(self._tables.group.fields["group_id"], 0)
+        same = entry.action.action_profile_group_id == key
+        return Kind.GROUP_ENTRY, key, GROUP_OF_SAME_ID if same else UNKNOWN
+
+    def _decode_egress(self, entry: p4r.TableEntry) -> Decoded:
+        key = _fields_of(entry).get(self._tables.egress.fields["l3_if"], 0)
+        _, params = _action_of(entry)
+        value: Value = UNKNOWN
+        if len(params) == 4:
+            value = Egress(params[0], params[1], params[2].to_bytes(6, "big"), params[3])
+        return Kind.EGRESS_INTERFACE, key, value
+
+    def _decode_member(self, member: p4r.ActionProfileMember) -> Decoded:
+        params = [int.from_bytes(param.value, "big") for param in member.action.params]
+        same = params == [member.member_id]
+        return Kind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
+
+    def _slot(self, entry: p4r.TableEntry) -> RouteSlot:
+        size = self._families[entry.table_id]
+        vrf, prefix = 0, Prefix(bytes(size), 0)
+        for match in entry.match:
+            if match.HasField("lpm"):
+                prefix = Prefix(match.lpm.value.rjust(size, b"\0")[-size:], match.lpm.prefix_len)
+            else:
+                vrf = int.from_bytes(match.exact.value, "big")
+        return RouteSlot(vrf, prefix)
+
+
+def _fields_of(entry: p4r.TableEntry) -> dict[int, int]:
+    return {match.field_id: int.from_bytes(match.exact.value, "big") for match in entry.match}
+
+
+def _action_of(entry: p4r.TableEntry) -> tuple[int, list[int]]:
+    """The action's id and its parameters in the order of their ids."""
+    action = entry.action.action
+    params = sorted(action.params, key=lambda param: param.param_id)
+    return action.action_id, [int.from_bytes(param.value, "big") for param in params]

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reconciler, session and native client against a real switch: sluice-switch, or TARGET=bmv2.
+
+What was written is read back as it was meant, a second controller adopts it without touching it,
+wrong entries are corrected and unknown ones removed, and a switch that restarts is filled again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.target import Target
+
+from fake_switch import PIPELINE, load_codec
+from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
+from sluice._native import P4RuntimeClient
+from sluice.entities import (
+    HASH_SEED_KEY,
+    UNREACHABLE,
+    Changes,
+    Group,
+    HashSeed,
+    Key,
+    Kind,
+    Nexthop,
+    PuntLimit,
+    TargetKind,
+    Value,
+)
+from sluice.entities import (
+    Target as RouteTarget,
+)
+from sluice.model import Event
+from sluice.p4.schema import load_pipeline
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import P4RuntimeError, Session
+from sluice.reconciler import Reconciler
+from sluice.state.fib import Fib
+
+CODEC = load_codec()
+COUNT = 3000
+
+pytestmark = pytest.mark.skipif(shutil.which("ip") is None, reason="needs Linux namespaces")
+
+
+class Router:
+    """A Fib and a reconciler, with a real session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.fib = Fib(SPECS)
+        self.reconciler = Reconciler(CODEC, self._deleted, time.monotonic)
+        self.reconciler.submit(self.fib.start())
+        settings = Changes()
+        settings.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(0xDEADBEEF))
+        settings.set(Kind.PUNT_METER, "LOCAL", PuntLimit(1000, 100))
+        self.reconciler.submit(settings)
+
+    def _deleted(self, kind: Kind, key: object) -> None:
+        if isinstance(key, int):
+            self.fib.confirm_deleted(kind, key)
+
+    def feed(self, *events: Event) -> None:
+        self.reconciler.submit(self.fib.apply(events, 0.0))
+
+    def interfaces(self) -> None:
+        for n in (1, 2, 3):
+            self.feed(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
+
+    async def read(self) -> None:
+        await self.reconciler.read_back(self.session)
+
+    async def adopt(self) -> None:
+        await self.read()
+        found = self.reconciler.installed.by_kind
+        nexthops = {
+            key: value if isinstance(value, Nexthop) else None
+            for key, value in found[Kind.NEXTHOP].items()
+            if isinstance(key, int)
+        }
+        groups = {
+            key: value if isinstance(value, Group) else None
+            for key, value in found[Kind.GROUP].items()
+            if isinstance(key, int)
+        }
+        self.reconciler.submit(self.fib.adopt(nexthops, groups, 0.0))
+        await self.reconciler.compare()
+
+    async def settle(self) -> None:
+        task = asyncio.create_task(self.reconciler.run(self.session))
+        try:
+            deadline = time.monotonic() + 60
+            while not self.reconciler.synced and not task.done():
+                failures = [f"{what}: {why}" for what, why in self.reconciler.failures.items()]
+                assert time.monotonic() < deadline, failures[:10]
+                await asyncio.sleep(0.01)
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def check(self) -> None:
+        """What the switch tells is what is desired."""
+        await self.read()
+        for kind in Kind:
+            if kind > Kind.HASH_SEED:
+                assert self.reconciler.installed.by_kind[kind] == self.reconciler.desired[kind]
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Router]:
+    """A router in the namespace of the target, primary, with its pipeline."""
+    async with asyncio.timeout(30):
+        session = await primary(target)
+        pipeline = load_pipeline(PIPELINE)
+        await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
+    try:
+        yield Router(session)
+    finally:
+        session.close()
+        await session.closed
+
+
+async def primary(target: Target) -> Session:
+    """A session that may write, at the latest when the switch has seen the one before end."""
+    while True:
+        client = target.namespace.inside(
+            lambda: P4RuntimeClient(target.grpc, target.device_id, (0, 1))
+        )
+        session = Session(client, target.device_id, (0, 1), None, lambda _: None)
+        try:
+            await session.become_primary()
+        except P4RuntimeError:
+            await asyncio.sleep(0.05)
+        else:
+            return session
+
+
+@pytest.fixture(scope="module")
+def target(module_lab: Lab) -> Target:
+    target = Target(module_lab.namespace("switch"), {}, module_lab.supervisor)
+    target.start()
+    return target
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def many() -> list[Event]:
+    ipv4 = [route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(COUNT)]
+    legs = (gateway("fe80::9", 1, 1), gateway("fe80::a", 2, 3))
+    ipv6 = [route(f"2001:db8:{n + 0x100:x}::/48", *legs) for n in range(COUNT)]
+    return [*ipv4, *ipv6, route("0.0.0.0/0", gateway("10.0.2.9", 2)), route("::/0", *legs)]
+
+
+def test_written_and_read_back(target: Target) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            router.reconciler.release(Kind)
+            await router.adopt()
+            router.interfaces()
+            router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
+            await router.settle()
+            await router.check()
+
+    play(story)
+
+
+def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Target) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            wrong: list[tuple[Operation, Kind, Key, Value | None]] = [
+                (Operation.MODIFY, Kind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+                (Operation.DELETE, Kind.ROUTE, slot("20.0.6.0/24"), None),
+                (Operation.INSERT, Kind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+                (
+                    Operation.INSERT,
+                    Kind.ROUTE,
+                    slot("99.0.0.0/8"),
+                    RouteTarget(TargetKind.NEXTHOP, 60000),
+                ),
+            ]
+            for operation, kind, key, value in wrong:
+                update = CODEC.update(operation, kind, key, value)
+                assert await router.session.write([update]) == []
+            await router.adopt()
+            router.interfaces()
+            router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
+            router.reconciler.release(Kind)
+            await router.settle()
+            await router.check()
+            settings = 2
+            assert router.reconciler.counters["updates"] == len(wrong) + settings
+
+    play(story)
+
+
+def test_routes_go_in_the_right_order(target: Target) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            await router.adopt()
+            router.reconciler.release(Kind)
+            router.interfaces()
+            router.feed(*many())
+            await router.settle()
+            router.feed(*(no_route(f"20.{n >> 8}.{n & 255}.0/24") for n in range(COUNT)))
+            router.feed(*(no_route(f"2001:db8:{n + 0x100:x}::/48") for n in range(COUNT)))
+            router.feed(no_route("::/0"), no_route("0.0.0.0/0"))
+            await router.settle()
+            await router.check()
+            assert router.reconciler.counters["updates refused"] == 0
+            assert not router.reconciler.installed.by_kind[Kind.GROUP]
+
+    play(story)
+
+
+def test_refused_updates_come_back_one_by_one(target: Target) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            good = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE)
+            other = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE)
+            absent = CODEC.update(Operation.DELETE, Kind.ROUTE, slot("32.0.0.0/8"), None)
+            codes = [s.code for s in await router.session.write([good, good, absent, other])]
+            assert codes[0] == codes[3] == 0
+            assert codes[1] != 0
+            assert codes[2] != 0
+            assert 5 not in codes[:2]
+
+    play(story)
+
+
+def test_a_restarted_switch_is_filled_again(target: Target) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            await router.adopt()
+            router.interfaces()
+            router.feed(*many()[:100])
+            await router.settle()
+            target.stop()
+            await router.session.closed
+            target.start()
+            async with connected(target) as again:
+                router.session = again.session
+                router.reconciler.disconnect()
+                await router.read()
+                await router.reconciler.compare()
+                await router.settle()
+                await router.check()
+
+    play(story)
