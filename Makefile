@@ -79,6 +79,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf
 .PHONY: check-p4
 check-p4:
 	$(PYTHON) p4src/build.py --check
+	$(PYTHON) switch/programs/build.py --check
 
 .PHONY: unit
 unit: unit-rust unit-python ## Unit tests, Rust and Python
@@ -121,8 +122,9 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE)
 
 .PHONY: p4
-p4: ## Compile p4src/ with the p4c on PATH, renew the committed outputs
+p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs
 	$(PYTHON) p4src/build.py
+	$(PYTHON) switch/programs/build.py
 
 .PHONY: lock
 lock: ## Renew requirements/*.lock from requirements/*.in
