@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from scenes import slot
-
 from sluice.entities import MEMBER, Group, Kind, Target, TargetKind
 from sluice.inventory import Inventory
 

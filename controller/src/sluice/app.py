@@ -20,7 +20,8 @@ from sluice._native import FpmServer, P4RuntimeClient, TapSet
 from sluice.api.server import ApiServer
 from sluice.api.views import Views
 from sluice.config import Config, ConfigError, load_config
-from sluice.controller import ELECTION_ID, Controller
+from sluice.connection import ELECTION_ID
+from sluice.controller import Controller
 from sluice.inputs import Sources
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime.client import Client

@@ -23,9 +23,9 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from sluice.config import Config
+from sluice.connection import SwitchConnection
 from sluice.entities import (
     HASH_SEED_KEY,
     Changes,
@@ -45,7 +45,6 @@ from sluice.p4.counters import CounterSchema
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema
 from sluice.p4runtime.client import Client, Metadata
-from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.punts import Outcome, PuntHandler
 from sluice.reconciler import Reconciler
 from sluice.scheduler import Inlet, Scheduler
@@ -58,13 +57,9 @@ log = logging.getLogger(__name__)
 KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE, DUMP_SLICE = 256, 64, 64, 256, 4
 ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 """Updates pending at which routes stop being read, and at which they are read again."""
-FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 KERNEL_KINDS = (Kind.EGRESS_INTERFACE, Kind.LOCAL_PREFIX, Kind.ROUTER_MAC, Kind.L3_INTERFACE)
-ELECTION_ID = (0, 1)
-"""Asked for first; a session that finds a higher one without an owner goes above it."""
-
 ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
 
 
@@ -82,8 +77,6 @@ class Controller:
     ) -> None:
         self.config = config
         self.sources = sources
-        self._pipeline = pipeline
-        self._connect = connect
         self._on_ready = on_ready
         self._clock = asyncio.get_running_loop().time
         schema = Schema(pipeline.p4info)
@@ -108,8 +101,15 @@ class Controller:
         )
         self.punts = PuntHandler(self.fib, self.packets, self.held, limiter, self._when_ready)
         self.counters: Counter[str] = Counter()
-        self.session: Session | None = None
-        self.last_error: str | None = None
+        self.connection = SwitchConnection(
+            config=config.switch,
+            pipeline=pipeline,
+            packets=self.packets,
+            reconciler=self.reconciler,
+            connect=connect,
+            on_packets=self._packets_in,
+            on_read=self._adopt,
+        )
         self.ready = False
         self.settled = False
         self._adopted = False
@@ -156,7 +156,7 @@ class Controller:
         """Runs until cancelled. What is in the switch stays there and goes on forwarding."""
         tasks = [
             asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self._keep_connected()),
+            asyncio.create_task(self.connection.run()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -168,55 +168,6 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
-
-    async def _keep_connected(self) -> None:
-        delay = FIRST_RECONNECT
-        while True:
-            connected = False
-            try:
-                connected = await self._run_session()
-            except P4RuntimeError as error:
-                message = f"{self.config.switch.address}: {error}"
-                if message != self.last_error:
-                    log.warning("switch %s", message)
-                self.last_error = message
-            self.reconciler.disconnect()
-            delay = FIRST_RECONNECT if connected else min(LAST_RECONNECT, delay * 2)
-            await asyncio.sleep(delay)
-
-    async def _run_session(self) -> bool:
-        """One session from connection to end; whether it came to writing."""
-        switch = self.config.switch
-        session = Session(self._connect(), switch.device_id, ELECTION_ID, None, self._packets_in)
-        self.session = session
-        writing: asyncio.Task[None] | None = None
-        try:
-            await session.become_primary()
-            if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
-                log.info("gave the switch at %s its pipeline", switch.address)
-            session.set_packet_metadata(self.packets.packet_in, self.packets.packet_out)
-            await self.reconciler.read_back(session)
-            self._adopt()
-            await self.reconciler.compare()
-            self.last_error = None
-            writing = asyncio.create_task(self.reconciler.run(session))
-            ends: set[asyncio.Future[Any]] = {writing, session.closed}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not writing.done():
-                raise session.closed.result()
-            writing.result()
-        except P4RuntimeError as error:
-            if writing is None:
-                raise
-            log.warning("switch %s: session ended: %s", switch.address, error)
-            self.last_error = str(error)
-        finally:
-            if writing is not None:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
-            session.close()
-            self.session = None
-        return True
 
     def _adopt(self) -> None:
         """After the first read-back: ids keep their meaning, and events may come in."""
@@ -388,7 +339,7 @@ class Controller:
     def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
         if not batch:
             return
-        taken = 0 if self.session is None else self.session.packet_out(batch)
+        taken = self.connection.packet_out(batch)
         self.counters["packets out"] += taken
         self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
 

@@ -79,7 +79,7 @@ class Views:
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
         controller, reconciler = self._controller, self._controller.reconciler
-        session, rib = controller.session, controller.fib.rib
+        connection, rib = controller.connection, controller.fib.rib
         failures = reconciler.failures
         return {
             "version": __version__,
@@ -89,9 +89,9 @@ class Views:
             "switch": {
                 "target": controller.config.switch.target,
                 "address": str(controller.config.switch.address),
-                "connected": session is not None and session.is_primary,
-                "arbitration": "not connected" if session is None else session.arbitration,
-                "last_error": controller.last_error,
+                "connected": connection.primary is not None,
+                "arbitration": connection.arbitration,
+                "last_error": connection.last_error,
                 "installed": {
                     kind.name.lower(): len(held)
                     for kind, held in reconciler.installed.by_kind.items()
@@ -343,8 +343,8 @@ class Views:
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
         """What the switch counts; None without a switch."""
-        session = self._controller.session
-        if session is None or not session.is_primary:
+        session = self._controller.connection.primary
+        if session is None:
             return None
         entities: list[Request] = []
         try:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to the switch, kept: session after session, each taken up where the last broke.
+
+One session: become primary, give the switch its pipeline if it runs another, read back what it
+holds, compare, then write until the session ends. What is in the switch goes on forwarding all the
+while. Depends on p4runtime and reconciler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sluice.config import SwitchConfig
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Pipeline
+from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.session import P4RuntimeError, PacketInHandler, Session
+from sluice.reconciler import Reconciler
+
+log = logging.getLogger(__name__)
+
+ELECTION_ID = (0, 1)
+"""Asked for first; a session that finds a higher one without an owner goes above it."""
+FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
+
+
+class SwitchConnection:
+    """One switch. `on_read` is called when what it holds has been read, before it is compared."""
+
+    def __init__(
+        self,
+        *,
+        config: SwitchConfig,
+        pipeline: Pipeline,
+        packets: PacketSchema,
+        reconciler: Reconciler,
+        connect: Callable[[], Client],
+        on_packets: PacketInHandler,
+        on_read: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._pipeline = pipeline
+        self._packets = packets
+        self._reconciler = reconciler
+        self._connect = connect
+        self._on_packets = on_packets
+        self._on_read = on_read
+        self.session: Session | None = None
+        self.last_error: str | None = None
+
+    @property
+    def primary(self) -> Session | None:
+        """The session, while it may write."""
+        session = self.session
+        return session if session is not None and session.is_primary else None
+
+    @property
+    def arbitration(self) -> str:
+        """Who is primary, for people."""
+        return "not connected" if self.session is None else self.session.arbitration
+
+    def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
+        """Sends packets; returns how many the switch's bounded queue took."""
+        return 0 if self.session is None else self.session.packet_out(batch)
+
+    async def run(self) -> None:
+        """Keeps a session until cancelled."""
+        delay = FIRST_RECONNECT
+        while True:
+            try:
+                await self._one_session()
+                delay = FIRST_RECONNECT
+            except P4RuntimeError as error:
+                message = f"{self._config.address}: {error}"
+                if message != self.last_error:
+                    log.warning("switch %s", message)
+                self.last_error = message
+                delay = min(LAST_RECONNECT, delay * 2)
+            self._reconciler.disconnect()
+            await asyncio.sleep(delay)
+
+    async def _one_session(self) -> None:
+        """From connection to end. Raises P4RuntimeError when it did not come to writing."""
+        session = Session(
+            self._connect(), self._config.device_id, ELECTION_ID, None, self._on_packets
+        )
+        self.session = session
+        try:
+            await session.become_primary()
+            if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
+                log.info("gave the switch at %s its pipeline", self._config.address)
+            session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
+            await self._reconciler.read_back(session)
+            self._on_read()
+            await self._reconciler.compare()
+            self.last_error = None
+            error = await self._write_until_closed(session)
+            self.last_error = f"{self._config.address}: session ended: {error}"
+            log.warning("switch %s", self.last_error)
+        finally:
+            session.close()
+            self.session = None
+
+    async def _write_until_closed(self, session: Session) -> P4RuntimeError:
+        writing = asyncio.create_task(self._reconciler.run(session))
+        ends: set[asyncio.Future[Any]] = {writing, session.closed}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+        except P4RuntimeError as error:
+            return error
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        return session.closed.result()
