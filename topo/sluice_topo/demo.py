@@ -11,6 +11,7 @@ import sys
 
 from sluice_testkit import where
 from sluice_testkit.namespaces import Lab
+from sluice_testkit.owner import kill_inside
 from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
 from sluice_testkit.wait import Stopwatch
 from sluice_topo.description import two_sites
@@ -75,6 +76,9 @@ def perform(target: str, stay: bool) -> int:
             print(f"\nAll logs: {lab.keep_logs('demo')}", flush=True)
             return 1
         finally:
+            lab.supervisor.stop()
+            for node in mininet.hosts:
+                kill_inside(node.place().path, but=node.pid)
             mininet.stop()
     print(f"\nThe story came true, in {watch.seconds():.0f} s.")
     return 0

@@ -48,12 +48,31 @@ def temporary_root() -> Path:
     return Path(tempfile.gettempdir())
 
 
+def kill_inside(namespace: Path, but: int | None = None) -> None:
+    """Kill every process in a network namespace, except `but`. A missing one is no error."""
+    wanted = _identity(namespace)
+    if wanted is None or wanted == _identity(Path("/proc/self/ns/net")):
+        return
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == but:
+            continue
+        if _identity(entry / "ns" / "net") == wanted:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _identity(namespace: Path) -> tuple[int, int] | None:
+    """What tells namespaces apart; None for one that is gone or not ours to look at."""
+    try:
+        found = namespace.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def delete_namespace(name: str) -> None:
     """Kill what runs in a named namespace, then delete it. A missing one is no error."""
-    found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
-    for pid in found.stdout.split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+    kill_inside(NETNS_DIRECTORY / name)
     subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
