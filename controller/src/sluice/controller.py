@@ -39,7 +39,7 @@ from sluice.entities import (
 from sluice.held import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
-from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, NeighborChanged
+from sluice.model import Address, FpmSessionClosed, FpmSessionOpened, LinkChanged, NeighborChanged
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
 from sluice.p4.packets import PacketSchema
@@ -352,8 +352,15 @@ class Controller:
             if ifindex is None:
                 self._unasked.append(path)
             elif path.address is not None:
-                self.counters["neighbours asked for"] += 1
-                self.sources.kernel.use_neighbor(ifindex, path.address)
+                self._ask_kernel(ifindex, path.address)
+
+    def _ask_kernel(self, ifindex: int, address: Address) -> None:
+        try:
+            self.sources.kernel.use_neighbor(ifindex, address)
+        except OSError as error:  # short of buffers: the keeper asks again
+            self.counters[f"neighbours not asked for: {error.strerror}"] += 1
+        else:
+            self.counters["neighbours asked for"] += 1
 
     def _when_ready(self, path: Path) -> None:
         """The neighbour is known: its packets go on once the switch knows it too."""

@@ -16,7 +16,7 @@ from typing import Any
 from sluice import __version__
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
-from sluice.entities import Kind, RouteSlot, Target, TargetKind
+from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
 from sluice.metrics import render
 from sluice.model import Prefix, RouteKey, format_address, format_mac
 from sluice.p4.counters import Count, Request
@@ -123,9 +123,11 @@ class Views:
         schema = self._controller.counter_schema
         states = self._controller.fib.interfaces.by_l3_if
         sent = await self._read(schema.egress_requests(states), schema.egress)
+        # A target refuses the whole read when one of the entries is not there.
+        admitted = self._controller.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        attachments = [key for key in admitted if isinstance(key, Attachment)]
         received = await self._read(
-            [schema.admission_request(s.spec.port, s.spec.vlan) for s in states.values()],
-            schema.direct,
+            [schema.admission_request(key.port, key.vlan) for key in attachments], schema.direct
         )
         return [
             self._interface(
@@ -243,8 +245,9 @@ class Views:
         schema = controller.counter_schema
         paths = {table.id_of(path): path for path in table.paths()}
         known = {identifier: path for identifier, path in paths.items() if identifier is not None}
-        counts = await self._read([schema.nexthop_request(i) for i in known], schema.direct)
         held = controller.reconciler.installed
+        installed = [i for i in known if i in held.by_kind[Kind.NEXTHOP]]
+        counts = await self._read([schema.nexthop_request(i) for i in installed], schema.direct)
         return {
             "nexthops": [
                 self._path(path)

@@ -25,7 +25,8 @@ def show(what: str, data: Any) -> None:
 
 def _table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
     if not rows:
-        console.print(empty)
+        if empty:
+            console.print(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
