@@ -102,9 +102,10 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
             interface: None,
         });
     }
-    // Frames of all files come in the order of their stamps: by one receiver, which goes with the first port.
-    if let Some(first) = ports.first_mut() {
-        first.receiver = Some(Box::new(files::read(inputs, delay)?));
+    // Frames of all files come in the order of their stamps: by one receiver, which goes with the last port, so that
+    // all are there when the first frame comes.
+    if let Some(last) = ports.last_mut() {
+        last.receiver = Some(Box::new(files::read(inputs, delay)?));
     }
     Ok(ports)
 }

@@ -318,7 +318,11 @@ impl Device {
     pub fn engine_counters(&self) -> BTreeMap<&'static str, u64> {
         let report = Arc::default();
         let ask = |mailbox: &Arc<Mailbox>| mailbox.send(Command::Report(Arc::clone(&report)));
-        let sent: Vec<_> = self.mailboxes.iter().map(|mailbox| (mailbox, ask(mailbox))).collect();
+        let sent: Vec<_> = self
+            .mailboxes
+            .iter()
+            .map(|mailbox| (mailbox, ask(mailbox)))
+            .collect();
         for (mailbox, number) in sent {
             mailbox.wait(number);
         }

@@ -57,6 +57,8 @@ pub struct Outbound {
     control: mpsc::Receiver<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Receiver<Event>,
     overrun: Arc<AtomicBool>,
+    /// The client has heard of arbitration; events come after that only.
+    told: bool,
     reader: Option<AbortHandle>,
 }
 
@@ -85,7 +87,10 @@ impl Stream for Outbound {
             })))
         };
         match self.control.poll_recv(context) {
-            Poll::Ready(Some(Ok(update))) => return ready(Update::Arbitration(update)),
+            Poll::Ready(Some(Ok(update))) => {
+                self.told = true;
+                return ready(Update::Arbitration(update));
+            }
             Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
             Poll::Ready(None) if self.overrun.swap(false, Ordering::Relaxed) => {
                 let status = Status::resource_exhausted("arbitration messages were not read");
@@ -94,7 +99,7 @@ impl Stream for Outbound {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
-        loop {
+        while self.told {
             match self.events.poll_recv(context) {
                 Poll::Ready(Some(Event::Message(update))) => return ready(update),
                 Poll::Ready(Some(Event::Packet(pipeline, packet))) => {
@@ -105,6 +110,7 @@ impl Stream for Outbound {
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
+        Poll::Pending
     }
 }
 
@@ -190,6 +196,7 @@ impl Hub {
                 control,
                 events,
                 overrun,
+                told: false,
                 reader: None,
             },
         )
@@ -250,9 +257,12 @@ impl Hub {
         self.state.lock().arbiter.is_primary(controller)
     }
 
-    /// Sends notifications and makes the change of primaries visible to the packet path. Under the state's lock, so
-    /// that every client hears of changes in the order in which they happened.
+    /// Makes the change of primaries visible to the packet path, and sends notifications. Under the state's lock, so that
+    /// every client hears of changes in the order in which they happened. The packet path first: who has heard that it is
+    /// the primary misses no packet.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
+        self.publish(state);
+        let mut lost = false;
         for (controller, update) in notifications {
             let Some(client) = state.clients.get(&controller) else {
                 continue;
@@ -265,8 +275,15 @@ impl Hub {
                 client.overrun.store(true, Ordering::Relaxed);
                 // Its task is ended with the stream, and tells the arbiter.
                 state.clients.remove(&controller);
+                lost = true;
             }
         }
+        if lost {
+            self.publish(state);
+        }
+    }
+
+    fn publish(&self, state: &State) {
         let primaries = state.arbiter.primaries();
         let primaries = primaries.filter_map(|controller| state.clients.get(&controller).cloned());
         self.primaries.store(Arc::new(primaries.collect()));

@@ -37,6 +37,10 @@ impl SilentInterface {
     /// Takes the interface over and brings it up.
     pub fn take(name: &str) -> io::Result<Self> {
         let index = sys::interface_index(name)?;
+        if flags(name)? & libc::IFF_LOOPBACK as libc::c_short != 0 {
+            let problem = "the host needs its loopback interface";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
         let mut this = Self {
             name: name.into(),
             undo: Vec::new(),
@@ -209,5 +213,6 @@ mod tests {
         assert!(request("a-name-of-16-byte").is_err());
         assert!(SilentInterface::take("no-such-if").is_err());
         assert!(SilentInterface::take("nul\0").is_err());
+        assert!(SilentInterface::take("lo").is_err());
     }
 }

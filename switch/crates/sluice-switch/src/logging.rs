@@ -2,6 +2,7 @@
 //! Where log lines go: standard output, a file, or, without being asked, warnings to standard error.
 
 use std::fs::File;
+use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use anyhow::Context;
@@ -33,7 +34,10 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         .filter_map(|name| format!("{name}={level}").parse().ok())
         .fold(filter, tracing_subscriber::EnvFilter::add_directive)
     };
-    let subscriber = tracing_subscriber::fmt().with_target(false);
+    let terminal = std::io::stdout().is_terminal();
+    let subscriber = tracing_subscriber::fmt()
+        .with_target(false)
+        .with_ansi(terminal);
     if options.log_console {
         subscriber.with_env_filter(ours(level)).init();
     } else if let Some(path) = &options.log_file {

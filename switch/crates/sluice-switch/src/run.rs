@@ -2,6 +2,7 @@
 //! From options to a running switch, and back.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +66,8 @@ fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::
     let json = read(path)?;
     let Some(p4info_path) = &options.p4info else {
         let program = Program::from_json(&json).with_context(|| path.display().to_string())?;
-        device.load(Some(Arc::new(Store::new(Arc::new(program)))));
+        let store = Store::with_epoch(Arc::new(program), device.clock().epoch());
+        device.load(Some(Arc::new(store)));
         return Ok(());
     };
     let bytes = read(p4info_path)?;
@@ -130,7 +132,8 @@ async fn serve(server: Server) -> anyhow::Result<()> {
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
-    eprintln!("sluice-switch: ready");
+    // Nobody may be reading; that is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let overdue = async {
         // Never sent: then the server has failed, and says so.
         if stopped.await.is_err() {

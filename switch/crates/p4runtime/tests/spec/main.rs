@@ -8,6 +8,7 @@ mod action_profiles;
 mod arbitration;
 mod batches;
 mod cells;
+mod mutations;
 mod packet_io;
 mod pipeline_config;
 mod reads;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A P4Runtime server on an ephemeral port, with a device of memory ports and the program `surface.p4`, and clients of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sluice_device::{Config, Device, memory_port};
@@ -32,7 +32,10 @@ const JSON: &[u8] = include_bytes!("programs/surface.json");
 const P4INFO: &str = include_str!("programs/surface.p4info.txtpb");
 
 pub(crate) fn p4info() -> P4Info {
-    p4info::from_text(P4INFO).unwrap()
+    static PARSED: OnceLock<P4Info> = OnceLock::new();
+    PARSED
+        .get_or_init(|| p4info::from_text(P4INFO).unwrap())
+        .clone()
 }
 
 pub(crate) fn pipeline_config() -> ForwardingPipelineConfig {

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests that no honest client would send: valid updates, damaged. Whatever they are, each is answered with a code of the
+//! specification, nothing panics, and what was there before can still be read and used.
+
+use prost::Message;
+use sluice_p4runtime::proto::v1::*;
+use tonic::Code;
+
+use crate::support::*;
+
+/// A small generator of numbers (xorshift), so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+fn seeds() -> Vec<Update> {
+    let member = ActionProfileMember {
+        action_profile_id: id("paths"),
+        member_id: 1,
+        action: Some(call("forward", &[&[1]])),
+    };
+    let group = ActionProfileGroup {
+        action_profile_id: id("paths"),
+        group_id: 1,
+        members: vec![action_profile_group::Member {
+            member_id: 1,
+            weight: 1,
+            watch_kind: None,
+        }],
+        max_size: 8,
+    };
+    let replicas = vec![Replica {
+        port_kind: Some(replica::PortKind::Port(vec![1])),
+        instance: 1,
+        backup_replicas: vec![],
+    }];
+    let multicast = MulticastGroupEntry {
+        multicast_group_id: 1,
+        replicas,
+        metadata: vec![],
+    };
+    let multicast = packet_replication_engine_entry::Type::MulticastGroupEntry(multicast);
+    let config = MeterConfig {
+        cir: 1,
+        cburst: 1,
+        pir: 2,
+        pburst: 2,
+        eburst: 0,
+    };
+    let index = Some(Index { index: 1 });
+    let bits = P4Data {
+        data: Some(p4_data::Data::Bitstring(vec![7])),
+    };
+    vec![
+        insert(TableEntry {
+            meter_config: Some(config),
+            ..exact_entry(&[0, 0, 0, 9], 1)
+        }),
+        insert(lpm_entry(&[10, 0, 0, 0], 8, forward_to(1))),
+        insert(TableEntry {
+            table_id: id("ternary_table"),
+            r#match: vec![ternary(1, &[1], &[0xff])],
+            priority: 3,
+            action: forward_to(1),
+            ..TableEntry::default()
+        }),
+        insert(member),
+        insert(group),
+        insert(PacketReplicationEngineEntry {
+            r#type: Some(multicast),
+        }),
+        modify(MeterEntry {
+            meter_id: id("port_meter"),
+            index,
+            config: Some(config),
+            counter_data: None,
+        }),
+        modify(RegisterEntry {
+            register_id: id("last_source"),
+            index,
+            data: Some(bits),
+        }),
+        modify(CounterEntry {
+            counter_id: id("port_counter"),
+            index,
+            data: None,
+        }),
+        modify(ValueSetEntry {
+            value_set_id: id("keyed_kinds"),
+            members: vec![ValueSetMember {
+                r#match: vec![exact(1, &[1])],
+            }],
+        }),
+        insert(DigestEntry {
+            digest_id: id("learned_t"),
+            config: Some(digest_entry::Config::default()),
+        }),
+    ]
+}
+
+/// Damages the encoding until it decodes again: flips, changes, removes or doubles bytes, or changes the type.
+fn mutate(random: &mut Random, seed: &Update) -> Update {
+    loop {
+        let mut bytes = seed.encode_to_vec();
+        for _ in 0..=random.below(3) {
+            let at = random.below(bytes.len());
+            match random.below(5) {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes[at] = random.below(256) as u8,
+                2 if bytes.len() > 1 => drop(bytes.remove(at)),
+                3 => bytes.insert(at, bytes[at]),
+                _ => bytes[1] = random.below(5) as u8,
+            }
+        }
+        if let Ok(update) = Update::decode(bytes.as_slice()) {
+            return update;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
+    let (fixture, mut client) = start_loaded().await;
+    client.insert(exact_entry(&[1], 2)).await;
+    let kept = exact_entry(&[1], 2);
+    let mut random = Random(0x5eed);
+    let seeds = seeds();
+    for _ in 0..200 {
+        let pick = |random: &mut Random| {
+            let seed = random.below(seeds.len());
+            mutate(random, &seeds[seed])
+        };
+        let batch: Vec<_> = (0..100).map(|_| pick(&mut random)).collect();
+        // The entry that is looked at below is not part of the game.
+        let batch: Vec<_> = batch
+            .into_iter()
+            .filter(|update| !concerns(&kept, update))
+            .collect();
+        let codes = client.write_codes(batch).await;
+        assert!(!codes.contains(&Code::Internal) && !codes.contains(&Code::Unknown));
+    }
+    let everything = vec![
+        wildcard(TableEntry::default()),
+        wildcard(ActionProfileMember::default()),
+        wildcard(ActionProfileGroup::default()),
+        wildcard(PacketReplicationEngineEntry::default()),
+        wildcard(ValueSetEntry::default()),
+    ];
+    for entity in client.try_read(everything).await.unwrap() {
+        if let entity::Entity::TableEntry(entry) = &entity
+            && !entry.is_const
+        {
+            let again = modify(entry.clone());
+            assert_eq!(
+                client.code(again).await,
+                Code::Ok,
+                "what is read can be written: {entry:?}"
+            );
+        }
+    }
+    let still = client
+        .read_entries(TableEntry {
+            action: None,
+            ..exact_entry(&[1], 2)
+        })
+        .await;
+    assert_eq!(still, [exact_entry(&[1], 2)]);
+    assert!(fixture.device.statistics().no_program == 0);
+}
+
+/// Whether an update is about this entry, or about its table's default entry.
+fn concerns(kept: &TableEntry, update: &Update) -> bool {
+    let entity = update
+        .entity
+        .as_ref()
+        .and_then(|entity| entity.entity.as_ref());
+    let Some(entity::Entity::TableEntry(entry)) = entity else {
+        return false;
+    };
+    let value = |entry: &TableEntry| match entry.r#match.first()?.field_match_type.as_ref()? {
+        field_match::FieldMatchType::Exact(exact) => exact.value.last().copied(),
+        _ => None,
+    };
+    entry.table_id == kept.table_id && (entry.is_default_action || value(entry) == value(kept))
+}
