@@ -127,10 +127,9 @@ impl Phv {
         start..start + header.bytes as usize
     }
 
-    /// All fields 0, no `varbit` content.
+    /// All fields 0; a `varbit` field keeps the length it had, as in BMv2.
     pub(crate) fn clear(&mut self, program: &Program, header: HeaderId) {
         self.bytes[Self::range(program, header)].fill(0);
-        self.varbit_bits[header.index()] = 0;
     }
 
     /// Copies fields and validity from a header of the same type.

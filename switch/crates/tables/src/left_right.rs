@@ -3,9 +3,9 @@
 //!
 //! The protocol. `active` names the side for readers. A reader announces the side it is about to
 //! use in its own slot, then looks at `active` again; if the two differ it starts over. The writer
-//! flips `active`, then waits until no slot names the old side. All of these are sequentially
-//! consistent, so either the writer sees the announcement and waits, or the reader sees the flip
-//! and starts over: nobody reads a side that is being written. The tests explore every interleaving
+//! flips `active`, then waits until no slot names the old side. Both put a sequentially consistent
+//! fence between their store and their load, so either the writer sees the announcement and waits,
+//! or the reader sees the flip and starts over: nobody reads a side that is being written. The tests explore every interleaving
 //! of a small case with loom.
 //!
 //! Readers never wait for the writer; the writer waits for readers at most as long as they keep one
@@ -15,14 +15,14 @@
 use loom::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering, fence},
     thread,
 };
 #[cfg(not(loom))]
 use std::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering, fence},
     thread,
 };
 
@@ -87,17 +87,18 @@ impl<T> Writer<T> {
 
     /// Changes the side that nobody reads.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
-        let inactive = 1 - self.shared.active.load(Ordering::SeqCst);
+        let inactive = 1 - self.shared.active.load(Ordering::Relaxed);
         with_mut(&self.shared.sides[inactive], change)
     }
 
     /// Turns readers round to the changed side and waits until the last has left the other.
     pub(crate) fn flip(&mut self) {
-        let old = self.shared.active.load(Ordering::SeqCst);
-        self.shared.active.store(1 - old, Ordering::SeqCst);
+        let old = self.shared.active.load(Ordering::Relaxed);
+        self.shared.active.store(1 - old, Ordering::Release);
+        fence(Ordering::SeqCst);
         for slot in &self.slots {
             let mut spins = 0u32;
-            while slot.load(Ordering::SeqCst) == old {
+            while slot.load(Ordering::Acquire) == old {
                 spins += 1;
                 if spins > 100 || cfg!(loom) {
                     thread::yield_now();
@@ -126,10 +127,13 @@ impl<T> ReadHandle<T> {
     /// Holds the current side. Never waits for the writer.
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
-        let mut active = self.shared.active.load(Ordering::SeqCst);
+        let mut active = self.shared.active.load(Ordering::Acquire);
         loop {
-            self.slot.store(active, Ordering::SeqCst);
-            let again = self.shared.active.load(Ordering::SeqCst);
+            // Release: the writer may see this instead of the end of an earlier pin, and what was
+            // read under that pin must be over by then.
+            self.slot.store(active, Ordering::Release);
+            fence(Ordering::SeqCst);
+            let again = self.shared.active.load(Ordering::Acquire);
             if again == active {
                 break;
             }
