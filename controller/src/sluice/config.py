@@ -22,6 +22,7 @@ from sluice.yamlreader import ConfigError, Mapping, Reader, Value
 __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "load_config"]
 
 DEFAULT_VRF = "default"
+MAX_INTERFACES = 4095
 TARGETS = ("sluice-switch", "bmv2")
 PUNT_REASONS = (
     "ARP",
@@ -259,6 +260,8 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
     values = root.sequence("interfaces")
     if not values:
         root.problem("interfaces", "a router needs at least one entry under `interfaces:`")
+    if len(values) > MAX_INTERFACES:
+        root.problem("interfaces", f"the pipeline has counters for {MAX_INTERFACES} interfaces")
     interfaces: list[InterfaceConfig] = []
     seen = _Uniqueness()
     spds = spd_names(root)
