@@ -119,7 +119,7 @@ switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
 .PHONY: native
 native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) cargo build --quiet --release --locked
-	install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE)
+	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
 
 .PHONY: p4
 p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs
