@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sluice_program::Program;
+use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 use tonic::Status;
 
@@ -16,7 +16,7 @@ use crate::proto::config::v1::P4Info;
 use crate::proto::v1::ForwardingPipelineConfig;
 use crate::proto::v1::forwarding_pipeline_config::Cookie;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
-use crate::schema::Schema;
+use crate::schema::{DigestSchema, Schema};
 
 /// A pipeline that has been verified. It runs when the device has loaded its store.
 pub struct Pipeline {
@@ -49,6 +49,12 @@ impl Pipeline {
             device_config: config.p4_device_config,
             cookie: config.cookie.map(|cookie| cookie.cookie),
         })
+    }
+
+    /// The digest that the program knows by this id, with its P4Info id.
+    pub fn digest(&self, id: DigestId) -> Option<(u32, &DigestSchema)> {
+        let digest = self.store.program().digests.get(id.index())?;
+        self.schema.digest_named(&digest.name)
     }
 
     /// What encoding needs to know.

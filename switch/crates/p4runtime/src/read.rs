@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_program::ActionId;
 use sluice_tables::{DefaultEntry, Entry, EntryAction, EntrySpec, EntryState, TableError, View};
 
 use crate::entity::table::{Wanted, decode_key};
@@ -21,7 +20,7 @@ use crate::proto::v1::{
     DirectMeterEntry, Entity, MeterEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry,
     ValueSetEntry, table_action,
 };
-use crate::schema::{ArraySchema, TableSchema, unknown};
+use crate::schema::{ArraySchema, Schema, TableSchema, unknown};
 
 /// Something read, cheap to keep until it is made into a message.
 enum Item {
@@ -281,7 +280,7 @@ impl Reader<'_> {
         }
         let table = self.pipeline.schema.table(filter.table_id)?;
         let wanted = Wanted::decode(table, filter)?;
-        let action = filter_action(table, filter)?;
+        let action = filter_action(&self.pipeline.schema, table, filter)?;
         let mut entries = self.entries(table, filter)?;
         if action.is_some() || !filter.metadata.is_empty() || filter.controller_metadata != 0 {
             entries.retain(|found| self.passes(table, filter, action, found));
@@ -298,11 +297,15 @@ impl Reader<'_> {
         &self,
         table: &TableSchema,
         filter: &TableEntry,
-        action: Option<ActionId>,
+        action: Option<&str>,
         found: &Found,
     ) -> bool {
+        let program = self.pipeline.store.program();
         let is = |given: &EntryAction| {
-            action.is_none_or(|id| matches!(given, EntryAction::Direct(call) if call.action == id))
+            action.is_none_or(|name| match given {
+                EntryAction::Direct(call) => program.action(call.action).name == name,
+                _ => false,
+            })
         };
         match found {
             Found::Entry(entry) => {
@@ -490,8 +493,12 @@ impl Reader<'_> {
     }
 }
 
-/// The action that entries are filtered by, if any.
-fn filter_action(table: &TableSchema, filter: &TableEntry) -> UpdateResult<Option<ActionId>> {
+/// The name of the action that entries are filtered by, if any.
+fn filter_action<'a>(
+    schema: &'a Schema,
+    table: &TableSchema,
+    filter: &TableEntry,
+) -> UpdateResult<Option<&'a str>> {
     match filter
         .action
         .as_ref()
@@ -499,10 +506,12 @@ fn filter_action(table: &TableSchema, filter: &TableEntry) -> UpdateResult<Optio
     {
         None => Ok(None),
         Some(table_action::Type::Action(action)) if action.action_id == 0 => Ok(None),
-        Some(table_action::Type::Action(action)) => match table.actions.get(&action.action_id) {
-            Some((id, _)) => Ok(Some(*id)),
-            None => Err(UpdateError::invalid("the table has no such action")),
-        },
+        Some(table_action::Type::Action(action)) => {
+            if !table.actions.contains_key(&action.action_id) {
+                return Err(UpdateError::invalid("the table has no such action"));
+            }
+            Ok(Some(&schema.action(action.action_id)?.name))
+        }
         Some(_) => Err(UpdateError::unimplemented(
             "filtering by member, group or action set",
         )),

@@ -59,8 +59,13 @@ pub fn encode_call(
     table: &TableSchema,
     call: &ActionCall,
 ) -> Option<Action> {
-    let action_id = table.action_of(call.action)?;
-    let schema = context.schema.actions.get(&action_id)?;
+    // By name: the program has a copy of an action for every table that uses it.
+    let name = &context.program.actions.get(call.action.index())?.name;
+    let mut known = table
+        .actions
+        .keys()
+        .filter_map(|id| Some((*id, context.schema.actions.get(id)?)));
+    let (action_id, schema) = known.find(|(_, schema)| schema.name == *name)?;
     let params = schema.params.iter().zip(&call.params);
     let params = params
         .map(|(param, value)| Param {

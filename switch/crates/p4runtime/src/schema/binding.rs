@@ -304,7 +304,6 @@ impl Binder<'_> {
                 .as_ref()
                 .and_then(|spec| spec.type_spec.as_ref());
             let schema = DigestSchema {
-                id: program_id,
                 name: name.into(),
                 widths: fields
                     .iter()

@@ -13,9 +13,7 @@ pub use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
 
 use std::collections::BTreeMap;
 
-use sluice_program::{
-    CounterId, DigestId, MeterId, ProfileId, Program, RegisterId, TableId, ValueSetId,
-};
+use sluice_program::{CounterId, MeterId, ProfileId, Program, RegisterId, TableId, ValueSetId};
 
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;
@@ -87,8 +85,6 @@ pub type MeterType = config::meter_spec::Type;
 /// A digest: the layout of its messages.
 #[derive(Debug)]
 pub struct DigestSchema {
-    /// Id in the program.
-    pub id: DigestId,
     /// Name, for messages.
     pub name: String,
     /// Widths of its members in bits, in order.
@@ -164,20 +160,20 @@ impl Schema {
             .map(|(id, table)| (*id, table))
     }
 
-    /// The digest that the program knows by this id, with its P4Info id.
-    pub fn digest_of(&self, id: DigestId) -> Option<(u32, &DigestSchema)> {
+    /// The digest with this name, with its P4Info id. The program has an id for every call of `digest()`, all with
+    /// P4Info's name.
+    pub fn digest_named(&self, name: &str) -> Option<(u32, &DigestSchema)> {
         self.digests
             .iter()
-            .find(|(_, digest)| digest.id == id)
+            .find(|(_, digest)| digest.name == name)
             .map(|(id, digest)| (*id, digest))
     }
 }
 
 /// The error for an id that P4Info does not have. 0 is never valid where an object must be named.
 pub fn unknown(kind: &str, id: u32) -> UpdateError {
-    if id == 0 {
-        UpdateError::invalid(format!("no {kind} is named (id 0)"))
-    } else {
-        UpdateError::not_found(format!("P4Info has no {kind} with id {id:#010x}"))
-    }
+    UpdateError::invalid(match id {
+        0 => format!("no {kind} is named (id 0)"),
+        _ => format!("P4Info has no {kind} with id {id:#010x}"),
+    })
 }

@@ -106,12 +106,4 @@ impl TableSchema {
         }
         Ok(*action)
     }
-
-    /// The P4Info id of an action of the program.
-    pub fn action_of(&self, action: ActionId) -> Option<u32> {
-        self.actions
-            .iter()
-            .find(|(_, (id, _))| *id == action)
-            .map(|(id, _)| *id)
-    }
 }

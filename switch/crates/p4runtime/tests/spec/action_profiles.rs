@@ -249,7 +249,10 @@ async fn one_shot_programs_a_group_and_reads_back_as_it_was_written() {
         table_id: set.table_id,
         ..TableEntry::default()
     };
-    assert_eq!(client.read_entries(filter).await, [set.clone()]);
+    assert_eq!(
+        client.read_entries(filter).await,
+        std::slice::from_ref(&set)
+    );
     assert_eq!(client.read(ActionProfileMember::default()).await, []);
     assert_eq!(
         client.modify(entry(1, one_shot(&[(3, 1, None)]))).await,

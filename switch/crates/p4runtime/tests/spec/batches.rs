@@ -8,16 +8,12 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Good, duplicate, unknown, good.
+/// Good, duplicate, absent, good.
 fn mixed() -> Vec<Update> {
-    let unknown = TableEntry {
-        table_id: 0x0200_0001,
-        ..TableEntry::default()
-    };
     vec![
         insert(exact_entry(&[1], 1)),
         insert(exact_entry(&[1], 2)),
-        delete(unknown),
+        delete(exact_entry(&[3], 1)),
         insert(exact_entry(&[2], 1)),
     ]
 }

@@ -117,8 +117,8 @@ async fn cells_can_only_be_modified_and_must_exist() {
         counter_id: 1,
         ..CounterEntry::default()
     };
-    assert_eq!(client.modify(unknown.clone()).await, Code::NotFound);
-    assert_eq!(client.read_code(unknown).await, Code::NotFound);
+    assert_eq!(client.modify(unknown).await, Code::InvalidArgument);
+    assert_eq!(client.read_code(unknown).await, Code::InvalidArgument);
     assert_eq!(
         client.modify(CounterEntry::default()).await,
         Code::InvalidArgument
@@ -157,7 +157,7 @@ async fn meters_do_not_count_by_colour() {
         counter_data: Some(MeterCounterData::default()),
         ..meter(Some(0), None)
     };
-    assert_eq!(client.modify(counting.clone()).await, Code::Unimplemented);
+    assert_eq!(client.modify(counting).await, Code::Unimplemented);
     assert_eq!(client.read_code(counting).await, Code::Unimplemented);
 }
 

@@ -159,7 +159,10 @@ async fn each_request_of_a_batch_is_answered_and_errors_are_in_order() {
         .iter()
         .map(|e| Code::from(e.canonical_code))
         .collect();
-    assert_eq!(codes, [Code::NotFound, Code::Ok, Code::InvalidArgument]);
+    assert_eq!(
+        codes,
+        [Code::InvalidArgument, Code::Ok, Code::InvalidArgument]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
