@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device with ports in memory and a program that forwards EtherType 0x1111 to port 1 and 0x2222 to port 2.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_device::{Config, Device, DeviceError, Handler, memory_port};
+use sluice_ports::memory::MemoryHandle;
+use sluice_program::{DigestId, Program, TableId};
+use sluice_tables::{Entry, Store};
+
+const JSON: &[u8] = include_bytes!("../../p4runtime/tests/spec/programs/surface.json");
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Passes packets to the control plane on to a channel.
+struct Recorder(parking_lot::Mutex<mpsc::Sender<Vec<u8>>>);
+
+impl Handler for Recorder {
+    fn packet_in(&self, packet: &[u8]) -> bool {
+        self.0.lock().send(packet.to_vec()).is_ok()
+    }
+
+    fn digest(&self, _: DigestId, _: &[u8]) -> bool {
+        false
+    }
+
+    fn idle(&self, _: Vec<(TableId, Arc<Entry>)>) {}
+}
+
+fn start(config: Config) -> (Arc<Device>, mpsc::Receiver<Vec<u8>>) {
+    let (sender, packets) = mpsc::channel();
+    let handler = Arc::new(Recorder(parking_lot::Mutex::new(sender)));
+    (Arc::new(Device::start(config, handler).unwrap()), packets)
+}
+
+fn attach(device: &Device, number: u16) -> MemoryHandle {
+    let (port, wire) = memory_port(number, device.config().workers).unwrap();
+    device.add_port(port).unwrap();
+    wire
+}
+
+fn load(device: &Device) {
+    let program = Arc::new(Program::from_json(JSON).unwrap());
+    device.load(Some(Arc::new(Store::with_epoch(
+        program,
+        device.clock().epoch(),
+    ))));
+}
+
+fn frame(kind: u16) -> Vec<u8> {
+    let mut frame = vec![2; 60];
+    frame[12..14].copy_from_slice(&kind.to_be_bytes());
+    frame
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it did not come to pass");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn without_a_program_frames_are_dropped_and_counted() {
+    let (device, _) = start(Config::default());
+    let wire = attach(&device, 0);
+    assert!(wire.send(&frame(0x1111)));
+    wait_until(|| device.statistics().no_program == 1);
+}
+
+#[test]
+fn a_program_is_swapped_under_traffic_without_losing_a_frame() {
+    let (device, _) = start(Config::default());
+    let (input, output) = (attach(&device, 0), attach(&device, 1));
+    load(&device);
+    let stop = AtomicBool::new(false);
+    let sent = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (stop, sent) = (&stop, &sent);
+        let sender = scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
+                thread::yield_now();
+            }
+        });
+        let swaps = scope.spawn(|| {
+            (0..50).for_each(|_| load(&device));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut received = 0;
+        while !swaps.is_finished() || received < sent.load(Ordering::Relaxed) {
+            match output.receive(Duration::from_millis(100)) {
+                Some(_) => received += 1,
+                None if sender.is_finished() => break,
+                None => {}
+            }
+        }
+        sender.join().unwrap();
+        while output.receive(Duration::from_millis(100)).is_some() {
+            received += 1;
+        }
+        assert!(received > 0);
+        assert_eq!(received, sent.load(Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn ports_come_and_go_while_it_runs() {
+    let (device, _) = start(Config::default());
+    let input = attach(&device, 0);
+    load(&device);
+    assert!(input.send(&frame(0x1111)));
+    wait_until(|| device.statistics().no_such_port == 1);
+    let output = attach(&device, 1);
+    assert!(input.send(&frame(0x1111)));
+    assert!(output.receive(DEADLINE).is_some());
+    assert!(matches!(
+        device.add_port(memory_port(1, 1).unwrap().0),
+        Err(DeviceError::PortExists(1))
+    ));
+    device.remove_port(1).unwrap();
+    assert!(matches!(
+        device.remove_port(1),
+        Err(DeviceError::NoSuchPort(1))
+    ));
+    assert!(input.send(&frame(0x1111)));
+    wait_until(|| device.statistics().no_such_port == 2);
+    assert!(!device.has_port(1) && device.has_port(0) && !device.has_port(70_000));
+}
+
+#[test]
+fn reserved_ports_cannot_be_attached() {
+    let (device, _) = start(Config {
+        cpu_port: Some(510),
+        ..Config::default()
+    });
+    for number in [510, 511] {
+        let refused = device.add_port(memory_port(number, 1).unwrap().0);
+        assert!(matches!(refused, Err(DeviceError::PortReserved(port)) if port == number));
+    }
+}
+
+#[test]
+fn several_workers_share_the_ports_and_each_sends_to_all() {
+    let (device, _) = start(Config {
+        workers: 3,
+        ..Config::default()
+    });
+    let wires: Vec<_> = (0..4).map(|number| attach(&device, number)).collect();
+    load(&device);
+    for input in &wires {
+        assert!(input.send(&frame(0x1111)) && input.send(&frame(0x2222)));
+    }
+    for _ in 0..4 {
+        assert!(wires[1].receive(DEADLINE).is_some());
+        assert!(wires[2].receive(DEADLINE).is_some());
+    }
+    assert_eq!(device.engine_counters()["received"], 8);
+}
+
+#[test]
+fn packets_of_the_control_plane_need_a_cpu_port() {
+    let (device, _) = start(Config::default());
+    assert!(!device.packet_out(&frame(1)));
+    assert_eq!(device.statistics().packet_out_dropped, 1);
+    let (device, _) = start(Config {
+        cpu_port: Some(510),
+        ..Config::default()
+    });
+    let output = attach(&device, 6);
+    load(&device);
+    // `surface.p4`: the egress port in 9 bits, and 7 bits of padding.
+    let packet = [&(6u16 << 7).to_be_bytes()[..], &frame(0x3333)].concat();
+    assert!(device.packet_out(&packet));
+    assert_eq!(output.receive(DEADLINE).unwrap(), frame(0x3333));
+}
+
+#[test]
+fn stopping_twice_is_stopping_once() {
+    let (device, _) = start(Config::default());
+    attach(&device, 0);
+    device.stop();
+    device.stop();
+    assert_eq!(device.ports(), []);
+}

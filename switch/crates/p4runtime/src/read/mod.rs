@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Read RPC: entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard Reads").
+//!
+//! What is read is consistent: one view of the tables for the whole request. Only references are taken while the view is
+//! held; messages are made afterwards, a chunk at a time, so that a slow client keeps nobody waiting.
+
+mod select;
+
+use std::sync::Arc;
+
+use sluice_tables::{DefaultEntry, Entry, EntryState};
+
+use crate::entity::table::Wanted;
+use crate::entity::{array, direct, table};
+use crate::error::{UpdateError, UpdateResult};
+use crate::pipeline::Pipeline;
+use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::{
+    CounterEntry, DirectCounterEntry, DirectMeterEntry, Entity, MeterEntry, RegisterEntry,
+    TableEntry,
+};
+
+/// Something read, cheap to keep until it is made into a message.
+enum Item {
+    Table(u32, Arc<Entry>, Wanted),
+    Default(u32, Arc<DefaultEntry>, Wanted),
+    DirectCounter(u32, Found),
+    DirectMeter(u32, Found),
+    Counter(u32, usize),
+    Meter(u32, usize),
+    Register(u32, usize),
+    Ready(Box<Kind>),
+}
+
+/// An entry that was found, or a default entry.
+#[derive(Clone)]
+enum Found {
+    Entry(Arc<Entry>),
+    Default(Arc<DefaultEntry>),
+}
+
+impl Found {
+    fn state(&self) -> &EntryState {
+        match self {
+            Self::Entry(entry) => entry.state(),
+            Self::Default(entry) => entry.state(),
+        }
+    }
+
+    fn item(self, table: u32, wanted: Wanted) -> Item {
+        match self {
+            Self::Entry(entry) => Item::Table(table, entry, wanted),
+            Self::Default(entry) => Item::Default(table, entry, wanted),
+        }
+    }
+}
+
+/// The result of a read, to be turned into messages.
+pub struct Reading {
+    pipeline: Arc<Pipeline>,
+    items: std::vec::IntoIter<Item>,
+    now_us: u64,
+}
+
+/// Reads all that the requests ask for. Errors are by request, in order.
+pub fn read(
+    pipeline: &Arc<Pipeline>,
+    requests: &[Entity],
+    now_us: u64,
+) -> (Reading, Vec<UpdateResult>) {
+    let view = pipeline.store.view();
+    let mut reader = select::Reader {
+        pipeline,
+        view,
+        items: Vec::new(),
+    };
+    let read = |request: &Entity| match &request.entity {
+        Some(kind) => reader.read(kind),
+        None => Err(UpdateError::invalid("an empty entity")),
+    };
+    let results = requests.iter().map(read).collect();
+    let items = reader.items.into_iter();
+    (
+        Reading {
+            pipeline: pipeline.clone(),
+            items,
+            now_us,
+        },
+        results,
+    )
+}
+
+impl Iterator for Reading {
+    type Item = Entity;
+
+    fn next(&mut self) -> Option<Entity> {
+        loop {
+            let item = self.items.next()?;
+            // An item that cannot be said in P4Info's terms (an action that it does not list) is left out.
+            if let Some(entity) = self.encode(item) {
+                return Some(Entity {
+                    entity: Some(entity),
+                });
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn encode(&self, item: Item) -> Option<Kind> {
+        let schema = &self.pipeline.schema;
+        let externs = self.pipeline.store.externs();
+        let context = self.pipeline.context();
+        let encode = |id, found: &Found, wanted| {
+            let table = schema.tables.get(&id)?;
+            match found {
+                Found::Entry(entry) => {
+                    table::encode(&context, id, table, entry, wanted, self.now_us)
+                }
+                Found::Default(entry) => {
+                    Some(table::encode_default(&context, id, table, entry, wanted))
+                }
+            }
+        };
+        // Direct resources name their entry by its key alone.
+        let key = |id, found: &Found| {
+            let entry = encode(id, found, Wanted::default())?;
+            Some(TableEntry {
+                action: None,
+                ..entry
+            })
+        };
+        Some(match item {
+            Item::Ready(kind) => *kind,
+            Item::Table(id, entry, wanted) => {
+                Kind::TableEntry(encode(id, &Found::Entry(entry), wanted)?)
+            }
+            Item::Default(id, entry, wanted) => {
+                Kind::TableEntry(encode(id, &Found::Default(entry), wanted)?)
+            }
+            Item::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
+                table_entry: Some(key(id, &found)?),
+                data: Some(direct::counter_data(found.state())),
+            }),
+            Item::DirectMeter(id, found) => Kind::DirectMeterEntry(DirectMeterEntry {
+                table_entry: Some(key(id, &found)?),
+                config: direct::meter_config(found.state()),
+                counter_data: None,
+            }),
+            Item::Counter(id, index) => {
+                let cell = externs.counter(schema.counters.get(&id)?.id, index)?;
+                let (packets, bytes) = cell.get();
+                Kind::CounterEntry(CounterEntry {
+                    counter_id: id,
+                    index: array::encode_index(index),
+                    data: Some(array::encode_counter(packets, bytes)),
+                })
+            }
+            Item::Meter(id, index) => {
+                let meter = externs.meter(schema.meters.get(&id)?.0.id, index)?;
+                Kind::MeterEntry(MeterEntry {
+                    meter_id: id,
+                    index: array::encode_index(index),
+                    config: meter.config().and_then(array::encode_config),
+                    counter_data: None,
+                })
+            }
+            Item::Register(id, index) => {
+                let value = externs.register_read(schema.registers.get(&id)?.0.id, index)?;
+                Kind::RegisterEntry(RegisterEntry {
+                    register_id: id,
+                    index: array::encode_index(index),
+                    data: Some(array::encode_register(&value)),
+                })
+            }
+        })
+    }
+}
