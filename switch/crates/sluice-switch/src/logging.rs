@@ -37,7 +37,9 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
     let terminal = std::io::stdout().is_terminal();
     let subscriber = tracing_subscriber::fmt()
         .with_target(false)
-        .with_ansi(terminal);
+        .with_ansi(terminal)
+        // Nobody may be reading any more; that is no reason to fail.
+        .log_internal_errors(false);
     if options.log_console {
         subscriber.with_env_filter(ours(level)).init();
     } else if let Some(path) = &options.log_file {
