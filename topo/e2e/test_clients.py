@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4runtime-shell, unmodified, on a running switch: pushes the pipeline, writes, reads back."""
+"""Other people's P4Runtime clients, unmodified, on a running switch.
+
+PTF is the third: the whole of ptf-tests runs through it.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
 
 from sluice_testkit import where
 from sluice_testkit.namespaces import Lab, veth
@@ -15,16 +23,32 @@ exit
 """
 
 
-def test_p4runtime_shell_drives_the_switch(lab: Lab) -> None:
+@pytest.fixture
+def target(lab: Lab) -> Target:
+    """A switch that has no pipeline yet."""
     place = lab.namespace("switch")
     veth(place, "port1", place, "test1")
     target = Target(place, {1: "port1"}, lab.supervisor)
     target.start()
+    return target
+
+
+def test_p4runtime_shell_drives_the_switch(target: Target) -> None:
     pipeline = where.pipeline()
-    done = place.run(
+    done = target.namespace.run(
         *(str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl"),
         *("--grpc-addr", target.grpc, "--device-id", "1", "--election-id", "0,1"),
         *("--config", f"{pipeline}/router.p4info.txtpb,{pipeline}/router.json"),
         stdin=SCRIPT,
     )
     assert "read back" in done.stdout, done.stdout + done.stderr
+
+
+def test_finsy_drives_the_switch(target: Target) -> None:
+    pipeline = where.pipeline()
+    done = target.namespace.run(
+        *(sys.executable, str(Path(__file__).with_name("finsy_client.py")), target.grpc),
+        *(f"{pipeline}/router.p4info.txtpb", f"{pipeline}/router.json"),
+    )
+    assert "read back: 7" in done.stdout, done.stdout + done.stderr
+    assert "packet-in: reason 12 same frame: True" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A finsy program as its users write them: pipeline, next hop, route, packet-out, packet-in.
+
+Run inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The packet it sends
+is routed to the CPU by the route it wrote, and so has to come back as a packet-in.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import finsy as fy
+
+FRAME = bytes.fromhex(
+    "020000000001" "020000000002" "0800"
+    "4500001c00000000401166cf" "0a000001" "c0000201" "0007000700080000"
+)  # fmt: skip
+
+
+async def main(address: str, p4info: str, program: str) -> None:
+    """Everything in one session; an exception is the failure."""
+    options = fy.SwitchOptions(p4info=Path(p4info), p4blob=Path(program), fail_fast=True)
+    async with fy.Switch("sluice", address, options) as switch:
+        await switch.write(
+            [
+                +fy.P4TableEntry(
+                    "nexthop",
+                    match=fy.Match(nexthop_id=7),
+                    action=fy.Action("discard_nexthop"),
+                ),
+                +fy.P4TableEntry(
+                    "ipv4_fib",
+                    match=fy.Match(vrf=0, dst_addr="192.0.2.0/24"),
+                    action=fy.Action("punt_route", reason=12),
+                ),
+            ]
+        )
+        entry = await switch.read(
+            fy.P4TableEntry("nexthop", match=fy.Match(nexthop_id=7))
+        ).__anext__()
+        print("read back:", entry.match["nexthop_id"])
+        packets = switch.read_packets()
+        await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
+        packet = await asyncio.wait_for(anext(packets), 20)
+        print("packet-in: reason", packet["reason"], "same frame:", packet.payload == FRAME)
+
+
+def packet_out(**given: int) -> dict[str, int]:
+    """Metadata of a packet-out; what is not given is 0."""
+    names = (
+        "kind stage origin verdict egress_port ingress_port ingress_l3_if vrf egress_l3_if "
+        "nexthop_id bundle sa_bundle rule list_id generation inbound_list_id inbound_generation"
+    )
+    return {name: given.get(name, 0) for name in names.split()}
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
