@@ -35,10 +35,10 @@ async def main(address: str, p4info: str, program: str) -> None:
                 ),
             ]
         )
-        entry = await switch.read(
-            fy.P4TableEntry("nexthop", match=fy.Match(nexthop_id=7))
-        ).__anext__()
-        print("read back:", entry.match["nexthop_id"])
+        wanted = fy.P4TableEntry("nexthop", match=fy.Match(nexthop_id=7))
+        # finsy's overloads say "coroutine" where they mean the generator that this is.
+        async for entry in switch.read([wanted]):  # type: ignore[attr-defined]
+            print("read back:", entry.match["nexthop_id"])
         packets = switch.read_packets()
         await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
         packet = await asyncio.wait_for(anext(packets), 20)
