@@ -17,6 +17,9 @@ use crate::{MAX_FRAME, PortCounters, PortId, Receiver, sys};
 const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
+/// Largest ring, whatever the MTU: interfaces with jumbo frames get fewer slots.
+const MAX_RING: usize = 16 << 20;
+
 /// The mapped ring. Slot `n` is at `n * slot_size`: blocks are whole multiples of slots and adjacent.
 struct Ring {
     base: *mut u8,
@@ -28,11 +31,11 @@ struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Asks the kernel for a ring of at least `frames` slots for frames of `frame_size` bytes, and maps it.
+    /// Asks the kernel for a ring of about `frames` slots for frames of `frame_size` bytes, and maps it.
     fn map(socket: BorrowedFd<'_>, frames: usize, frame_size: usize) -> io::Result<Self> {
         let slot_size = (frame_size + SLOT_OVERHEAD).next_power_of_two().min(BLOCK);
         let per_block = BLOCK / slot_size;
-        let blocks = frames.div_ceil(per_block).max(1);
+        let blocks = frames.div_ceil(per_block).clamp(1, MAX_RING / BLOCK);
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as u32,
             tp_block_nr: blocks as u32,
