@@ -13,7 +13,7 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
         meta.egress_port = port;
         meta.egress_vlan_id = vlan_id;
         meta.egress_mac = src_mac;
-        meta.mtu_excess = meta.ip_length |-| mtu;
+        meta.mtu = mtu;
     }
 
     action no_egress_interface() {
@@ -69,6 +69,7 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
             egress_interface.apply();
         }
         if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1) {
+            meta.mtu_excess = meta.ip_length |-| meta.mtu;
             exception.apply();
         }
     }

@@ -73,8 +73,7 @@ header udp_t {
 
 // ICMP and ICMPv6.
 header icmp_t {
-    bit<8>  type;
-    bit<8>  code;
+    bit<16> type_and_code;   // type in the high byte
     bit<16> checksum;
 }
 

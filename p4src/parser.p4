@@ -56,6 +56,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         packet.extract(hdr.ipv4);
         meta.is_ip = 1;
         meta.protocol = hdr.ipv4.protocol;
+        CHECK_IPV4_CHECKSUM
         transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
             (4, 5):         parse_ipv4_fragmentation;
             (4, 0 &&& 0xc): malformed;
@@ -66,7 +67,6 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     state parse_ipv4_fragmentation {
-        CHECK_IPV4_CHECKSUM
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.more_fragments) {
             (0, 0):  parse_ipv4_payload;
             (0, 1):  parse_ipv4_first_fragment;
@@ -137,10 +137,9 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     // RFC 3948: a keep-alive is a single byte, a zero marker announces IKE,
     // anything else is the SPI of an ESP packet.
     state parse_nat_traversal {
-        transition select(meta.is_fragment, hdr.udp.length) {
-            (0, 0 &&& 0xfff0): accept;   // below 16 bytes: no room for an ESP header
-            (0, _):            parse_nat_traversal_marker;
-            default:           accept;
+        transition select(hdr.udp.length) {
+            0 &&& 0xfff0: accept;   // below 16 bytes: no room for an ESP header
+            default:      parse_nat_traversal_marker;
         }
     }
 
@@ -154,7 +153,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     state parse_icmp {
         packet.extract(hdr.icmp);
         meta.has_transport = 1;
-        meta.dst_port = hdr.icmp.type ++ hdr.icmp.code;
+        meta.dst_port = hdr.icmp.type_and_code;
         transition accept;
     }
 

@@ -8,6 +8,27 @@
 control rewrite(inout headers_t hdr, inout metadata_t meta) {
     INDEXED_COUNTER(egress_interface_counter, l3_if_t, L3_INTERFACES);
 
+    action decrement_ttl(bit<16> checksum_difference) {
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        hdr.ipv4.checksum = hdr.ipv4.checksum + checksum_difference;
+    }
+
+    // RFC 1624: one less in the TTL's byte is 0x0100 more in the checksum, in one's
+    // complement that never yields 0xffff: from 0xfeff on the sum carries around.
+    table ipv4_hop {
+        key = {
+            hdr.ipv4.checksum: ternary;
+        }
+        actions = {
+            decrement_ttl;
+        }
+        const default_action = decrement_ttl(0x0100);
+        const entries = {
+            (0xff00 &&& 0xff00): decrement_ttl(0x0101);
+            (0xfeff):            decrement_ttl(0x0101);
+        }
+    }
+
     apply {
         if (meta.keep_macs == 0) {
             hdr.ethernet.src_addr = meta.egress_mac;
@@ -16,14 +37,7 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
 
         if (meta.origin != origin_t.LOCAL) {
             if (hdr.ipv4.isValid()) {
-                // RFC 1624: one less in the TTL's byte is 0x0100 more in the
-                // checksum, in one's complement that never yields 0xffff.
-                hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-                if (hdr.ipv4.checksum >= 0xfeff) {
-                    hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
-                } else {
-                    hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
-                }
+                ipv4_hop.apply();
             } else if (hdr.ipv6.isValid()) {
                 hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
             }

@@ -14,11 +14,9 @@ control summary(in headers_t hdr, inout metadata_t meta) {
         }
 
         if (hdr.ipv4.isValid()) {
-            bit<16> header_length = (bit<16>)hdr.ipv4.ihl << 2;
             meta.ttl = hdr.ipv4.ttl;
             meta.ip_length = hdr.ipv4.total_length;
-            meta.transport_length = hdr.ipv4.total_length |-| header_length;
-            meta.length_deficit = header_length |-| hdr.ipv4.total_length;
+            meta.header_length = meta.extensions_length + 20;
             if (hdr.ipv4.dst_addr[31:28] == 0xe || hdr.ipv4.dst_addr == 0xffffffff) {
                 meta.is_group = 1;
             }
@@ -28,14 +26,19 @@ control summary(in headers_t hdr, inout metadata_t meta) {
         } else if (hdr.ipv6.isValid()) {
             meta.ttl = hdr.ipv6.hop_limit;
             meta.ip_length = hdr.ipv6.payload_length |+| 40;
-            meta.transport_length = hdr.ipv6.payload_length |-| meta.extensions_length;
-            meta.length_deficit = meta.extensions_length |-| hdr.ipv6.payload_length;
+            meta.header_length = meta.extensions_length + 40;
             if (hdr.ipv6.dst_addr[127:120] == 0xff) {
                 meta.is_group = 1;
             }
             if (hdr.ipv6.src_addr[127:118] == 0x3fa || hdr.ipv6.dst_addr[127:118] == 0x3fa) {
                 meta.is_link_local = 1;
             }
+        }
+
+        // Apart from the above: hardware takes one step a stage.
+        if (meta.is_ip == 1) {
+            meta.transport_length = meta.ip_length |-| meta.header_length;
+            meta.length_deficit = meta.header_length |-| meta.ip_length;
         }
     }
 }

@@ -155,7 +155,7 @@ struct metadata_t {
     // Set by the parser.
     vlan_id_t       vlan_id;
     bit<8>          protocol;           // behind the extension headers that were walked
-    bit<16>         extensions_length;  // bytes of IPv6 extension headers that were walked
+    bit<16>         extensions_length;  // bytes of IPv4 options, or of IPv6 extension headers walked
     bit<8>          options_left;       // bytes of IPv4 options not yet walked
     bit<8>          headers_walked;     // options or extension headers taken so far
     bit<1>          is_ip;
@@ -175,6 +175,7 @@ struct metadata_t {
     bit<16>         ether_type;         // behind the VLAN tag, where there is one
     bit<8>          ttl;
     bit<16>         ip_length;          // bytes of the whole IP packet
+    bit<16>         header_length;      // bytes of all IP headers
     bit<16>         transport_length;   // bytes behind all IP headers
     bit<16>         length_deficit;     // bytes by which the IP headers exceed the packet
     bit<1>          is_group;           // multicast or broadcast destination address
@@ -204,6 +205,7 @@ struct metadata_t {
     bit<1>          keep_macs;          // the frame came with its MAC addresses
     vlan_id_t       egress_vlan_id;
     mac_addr_t      egress_mac;
+    bit<16>         mtu;                // of the egress interface, in bytes of IP packet
     bit<16>         mtu_excess;         // bytes by which the packet exceeds the MTU
 }
 

@@ -12,7 +12,8 @@
 #define INDEXED_COUNTER(name, index_t, size) Counter<bit<64>, index_t>(size, CounterType_t.PACKETS_AND_BYTES) name
 
 #define ARCH_PARSER_LOCALS Checksum() ipv4_checksum;
-// Reached without options only: then the fixed header is all that is summed.
+// Over the fixed header, in the state that extracts it; with options it says
+// nothing (main.p4).
 #define CHECK_IPV4_CHECKSUM                                     \
     ipv4_checksum.add(hdr.ipv4);                                \
     meta.checksum_error = (bit<1>)ipv4_checksum.verify();

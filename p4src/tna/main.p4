@@ -40,6 +40,10 @@ control tna_ingress(inout headers_t hdr, inout metadata_t meta,
         if (ig_prsr_md.parser_err != 0) {
             meta.malformed = 1;
         }
+        // What was summed is not the whole header; the controller sums it.
+        if (meta.options_unparsed == 1) {
+            meta.checksum_error = 0;
+        }
         // The protocol behind the extension headers that the parser walked.
         if (hdr.ipv6_extension[1].isValid()) {
             meta.protocol = hdr.ipv6_extension[1].next_header;

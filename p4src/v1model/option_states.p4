@@ -5,6 +5,7 @@
 
     state parse_ipv4_options {
         meta.options_left = ((bit<8>)hdr.ipv4.ihl - 5) << 2;
+        meta.extensions_length = (bit<16>)meta.options_left;
         transition parse_ipv4_option;
     }
 
