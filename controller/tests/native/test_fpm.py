@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +164,11 @@ def test_disconnect_closes_one_with_the_reason(server: FpmServer, events: Drain[
 
 
 def test_too_many_connections_are_refused_and_counted(server: FpmServer) -> None:
-    peers = [connect(server) for _ in range(17)]
-    wait_until(lambda: server.stats()["connections_refused"] == 1, DEADLINE)
-    assert server.stats()["connections"] == 16
-    for peer in peers:
-        peer.close()
+    with ExitStack() as peers:
+        for _ in range(17):
+            peers.enter_context(connect(server))
+        wait_until(lambda: server.stats()["connections_refused"] == 1, DEADLINE)
+        assert server.stats()["connections"] == 16
 
 
 def test_close_ends_everything(server: FpmServer, events: Drain[Any]) -> None:

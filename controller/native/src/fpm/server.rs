@@ -193,6 +193,8 @@ async fn accept(
             shared.counters.connections_refused.fetch_add(1, Relaxed);
             continue;
         };
+        // Counted here, not in the connection's task: who reads both counters sees them in step.
+        shared.counters.connections.fetch_add(1, Relaxed);
         tokio::spawn(serve(
             connection,
             stream,
@@ -213,7 +215,6 @@ async fn serve(
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    shared.counters.connections.fetch_add(1, Relaxed);
     let (sender, disconnected) = oneshot::channel();
     lock(&shared.disconnects).insert(connection, sender);
     shared.post(connection, EventKind::Open(peer), None);
