@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a packet still needs before it can leave: an interface that exists, hops
-// to live, room in the MTU, a neighbour's MAC address. What fails is punted as
-// it came in; the controller answers, fragments or waits, and re-injects at
-// REWRITE.
+// to live, room in the MTU (with what protection will add), a neighbour's MAC
+// address (the engine needs none). What fails is punted as it came in; the
+// controller answers, fragments or waits, and re-injects at REWRITE.
 
 #ifndef SLUICE_EXCEPTIONS_P4
 #define SLUICE_EXCEPTIONS_P4
@@ -48,6 +48,7 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
             meta.origin:              ternary;
             meta.ttl:                 ternary;
             meta.mtu_excess:          ternary;
+            meta.path_mtu_excess:     ternary;
             meta.neighbor_unresolved: ternary;
         }
         actions = {
@@ -56,10 +57,10 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
         }
         const default_action = punt(punt_reason_t.MTU_EXCEEDED);
         const entries = {
-            (origin_t.TRANSIT,   0 &&& 0xfe, _, _): punt(punt_reason_t.TTL_EXCEEDED);
-            (origin_t.DECRYPTED, 0 &&& 0xfe, _, _): punt(punt_reason_t.TTL_EXCEEDED);
-            (_, _, 0, 0): leave();
-            (_, _, 0, 1): punt(punt_reason_t.NEIGHBOR_UNRESOLVED);
+            (origin_t.TRANSIT,   0 &&& 0xfe, _, _, _): punt(punt_reason_t.TTL_EXCEEDED);
+            (origin_t.DECRYPTED, 0 &&& 0xfe, _, _, _): punt(punt_reason_t.TTL_EXCEEDED);
+            (_, _, 0, 0, 0): leave();
+            (_, _, 0, 0, 1): punt(punt_reason_t.NEIGHBOR_UNRESOLVED);
         }
     }
 
@@ -69,7 +70,11 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
             egress_interface.apply();
         }
         if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1) {
-            meta.mtu_excess = meta.ip_length |-| meta.mtu;
+            if (meta.sa_bundle != 0) {
+                meta.path_mtu_excess = meta.outer_length |-| meta.path_mtu;
+                meta.neighbor_unresolved = 0;
+            }
+            meta.mtu_excess = meta.outer_length |-| meta.mtu;
             exception.apply();
         }
     }

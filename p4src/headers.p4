@@ -82,6 +82,20 @@ header esp_t {
     bit<32> sequence;
 }
 
+// Between this router and its engine, behind an Ethernet header of its own
+// EtherType; the frame's own EtherType follows it here. The engine returns the
+// fields as they came, but for the kind (and the bundle of what it decrypted,
+// which it takes from the SA that it used).
+header shim_t {
+    shim_kind_t kind;
+    engine_t    engine;
+    bundle_t    bundle;
+    sa_t        sa;
+    l3_if_t     ingress_l3_if;
+    vrf_t       vrf;
+    bit<16>     ether_type;
+}
+
 // Goes before a punted packet. The punted packet itself is the frame as it was
 // received, its VLAN tag included.
 @controller_header("packet_in")
@@ -94,8 +108,12 @@ header packet_in_t {
     punt_reason_t reason;
     stage_t       stage;
     origin_t      origin;
+    bit<8>        is_local;             // 1: the inbound list was asked about a packet for this router
     bundle_t      bundle;               // that the packet was decrypted by
-    list_t        list_id;              // whose look-up missed
+    verdict_t     verdict;              // of the outbound list, where it had one already
+    bundle_t      sa_bundle;
+    rule_t        rule;
+    list_t        list_id;              // of the stage that punted, or of that verdict
     generation_t  generation;
     list_t        inbound_list_id;      // whose verdict was applied already
     generation_t  inbound_generation;
@@ -128,6 +146,7 @@ struct headers_t {
     packet_out_t     packet_out;
     ethernet_t       ethernet;
     vlan_t           vlan;
+    shim_t           shim;
     ipv4_t           ipv4;
     ipv4_option_t[IPV4_OPTIONS]       ipv4_option;
     ipv6_t           ipv6;

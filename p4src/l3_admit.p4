@@ -202,10 +202,53 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
+    // The shim speaks for a packet's past, so only an engine's port may bring it.
+    action encrypted() {
+        meta.entry = stage_t.ROUTING;
+        meta.origin = origin_t.ENCRYPTED;
+    }
+
+    action decrypted() {
+        meta.origin = origin_t.DECRYPTED;
+        meta.bundle = hdr.shim.bundle;
+    }
+
+    table shim_admit {
+        key = {
+            meta.role:          ternary;
+            hdr.shim.isValid(): ternary;
+            hdr.shim.kind:      ternary;
+            hdr.shim.bundle:    ternary;
+        }
+        actions = {
+            encrypted;
+            decrypted;
+            refuse;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (role_t.ENGINE, false, _, _): refuse(drop_reason_t.SHIM_INVALID);
+            (role_t.ENGINE, true, shim_kind_t.ENCRYPTED, _): encrypted();
+            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, 0): refuse(drop_reason_t.SHIM_INVALID);
+            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, _): decrypted();
+            (role_t.ENGINE, true, _, _): refuse(drop_reason_t.SHIM_INVALID);
+            (_, true, _, _): refuse(drop_reason_t.FORGED_SHIM);
+        }
+    }
+
     apply {
         l3_interface.apply();
         if (meta.fate == fate_t.CONTINUE) {
-            if (!hdr.ethernet.isValid()) {
+            shim_admit.apply();
+        }
+        if (meta.fate == fate_t.CONTINUE) {
+            if (hdr.shim.isValid()) {
+                meta.ingress_l3_if = hdr.shim.ingress_l3_if;
+                meta.vrf = hdr.shim.vrf;
+                hdr.ethernet.ether_type = hdr.shim.ether_type;
+                hdr.shim.setInvalid();
+            } else if (!hdr.ethernet.isValid()) {
                 drop_packet(meta, drop_reason_t.MALFORMED);
             } else if (hdr.ethernet.dst_addr[40:40] == 1) {
                 meta.is_group_frame = 1;

@@ -7,7 +7,8 @@
 #ifndef SLUICE_LOCAL_DELIVERY_P4
 #define SLUICE_LOCAL_DELIVERY_P4
 
-control local_delivery(in headers_t hdr, inout metadata_t meta) {
+// Is the packet for this router? Policy asks as well as delivery.
+control local_lookup(in headers_t hdr, inout metadata_t meta) {
     action deliver_local() {
         meta.is_local = 1;
     }
@@ -41,6 +42,16 @@ control local_delivery(in headers_t hdr, inout metadata_t meta) {
         size = 4096;
     }
 
+    apply {
+        if (hdr.ipv4.isValid()) {
+            local_ipv4.apply();
+        } else if (hdr.ipv6.isValid()) {
+            local_ipv6.apply();
+        }
+    }
+}
+
+control local_delivery(inout metadata_t meta) {
     action deliver(punt_reason_t reason) {
         punt_packet(meta, stage_t.LOCAL_DELIVERY, reason);
     }
@@ -99,12 +110,6 @@ control local_delivery(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (hdr.ipv4.isValid()) {
-            local_ipv4.apply();
-        } else if (hdr.ipv6.isValid()) {
-            local_ipv6.apply();
-        }
-
         if (meta.is_ip == 1) {
             delivery.apply();
         } else {

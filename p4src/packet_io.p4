@@ -13,6 +13,9 @@
 #ifndef SLUICE_PACKET_IO_P4
 #define SLUICE_PACKET_IO_P4
 
+// Any of origin_t, whose values fill two bits.
+#define KNOWN_ORIGIN (origin_t)0 &&& (origin_t)0xfc
+
 control packet_io(inout headers_t hdr, inout metadata_t meta) {
     action to_port() {
         meta.entry = stage_t.REWRITE;
@@ -34,11 +37,45 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         meta.origin = origin_t.LOCAL;
     }
 
-    action reinject() {
+    // The verdict is the inbound list's.
+    action reinject_inbound() {
+        meta.entry = stage_t.INBOUND;
+        meta.origin = hdr.packet_out.origin;
+        meta.inbound.claim_list_id = hdr.packet_out.list_id;
+        meta.inbound.claim_generation = hdr.packet_out.generation;
+        meta.inbound.claim_verdict = hdr.packet_out.verdict;
+        meta.inbound.claim_bundle = hdr.packet_out.sa_bundle;
+        meta.inbound.claim_rule = hdr.packet_out.rule;
+    }
+
+    // The verdict is the outbound list's; the inbound list has let the packet
+    // pass, as what it accepts of a packet that came in this way.
+    action reinject(verdict_t passed_as) {
         meta.entry = hdr.packet_out.stage;
         meta.origin = hdr.packet_out.origin;
         meta.nexthop_id = hdr.packet_out.nexthop_id;
+        meta.inbound.claim_list_id = hdr.packet_out.inbound_list_id;
+        meta.inbound.claim_generation = hdr.packet_out.inbound_generation;
+        meta.inbound.claim_verdict = passed_as;
+        meta.inbound.claim_bundle = hdr.packet_out.bundle;
+        meta.outbound.claim_list_id = hdr.packet_out.list_id;
+        meta.outbound.claim_generation = hdr.packet_out.generation;
+        meta.outbound.claim_verdict = hdr.packet_out.verdict;
+        meta.outbound.claim_bundle = hdr.packet_out.sa_bundle;
+        meta.outbound.claim_rule = hdr.packet_out.rule;
+    }
+
+    // The same for what this router made for an interface, MAC addresses and all.
+    action reinject_local() {
+        meta.entry = hdr.packet_out.stage;
+        meta.origin = origin_t.LOCAL;
+        meta.keep_macs = 1;
         meta.egress_l3_if = hdr.packet_out.egress_l3_if;
+        meta.outbound.claim_list_id = hdr.packet_out.list_id;
+        meta.outbound.claim_generation = hdr.packet_out.generation;
+        meta.outbound.claim_verdict = hdr.packet_out.verdict;
+        meta.outbound.claim_bundle = hdr.packet_out.sa_bundle;
+        meta.outbound.claim_rule = hdr.packet_out.rule;
     }
 
     action refuse(drop_reason_t reason) {
@@ -50,7 +87,10 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         key = {
             hdr.packet_out.kind:         ternary;
             hdr.packet_out.stage:        ternary;
+            hdr.packet_out.origin:       ternary;
+            hdr.packet_out.bundle:       ternary;
             hdr.packet_out.egress_l3_if: ternary;
+            hdr.packet_out.nexthop_id:   ternary;
             hdr.packet_out.egress_port:  ternary;
             meta.is_ip:                  ternary;
             meta.non_ip_reason:          ternary;
@@ -59,24 +99,38 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             to_port;
             local_origin_to_interface;
             local_origin_to_routing;
+            reinject_inbound;
             reinject;
+            reinject_local;
             refuse;
         }
         const default_action = refuse(drop_reason_t.PACKET_OUT_INVALID);
         const entries = {
-            (packet_out_kind_t.TO_PORT, _, _, _, _, punt_reason_t.NONE): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.TO_PORT, _, _, _, 1, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, 1, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, punt_reason_t.NONE): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
             // A bare port must be one: neither the CPU's, nor the drop port, nor none at all.
-            (packet_out_kind_t.TO_PORT, _, 0, 510 &&& 0xfffe, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.TO_PORT, _, 0, 0 &&& 0xfe00, _, _): to_port();
-            (packet_out_kind_t.TO_PORT, _, 0, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.TO_PORT, _, _, _, _, _): to_port();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, 0, _, 1, _): local_origin_to_routing();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 1, _): local_origin_to_interface();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.REINJECT, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.REINJECT, stage_t.ROUTING, _, _, _, _): reinject();
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, _, _, _, _): reinject();
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 510 &&& 0xfffe, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 0 &&& 0xfe00, _, _): to_port();
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _): to_port();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _): local_origin_to_routing();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _): local_origin_to_interface();
+            (packet_out_kind_t.REINJECT, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.LOCAL, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.ENCRYPTED, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, KNOWN_ORIGIN, _, _, _, _, _, _): reinject_inbound();
+            // An interface without a next hop: the frame that the host made for it.
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, 0, _, _, _, _): reinject(verdict_t.NONE);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, _, 0, _, _, _): reinject_local();
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, 0, _, _, _, _): reinject(verdict_t.NONE);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, _, 0, _, _, _): reinject_local();
+            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
         }
     }
 
@@ -85,8 +139,13 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             meta.ingress_port = (port_id_t)hdr.packet_out.ingress_port;
             meta.ingress_l3_if = hdr.packet_out.ingress_l3_if;
             meta.vrf = hdr.packet_out.vrf;
+            meta.bundle = hdr.packet_out.bundle;
             packet_out_kind.apply();
             hdr.packet_out.setInvalid();
+            // Delivery, which comes after stage INBOUND, looks at what admission found.
+            if (meta.entry == stage_t.INBOUND && meta.bundle == 0) {
+                meta.is_group_frame = hdr.ethernet.dst_addr[40:40];
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 // From Ethernet to the ports. Nothing here drops: what contradicts itself is
 // flagged in the metadata, and l3_admit decides, so that every loss has a name.
 //
-//   Ethernet [VLAN] --> IPv4 [options] ----+--> TCP, SCTP: ports
+//   Ethernet [VLAN or shim] --> IPv4 [options] ----+--> TCP, SCTP: ports
 //                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
 //                                          +--> ICMP, ICMPv6, ESP
 //
@@ -33,7 +33,17 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
             ETHERTYPE_VLAN: parse_vlan;
             ETHERTYPE_IPV4: parse_ipv4;
             ETHERTYPE_IPV6: parse_ipv6;
+            ETHERTYPE_SHIM: parse_shim;
             default:        accept;
+        }
+    }
+
+    state parse_shim {
+        packet.extract(hdr.shim);
+        transition select(hdr.shim.ether_type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_IPV6: parse_ipv6;
+            default:        malformed;
         }
     }
 
@@ -169,6 +179,7 @@ control frame_deparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.packet_in);
         packet.emit(hdr.ethernet);
         packet.emit(hdr.vlan);
+        packet.emit(hdr.shim);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.ipv4_option);
         packet.emit(hdr.ipv6);

@@ -28,11 +28,27 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
                 hdr.packet_in.reason = meta.punt_reason;
                 hdr.packet_in.stage = meta.stage;
                 hdr.packet_in.origin = meta.origin;
-                hdr.packet_in.bundle = 0;
-                hdr.packet_in.list_id = 0;
-                hdr.packet_in.generation = 0;
-                hdr.packet_in.inbound_list_id = 0;
-                hdr.packet_in.inbound_generation = 0;
+                hdr.packet_in.is_local = (bit<8>)meta.inbound.is_local;
+                hdr.packet_in.bundle = meta.bundle;
+                hdr.packet_in.verdict = verdict_t.NONE;
+                hdr.packet_in.sa_bundle = 0;
+                hdr.packet_in.rule = 0;
+                if (meta.outbound.outcome == outcome_t.VERDICT) {
+                    hdr.packet_in.verdict = meta.outbound.verdict;
+                    hdr.packet_in.sa_bundle = meta.outbound.bundle;
+                    hdr.packet_in.rule = meta.outbound.rule;
+                }
+                if (meta.stage == stage_t.INBOUND) {
+                    hdr.packet_in.list_id = meta.inbound.list_id;
+                    hdr.packet_in.generation = meta.inbound.generation;
+                    hdr.packet_in.inbound_list_id = 0;
+                    hdr.packet_in.inbound_generation = 0;
+                } else {
+                    hdr.packet_in.list_id = meta.outbound.list_id;
+                    hdr.packet_in.generation = meta.outbound.generation;
+                    hdr.packet_in.inbound_list_id = meta.inbound.list_id;
+                    hdr.packet_in.inbound_generation = meta.inbound.generation;
+                }
             } else {
                 punt_drop_counter.count((bit<8>)meta.punt_reason);
             }

@@ -30,12 +30,13 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.keep_macs == 0) {
+        if (meta.keep_macs == 0 && meta.shim_kind == shim_kind_t.NONE) {
             hdr.ethernet.src_addr = meta.egress_mac;
             hdr.ethernet.dst_addr = meta.neighbor_mac;
         }
 
-        if (meta.origin != origin_t.LOCAL) {
+        // What this router made, and the engine's outer header, are at their first hop.
+        if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
             if (hdr.ipv4.isValid()) {
                 ipv4_hop.apply();
             } else if (hdr.ipv6.isValid()) {
@@ -43,7 +44,9 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
             }
         }
 
-        if (meta.egress_vlan_id != 0) {
+        if (meta.shim_kind != shim_kind_t.NONE) {
+            // The engine's port is no interface of the network's.
+        } else if (meta.egress_vlan_id != 0) {
             if (!hdr.vlan.isValid()) {
                 hdr.vlan.setValid();
                 hdr.vlan.pcp = 0;
@@ -57,7 +60,7 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
             hdr.vlan.setInvalid();
         }
 
-        if (meta.egress_l3_if != 0) {
+        if (meta.egress_l3_if != 0 && meta.shim_kind == shim_kind_t.NONE) {
             egress_interface_counter.count(meta.egress_l3_if);
         }
     }

@@ -9,6 +9,8 @@ control summary(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.vlan.isValid()) {
             meta.ether_type = hdr.vlan.ether_type;
+        } else if (hdr.shim.isValid()) {
+            meta.ether_type = hdr.shim.ether_type;
         } else {
             meta.ether_type = hdr.ethernet.ether_type;
         }
@@ -37,6 +39,7 @@ control summary(in headers_t hdr, inout metadata_t meta) {
 
         // Apart from the above: hardware takes one step a stage.
         if (meta.is_ip == 1) {
+            meta.outer_length = meta.ip_length;
             meta.transport_length = meta.ip_length |-| meta.header_length;
             meta.length_deficit = meta.header_length |-| meta.ip_length;
         }

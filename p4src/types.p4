@@ -21,6 +21,9 @@ typedef bit<16> bundle_t;
 typedef bit<16> rule_t;
 typedef bit<16> list_t;        // one ordered list of an SPD, inbound or outbound
 typedef bit<32> generation_t;  // advances with every commit to a list
+typedef bit<32> epoch_t;       // of a list; 0 is never current
+typedef bit<32> sa_t;          // an SA as the engine knows it
+typedef bit<8>  engine_t;
 
 const port_id_t CPU_PORT = 510;
 
@@ -68,14 +71,16 @@ enum bit<8> stage_t {
 enum bit<8> fate_t {
     CONTINUE = 0,
     DROP     = 1,
-    PUNT     = 2
+    PUNT     = 2,
+    ENGINE   = 3    // straight to the engine, as it is
 }
 
 // Where a packet comes from, as policy and TTL see it.
 enum bit<8> origin_t {
     TRANSIT   = 0,
     LOCAL     = 1,
-    DECRYPTED = 2
+    DECRYPTED = 2,
+    ENCRYPTED = 3   // the engine's own output: past the outbound list, whatever holds it up
 }
 
 enum bit<8> role_t {
@@ -88,6 +93,15 @@ enum bit<8> packet_out_kind_t {
     TO_PORT      = 1,
     LOCAL_ORIGIN = 2,
     REINJECT     = 3
+}
+
+// What the shim asks of the engine, and what the engine says it did.
+enum bit<8> shim_kind_t {
+    NONE      = 0,
+    ENCRYPT   = 1,   // to the engine
+    ENCRYPTED = 2,   // from it: an ESP packet of ours, to be routed
+    DECRYPT   = 3,   // to the engine
+    DECRYPTED = 4    // from it: what the SA of a bundle carried
 }
 
 enum bit<8> verdict_t {
@@ -143,10 +157,51 @@ enum bit<8> drop_reason_t {
     NO_EGRESS_INTERFACE    = 17,
     PUNT_METERED           = 18,
     PACKET_OUT_NOT_ALLOWED = 19,  // a packet-out to a port that is not listed non-IP
-    PACKET_OUT_INVALID     = 20   // unknown kind or stage
+    PACKET_OUT_INVALID     = 20,  // unknown kind or stage
+    NO_POLICY_BINDING      = 21,  // the interface names neither an SPD nor "none"
+    LIST_NOT_READY         = 22,  // the SPD's list has no epoch
+    INBOUND_DISCARD        = 23,  // SPD-I says discard
+    INBOUND_CLEARTEXT      = 24,  // SPD-I says protect, the packet came in clear
+    INBOUND_WRONG_SA       = 25,  // decrypted by another SA than its rule names
+    OUTBOUND_DISCARD       = 26,  // SPD-O says discard
+    STALE_VERDICT          = 27,  // the list changed while the CPU searched it
+    UNKNOWN_SPI            = 28,
+    NO_SA                  = 29,  // the bundle has no outbound SA
+    NO_ENGINE              = 30,
+    SHIM_INVALID           = 31,  // from the engine, but not an answer of its
+    ESP_IN_UDP_FRAGMENT    = 32   // a UDP-encapsulated ESP packet that no engine can put together
 }
 
 const bit<32> DROP_REASONS = 64;   // size of drop_counter
+
+// What a look-up in one list of an SPD came to.
+enum bit<8> outcome_t {
+    MISS      = 0,
+    VERDICT   = 1,
+    STALE     = 2,   // a claim that the list has outlived
+    NOT_READY = 3,   // the list has no epoch
+    UNPARSED  = 4    // the parser could not reach what rules look at
+}
+
+// One list, asked once for a packet. A claim is the verdict that a re-injected
+// packet brings along, with the list and generation that it was searched in.
+struct policy_t {
+    list_t       list_id;
+    bit<1>       is_local;         // inbound: for this router
+    bundle_t     carrier;          // inbound: the bundle that the packet was decrypted by
+    epoch_t      epoch;
+    generation_t generation;
+    list_t       claim_list_id;
+    generation_t claim_generation;
+    verdict_t    claim_verdict;
+    bundle_t     claim_bundle;
+    rule_t       claim_rule;
+    epoch_t      flow_epoch;
+    outcome_t    outcome;
+    verdict_t    verdict;
+    bundle_t     bundle;
+    rule_t       rule;
+}
 
 struct metadata_t {
     port_id_t       ingress_port;
@@ -205,8 +260,20 @@ struct metadata_t {
     bit<1>          keep_macs;          // the frame came with its MAC addresses
     vlan_id_t       egress_vlan_id;
     mac_addr_t      egress_mac;
-    bit<16>         mtu;                // of the egress interface, in bytes of IP packet
-    bit<16>         mtu_excess;         // bytes by which the packet exceeds the MTU
+    bit<16>         mtu;                // bytes of IP packet that the egress interface takes
+    bit<16>         outer_length;       // bytes of IP packet, with what protection will add at most
+    bit<16>         mtu_excess;         // bytes by which that exceeds the MTU
+    bit<16>         path_mtu_excess;    // bytes by which it exceeds the path MTU of the bundle
+
+    // Policy (policy.p4 and the stages that use it).
+    policy_t        inbound;
+    policy_t        outbound;
+    bundle_t        bundle;             // that the packet was decrypted by; 0: it came in clear
+    bundle_t        sa_bundle;          // that is to protect the packet; 0: none
+    sa_t            sa;
+    engine_t        engine;
+    shim_kind_t     shim_kind;          // NONE: the packet does not go to the engine
+    bit<16>         path_mtu;           // of the bundle's path, in bytes of IP packet
 }
 
 action drop_packet(inout metadata_t meta, in drop_reason_t reason) {

@@ -11,6 +11,8 @@
 #define DIRECT_COUNTER(name) DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES) name
 #define INDEXED_COUNTER(name, index_t, size) Counter<bit<64>, index_t>(size, CounterType_t.PACKETS_AND_BYTES) name
 
+#define IDLE_TIMEOUT idle_timeout = true;
+
 #define ARCH_PARSER_LOCALS Checksum() ipv4_checksum;
 // Over the fixed header, in the state that extracts it; with options it says
 // nothing (main.p4).
@@ -38,6 +40,9 @@ header ipv6_extension_t {
 #define IPV4_FIB_SIZE 12288
 #define IPV6_FIB_SIZE 4096
 #define L3_INTERFACES 4096
+#define IPV4_FLOWS 65536
+#define IPV6_FLOWS 16384
+#define RULES 2048                // counters, by rule id
 #define MULTIPATH_GROUP_SIZE 64
 
 #endif

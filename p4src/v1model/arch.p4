@@ -12,6 +12,8 @@
 #define DIRECT_COUNTER(name) direct_counter(CounterType.packets_and_bytes) name
 #define INDEXED_COUNTER(name, index_t, size) counter<index_t>(size, CounterType.packets_and_bytes) name
 
+#define IDLE_TIMEOUT support_timeout = true;
+
 // Checksums are verified in a control of their own (checksum.p4).
 #define CHECK_IPV4_CHECKSUM
 #define ARCH_PARSER_LOCALS
@@ -37,6 +39,9 @@ header ipv6_extension_t {
 #define IPV4_FIB_SIZE 2097152
 #define IPV6_FIB_SIZE 1048576
 #define L3_INTERFACES 4096
+#define IPV4_FLOWS 1048576
+#define IPV6_FLOWS 1048576
+#define RULES 65536                // counters, by rule id
 #define MULTIPATH_GROUP_SIZE 64
 
 #endif

@@ -67,6 +67,8 @@ control v1model_ingress(inout headers_t hdr, inout metadata_t meta,
         meta.checksum_error = standard_metadata.checksum_error;
         if (hdr.vlan.isValid()) {
             link_length = 18;
+        } else if (hdr.shim.isValid()) {
+            link_length = 28;
         }
         if (hdr.ipv4.isValid()) {
             frame_deficit = (hdr.ipv4.total_length |+| link_length) |-| (bit<16>)standard_metadata.packet_length;

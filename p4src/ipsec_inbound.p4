@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What came in, against SPD-I (RFC 4301, 5.2), before anything is delivered or
+// routed.
+//
+//   ESP to one of our addresses: a known SPI goes to its engine, or as a fragment
+//       to the engine that reassembles; an unknown one ends here.
+//   In clear: the interface's inbound list must say BYPASS.
+//   Decrypted: the inbound list of the SA's own SPD must say PROTECT, by the
+//       very bundle that carried it.
+//   Re-injected: what the inbound list said must still be what it says.
+
+#ifndef SLUICE_IPSEC_INBOUND_P4
+#define SLUICE_IPSEC_INBOUND_P4
+
+// Who reassembles fragmented ESP. Later fragments name no SA, so a first fragment
+// must not follow its own SA either: two engines would each wait for the other's
+// part. All fragments go to this engine alike, without bundle or SA; what it has
+// put together it decrypts by the SPI, so it holds every inbound SA.
+//
+// Fragments of ESP in UDP have no such way: the later ones look like those of any
+// datagram, of IKE among them, and are under policy as UDP is. So the first, which
+// shows what it is, is dropped by name, and the rest can amount to nothing. Peers
+// avoid such fragments by the path MTU.
+const engine_t REASSEMBLY_ENGINE = 1;
+
+control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
+    policy_lookup(stage_t.INBOUND) inbound;
+    bit<1> carrier_matches = 0;
+
+    action decrypt(bundle_t bundle, engine_t engine, sa_t sa) {
+        meta.fate = fate_t.ENGINE;
+        meta.shim_kind = shim_kind_t.DECRYPT;
+        meta.sa_bundle = bundle;
+        meta.engine = engine;
+        meta.sa = sa;
+    }
+
+    action unknown_spi() {
+        drop_packet(meta, drop_reason_t.UNKNOWN_SPI);
+    }
+
+    action reassemble() {
+        decrypt(0, REASSEMBLY_ENGINE, 0);
+    }
+
+    // SAs to this router, by the SPI that it chose itself (RFC 4301, 4.1).
+    table inbound_sa {
+        key = {
+            meta.vrf:    exact @name("vrf");
+            hdr.esp.spi: exact @name("spi");
+        }
+        actions = {
+            decrypt;
+            @defaultonly unknown_spi;
+        }
+        const default_action = unknown_spi();
+        size = 16384;
+    }
+
+    action check_inbound(list_t list_id) {
+        meta.inbound.list_id = list_id;
+    }
+
+    action no_inbound_policy() {
+    }
+
+    action not_bound() {
+        drop_packet(meta, drop_reason_t.NO_POLICY_BINDING);
+    }
+
+    // The SPD that guards an interface, or "none", said aloud.
+    table inbound_binding {
+        key = {
+            meta.ingress_l3_if: exact @name("l3_if");
+        }
+        actions = {
+            check_inbound;
+            no_inbound_policy;
+            @defaultonly not_bound;
+        }
+        const default_action = not_bound();
+        size = 1024;
+    }
+
+    // The SPD that an SA was negotiated under, whatever interface it came in by.
+    table bundle_binding {
+        key = {
+            meta.bundle: exact @name("bundle");
+        }
+        actions = {
+            check_inbound;
+            @defaultonly not_bound;
+        }
+        const default_action = not_bound();
+        size = 16384;
+    }
+
+    action accept_packet() {
+    }
+
+    action refuse(drop_reason_t reason) {
+        drop_packet(meta, reason);
+    }
+
+    action ask(punt_reason_t reason) {
+        punt_packet(meta, stage_t.INBOUND, reason);
+    }
+
+    table inbound_decision {
+        key = {
+            meta.inbound.outcome: ternary;
+            meta.inbound.verdict: ternary;
+            meta.bundle:          ternary;
+            carrier_matches:      ternary;
+        }
+        actions = {
+            accept_packet;
+            refuse;
+            ask;
+        }
+        const default_action = refuse(drop_reason_t.INBOUND_DISCARD);
+        const entries = {
+            (outcome_t.MISS, _, _, _):                       ask(punt_reason_t.INBOUND_MISS);
+            (outcome_t.UNPARSED, _, _, _):                   ask(punt_reason_t.EXTENSION_HEADERS);
+            (outcome_t.STALE, _, _, _):                      refuse(drop_reason_t.STALE_VERDICT);
+            (outcome_t.NOT_READY, _, _, _):                  refuse(drop_reason_t.LIST_NOT_READY);
+            (outcome_t.VERDICT, verdict_t.DISCARD, _, _):    refuse(drop_reason_t.INBOUND_DISCARD);
+            (outcome_t.VERDICT, verdict_t.BYPASS, 0, _):     accept_packet();
+            (outcome_t.VERDICT, verdict_t.PROTECT, 0, _):    refuse(drop_reason_t.INBOUND_CLEARTEXT);
+            (outcome_t.VERDICT, _, 0, _):                    refuse(drop_reason_t.INBOUND_DISCARD);
+            (outcome_t.VERDICT, verdict_t.PROTECT, _, 1):    accept_packet();
+            (outcome_t.VERDICT, _, _, _):                    refuse(drop_reason_t.INBOUND_WRONG_SA);
+        }
+    }
+
+    apply {
+        bool may_be_sealed = meta.is_local == 1 && meta.bundle == 0 && meta.entry == stage_t.ADMIT;
+        if (may_be_sealed && hdr.esp.isValid()) {
+            if (meta.is_fragment == 1 && hdr.udp.isValid()) {
+                drop_packet(meta, drop_reason_t.ESP_IN_UDP_FRAGMENT);
+            } else {
+                inbound_sa.apply();
+                if (meta.fate == fate_t.ENGINE && meta.is_fragment == 1) {
+                    reassemble();
+                }
+            }
+        } else if (may_be_sealed && meta.is_later_fragment == 1 && meta.protocol == PROTOCOL_ESP) {
+            reassemble();
+        } else {
+            if (meta.bundle == 0) {
+                inbound_binding.apply();
+            } else {
+                bundle_binding.apply();
+            }
+            if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0) {
+                meta.inbound.is_local = meta.is_local;
+                meta.inbound.carrier = meta.bundle;
+                inbound.apply(hdr, meta, meta.inbound);
+                if (meta.inbound.bundle == meta.bundle) {
+                    carrier_matches = 1;
+                }
+                inbound_decision.apply();
+            }
+        }
+    }
+}
+
+#endif

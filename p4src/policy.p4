@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One ordered list of an SPD, as the pipeline knows it: a cache of verdicts that
+// the controller found by searching the list (RFC 4301, 4.4.1; the result of an
+// ordered search may be cached by exact match because the key holds everything
+// that any rule looks at). Stages 4 and 7 have an instance each.
+//
+// Every flow carries the epoch that it was installed in, and counts only while
+// that is its list's: one write to list_state retires them all at once. A list
+// without an epoch serves nobody.
+
+#ifndef SLUICE_POLICY_P4
+#define SLUICE_POLICY_P4
+
+control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t policy)(stage_t own_stage) {
+    INDEXED_COUNTER(rule_hit_counter, rule_t, RULES);     // verdicts served from the cache
+    INDEXED_COUNTER(rule_claim_counter, rule_t, RULES);   // verdicts that the CPU found
+    DIRECT_COUNTER(ipv4_flow_counter);
+    DIRECT_COUNTER(ipv6_flow_counter);
+
+    action set_list(epoch_t epoch, generation_t generation) {
+        policy.epoch = epoch;
+        policy.generation = generation;
+    }
+
+    table list_state {
+        key = {
+            policy.list_id: exact @name("list_id");
+        }
+        actions = {
+            set_list;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = 1024;
+    }
+
+    action set_ipv4_flow(epoch_t epoch, rule_t rule, verdict_t verdict, bundle_t sa_bundle) {
+        policy.flow_epoch = epoch;
+        policy.rule = rule;
+        policy.verdict = verdict;
+        policy.bundle = sa_bundle;
+        ipv4_flow_counter.count();
+    }
+
+    action set_ipv6_flow(epoch_t epoch, rule_t rule, verdict_t verdict, bundle_t sa_bundle) {
+        policy.flow_epoch = epoch;
+        policy.rule = rule;
+        policy.verdict = verdict;
+        policy.bundle = sa_bundle;
+        ipv6_flow_counter.count();
+    }
+
+    table ipv4_flow {
+        key = {
+            policy.list_id:         exact @name("list_id");
+            meta.is_later_fragment: exact @name("is_later_fragment");
+            policy.is_local:        exact @name("is_local");
+            policy.carrier:         exact @name("bundle");
+            hdr.ipv4.src_addr:      exact @name("src_addr");
+            hdr.ipv4.dst_addr:      exact @name("dst_addr");
+            meta.protocol:          exact @name("protocol");
+            meta.src_port:          exact @name("src_port");
+            meta.dst_port:          exact @name("dst_port");
+        }
+        actions = {
+            set_ipv4_flow;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        counters = ipv4_flow_counter;
+        IDLE_TIMEOUT
+        size = IPV4_FLOWS;
+    }
+
+    table ipv6_flow {
+        key = {
+            policy.list_id:         exact @name("list_id");
+            meta.is_later_fragment: exact @name("is_later_fragment");
+            policy.is_local:        exact @name("is_local");
+            policy.carrier:         exact @name("bundle");
+            hdr.ipv6.src_addr:      exact @name("src_addr");
+            hdr.ipv6.dst_addr:      exact @name("dst_addr");
+            meta.protocol:          exact @name("protocol");
+            meta.src_port:          exact @name("src_port");
+            meta.dst_port:          exact @name("dst_port");
+        }
+        actions = {
+            set_ipv6_flow;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        counters = ipv6_flow_counter;
+        IDLE_TIMEOUT
+        size = IPV6_FLOWS;
+    }
+
+    apply {
+        list_state.apply();
+        if (policy.epoch == 0) {
+            policy.outcome = outcome_t.NOT_READY;
+        } else if (policy.claim_list_id == policy.list_id) {
+            if (policy.claim_generation == policy.generation) {
+                policy.outcome = outcome_t.VERDICT;
+                policy.verdict = policy.claim_verdict;
+                policy.bundle = policy.claim_bundle;
+                policy.rule = policy.claim_rule;
+                // At another stage the claim repeats what was counted when it was applied.
+                if (meta.entry == own_stage) {
+                    rule_claim_counter.count(policy.rule);
+                }
+            } else {
+                policy.outcome = outcome_t.STALE;
+            }
+        } else if (meta.chain_too_deep == 1 || meta.options_unparsed == 1) {
+            policy.outcome = outcome_t.UNPARSED;
+        } else {
+            if (hdr.ipv4.isValid()) {
+                ipv4_flow.apply();
+            } else {
+                ipv6_flow.apply();
+            }
+            if (policy.flow_epoch == policy.epoch) {
+                policy.outcome = outcome_t.VERDICT;
+                rule_hit_counter.count(policy.rule);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a bundle to the SA that serves it now, so that a rekey is one write and
+// not one for each flow; and the way to the engine.
+
+#ifndef SLUICE_SA_BUNDLE_P4
+#define SLUICE_SA_BUNDLE_P4
+
+control sa_bundle(inout metadata_t meta) {
+    action encrypt(engine_t engine, sa_t sa, bit<16> path_mtu, bit<16> overhead) {
+        meta.shim_kind = shim_kind_t.ENCRYPT;
+        meta.engine = engine;
+        meta.sa = sa;
+        meta.path_mtu = path_mtu;
+        meta.outer_length = meta.ip_length |+| overhead;
+    }
+
+    action no_sa() {
+        drop_packet(meta, drop_reason_t.NO_SA);
+    }
+
+    table outbound_sa {
+        key = {
+            meta.sa_bundle: exact @name("bundle");
+        }
+        actions = {
+            encrypt;
+            @defaultonly no_sa;
+        }
+        const default_action = no_sa();
+        size = 16384;
+    }
+
+    apply {
+        outbound_sa.apply();
+    }
+}
+
+control to_engine(inout headers_t hdr, inout metadata_t meta) {
+    DIRECT_COUNTER(engine_counter);
+
+    action set_engine(port_id_t port) {
+        meta.egress_port = port;
+        engine_counter.count();
+    }
+
+    action no_engine() {
+        drop_packet(meta, drop_reason_t.NO_ENGINE);
+    }
+
+    table engine {
+        key = {
+            meta.engine: exact @name("engine");
+        }
+        actions = {
+            set_engine;
+            @defaultonly no_engine;
+        }
+        const default_action = no_engine();
+        counters = engine_counter;
+        size = 16;
+    }
+
+    apply {
+        meta.fate = fate_t.CONTINUE;
+        engine.apply();
+        hdr.shim.setValid();
+        hdr.shim.kind = meta.shim_kind;
+        hdr.shim.engine = meta.engine;
+        hdr.shim.bundle = meta.sa_bundle;
+        hdr.shim.sa = meta.sa;
+        hdr.shim.ingress_l3_if = meta.ingress_l3_if;
+        hdr.shim.vrf = meta.vrf;
+        hdr.shim.ether_type = meta.ether_type;
+        hdr.ethernet.ether_type = ETHERTYPE_SHIM;
+        hdr.vlan.setInvalid();
+    }
+}
+
+#endif
