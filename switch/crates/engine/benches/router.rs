@@ -3,6 +3,9 @@
 //!
 //! Forwards to 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and
 //! through a group of 8. Prints the median and the spread of eleven runs.
+//!
+//! `cargo bench -p sluice-engine -- PACKETS RUNS` changes how many; with one run it is what callgrind
+//! counts instructions of (the difference between two numbers of packets is the packets' own).
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -14,8 +17,11 @@ use sluice_engine::{PacketIn, Sink};
 use sluice_program::DigestId;
 
 const ROUTES: u32 = 4096;
+/// An interface's role in the router program (`role_t`).
+const ROUTER: u8 = 0;
 const PACKETS: usize = 100_000;
 const RUNS: usize = 11;
+const BATCH: usize = 32;
 
 /// Counts what leaves.
 #[derive(Default)]
@@ -37,10 +43,11 @@ fn tables() -> String {
     for port in 1..=2 {
         let _ = write!(
             text,
-            "entry {r}.l3_admit.l3_interface {port} 0 => {r}.l3_admit.set_l3_interface {port} 0 0\n\
+            "entry {r}.l3_admit.l3_interface {port} 0 => {r}.l3_admit.set_l3_interface {port} 0 {ROUTER}\n\
              entry {r}.l3_admit.router_mac {port} 0x02000000000{port} => {r}.l3_admit.admit_unicast\n\
              entry {r}.exceptions.egress_interface {port} => {r}.exceptions.set_egress {port} 0 0x02000000000{port} 1500\n\
-             entry {r}.local_delivery.local_ipv4 0 0xc0000{port}01/32 => {r}.local_delivery.deliver_local\n"
+             entry {r}.ipsec_inbound.inbound_binding {port} => {r}.ipsec_inbound.no_inbound_policy\n\
+             entry {r}.flow_cache.outbound_binding {port} => {r}.flow_cache.no_outbound_policy\n"
         );
     }
     for id in 1..=16 {
@@ -127,15 +134,36 @@ fn cpu_time() -> u64 {
     field.expect("/proc/thread-self/schedstat begins with a number")
 }
 
-fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>]) {
+/// How much to measure.
+#[derive(Clone, Copy)]
+struct Amount {
+    packets: usize,
+    runs: usize,
+}
+
+impl Amount {
+    /// From the command line, where cargo adds `--bench`.
+    fn from_arguments() -> Self {
+        let numbers = std::env::args()
+            .skip(1)
+            .filter_map(|argument| argument.parse().ok());
+        let numbers: Vec<usize> = numbers.filter(|number| *number > 0).collect();
+        Self {
+            packets: numbers.first().copied().unwrap_or(PACKETS),
+            runs: numbers.get(1).copied().unwrap_or(RUNS),
+        }
+    }
+}
+
+fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>], amount: Amount) {
     let mut nanoseconds = Vec::new();
-    for _ in 0..RUNS {
+    for _ in 0..amount.runs {
         let mut sink = Count::default();
         let start = cpu_time();
-        for batch in 0..PACKETS / 32 {
+        for batch in 0..amount.packets.div_ceil(BATCH) {
             let side = bench.reader.pin();
-            for index in 0..32 {
-                let data = &packets[(batch * 32 + index) % packets.len()];
+            for index in 0..BATCH {
+                let data = &packets[(batch * BATCH + index) % packets.len()];
                 let input = PacketIn {
                     data,
                     port: 1,
@@ -147,18 +175,20 @@ fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>]) {
             }
         }
         let elapsed = cpu_time() - start;
-        assert_eq!(sink.0, PACKETS / 32 * 32, "{name}: not every packet left");
+        let sent = amount.packets.div_ceil(BATCH) * BATCH;
+        assert_eq!(sink.0, sent, "{name}: not every packet left");
         nanoseconds.push(elapsed as f64 / sink.0 as f64);
     }
     nanoseconds.sort_by(f64::total_cmp);
-    let (low, high) = (nanoseconds[0], nanoseconds[RUNS - 1]);
+    let (low, high) = (nanoseconds[0], nanoseconds[amount.runs - 1]);
     println!(
         "{name}: {:.0} ns a packet ({low:.0} to {high:.0})",
-        nanoseconds[RUNS / 2]
+        nanoseconds[amount.runs / 2]
     );
 }
 
 fn main() {
+    let amount = Amount::from_arguments();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let json = root.join("p4src/build/v1model/router.json");
     let mut bench = cases::Bench::load(&json).unwrap_or_else(|error| panic!("{error}"));
@@ -176,7 +206,7 @@ fn main() {
     let v6: Vec<_> = (0..ROUTES)
         .map(|i| ipv6(route(i) as u16, i as u16))
         .collect();
-    measure(&mut bench, "IPv4", &v4);
-    measure(&mut bench, "IPv4 through a group", &group);
-    measure(&mut bench, "IPv6", &v6);
+    measure(&mut bench, "IPv4", &v4, amount);
+    measure(&mut bench, "IPv4 through a group", &group, amount);
+    measure(&mut bench, "IPv6", &v6, amount);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use num_bigint::BigInt;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
-use sluice_program::{Action, MeterUnit, Op, Slot, StackId, UnionStackId};
+use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot, StackId, UnionStackId};
 use sluice_tables::ActionEntry;
 
 use crate::bits;
@@ -16,13 +16,17 @@ use crate::machine::{Flow, Machine};
 use crate::number::Number;
 use crate::packet::CloneRequest;
 use crate::phv::varbit_slot;
-use crate::trace::Trace;
+use crate::trace::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
-    /// Runs an action with an entry's parameters.
+    /// Runs an action with an entry's parameters. Register actions are atomic, as in BMv2: an action
+    /// has the registers that it uses for itself.
     pub(crate) fn run_action(&mut self, entry: &ActionEntry) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);
+        let externs = self.context.externs;
+        let uses_registers = !action.registers.is_empty();
+        let _held = uses_registers.then(|| externs.hold_registers(&action.registers));
         let mut steps = 0;
         let mut next = 0;
         while let Some(op) = action.ops.get(next) {
@@ -75,11 +79,18 @@ impl<T: Trace> Machine<'_, T> {
             Op::Pop(stack, count) => self.pop(*stack, self.index(count, params)),
             Op::PushUnion(stack, count) => self.push_union(*stack, self.index(count, params)),
             Op::PopUnion(stack, count) => self.pop_union(*stack, self.index(count, params)),
-            Op::MarkToDrop => self.mark_to_drop(),
+            Op::MarkToDrop(copy) => {
+                let standard = &self.program.standard_metadata;
+                let (egress_spec, group) =
+                    copy.unwrap_or((standard.egress_spec, standard.mcast_grp));
+                self.mark_to_drop(egress_spec, group);
+                self.note(Step::Extern(Extern::MarkToDrop));
+            }
             Op::Log(parts, arguments) => self.log(parts, arguments, params),
             Op::Assert(condition) => {
                 if !self.bool(condition, params) {
                     self.work.counters.assertions_failed += 1;
+                    self.note(Step::AssertionFailed);
                     self.sink.log("an assertion failed");
                 }
             }
@@ -94,7 +105,10 @@ impl<T: Trace> Machine<'_, T> {
             Op::Count(id, index) => {
                 let index = self.index(index, params) as usize;
                 match self.context.externs.counter(*id, index) {
-                    Some(cell) => cell.count(self.packet.ingress_length),
+                    Some(cell) => {
+                        cell.count(self.packet.ingress_length);
+                        self.note(Step::Extern(Extern::Count(*id, index)));
+                    }
                     None => self.out_of_range(),
                 }
             }
@@ -106,41 +120,16 @@ impl<T: Trace> Machine<'_, T> {
                 };
                 match self.context.externs.meter(*id, index) {
                     Some(meter) => {
-                        let color = meter.execute(amount, self.context.now_us);
+                        let bytes = self.packet.ingress_length;
+                        let color = meter.execute(amount, bytes, self.context.now_us);
                         self.store(target, &(color as i64), params);
+                        self.note(Step::Extern(Extern::Meter(*id, index, color)));
                     }
                     None => self.out_of_range(),
                 }
             }
-            Op::RegisterRead(target, id, index) => {
-                let index = self.index(index, params) as usize;
-                match self.context.externs.register(*id, index) {
-                    Some([word]) => {
-                        let value = i128::from(word.load(Ordering::Relaxed));
-                        self.store(target, &value, params);
-                    }
-                    Some(words) => {
-                        let words: Vec<u64> = words
-                            .iter()
-                            .map(|word| word.load(Ordering::Relaxed))
-                            .collect();
-                        self.store(target, &BigInt::from_words(&words), params);
-                    }
-                    None => self.out_of_range(),
-                }
-            }
-            Op::RegisterWrite(id, index, value) => {
-                let index = self.index(index, params) as usize;
-                let width = self.program.register(*id).width;
-                match self.context.externs.register(*id, index) {
-                    Some([word]) => {
-                        let low = self.low_u64(value, params);
-                        word.store(low & (u64::MAX >> (64 - width)), Ordering::Relaxed);
-                    }
-                    Some(words) => self.write_wide_register(words, width, value, params),
-                    None => self.out_of_range(),
-                }
-            }
+            Op::RegisterRead(target, id, index) => self.read_register(target, *id, index, params),
+            Op::RegisterWrite(id, index, value) => self.write_register(*id, index, value, params),
             Op::Hash {
                 target,
                 base,
@@ -150,26 +139,39 @@ impl<T: Trace> Machine<'_, T> {
                 let hash = self.calculate(*calculation);
                 let (base, max) = (self.low_u64(base, params), self.low_u64(max, params));
                 let value = (hash % max.max(1)).wrapping_add(base);
+                self.note(Step::Extern(Extern::Hash(*calculation, value)));
                 self.store(target, &i128::from(value), params);
             }
             Op::Random(target, low, high) => {
                 let (low, high) = (self.low_u64(low, params), self.low_u64(high, params));
                 if low <= high {
                     let value = self.work.random.between(low, high);
+                    self.note(Step::Extern(Extern::Random(value)));
                     self.store(target, &i128::from(value), params);
                 }
             }
-            Op::Digest(id) => self.packet.requests.digest = Some(*id),
+            Op::Digest(id) => {
+                self.packet.requests.digest = Some(*id);
+                self.note(Step::Extern(Extern::Digest(*id)));
+            }
             Op::Clone { session, preserve } => {
                 let session = (self.low_u64(session, params) & 0x7fff) as u32;
                 let preserve = *preserve;
                 self.packet.requests.clone = Some(CloneRequest { session, preserve });
+                self.note(Step::Extern(Extern::Clone(session)));
             }
-            Op::Resubmit(list) => self.packet.requests.resubmit = Some(*list),
-            Op::Recirculate(list) => self.packet.requests.recirculate = Some(*list),
+            Op::Resubmit(list) => {
+                self.packet.requests.resubmit = Some(*list);
+                self.note(Step::Extern(Extern::Resubmit));
+            }
+            Op::Recirculate(list) => {
+                self.packet.requests.recirculate = Some(*list);
+                self.note(Step::Extern(Extern::Recirculate));
+            }
             Op::Truncate(length) => {
                 let length = usize::try_from(self.index(length, params)).unwrap_or(usize::MAX);
                 self.packet.truncate = self.packet.truncate.min(length);
+                self.note(Step::Extern(Extern::Truncate(length)));
             }
             _ => {}
         }
@@ -198,30 +200,61 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn write_wide_register(
-        &self,
-        words: &[std::sync::atomic::AtomicU64],
-        width: u16,
-        value: &Arith,
-        params: &[u64],
-    ) {
-        let value: BigInt = self
-            .data::<BigInt>(&value.data, params)
-            .modulo_power(width.into());
-        let digits = value.to_u64_digits().1;
-        for (position, word) in words.iter().rev().enumerate() {
-            word.store(
-                digits.get(position).copied().unwrap_or(0),
-                Ordering::Relaxed,
-            );
+    fn read_register(&mut self, target: &LValue, id: RegisterId, index: &Arith, params: &[u64]) {
+        let index = self.index(index, params) as usize;
+        match self.context.externs.register(id, index) {
+            Some([word]) => {
+                let word = word.load(Ordering::Relaxed);
+                self.store(target, &i128::from(word), params);
+                self.note(Step::Extern(Extern::RegisterRead(id, index, &[word])));
+            }
+            Some(words) => {
+                let words: Vec<u64> = words
+                    .iter()
+                    .map(|word| word.load(Ordering::Relaxed))
+                    .collect();
+                self.store(target, &BigInt::from_words(&words), params);
+                self.note(Step::Extern(Extern::RegisterRead(id, index, &words)));
+            }
+            None => self.out_of_range(),
         }
     }
 
-    fn mark_to_drop(&mut self) {
-        let standard = &self.program.standard_metadata;
+    fn write_register(&mut self, id: RegisterId, index: &Arith, value: &Arith, params: &[u64]) {
+        let index = self.index(index, params) as usize;
+        let width = self.program.register(id).width;
+        match self.context.externs.register(id, index) {
+            Some([word]) => {
+                let low = self.low_u64(value, params) & (u64::MAX >> (64 - width));
+                word.store(low, Ordering::Relaxed);
+                self.note(Step::Extern(Extern::RegisterWrite(id, index, &[low])));
+            }
+            Some(words) => {
+                let digits = self.wide_digits(value, width, words.len(), params);
+                for (word, digit) in words.iter().zip(&digits) {
+                    word.store(*digit, Ordering::Relaxed);
+                }
+                self.note(Step::Extern(Extern::RegisterWrite(id, index, &digits)));
+            }
+            None => self.out_of_range(),
+        }
+    }
+
+    /// A value modulo 2^width in so many words, most significant first.
+    fn wide_digits(&self, value: &Arith, width: u16, words: usize, params: &[u64]) -> Vec<u64> {
+        let value: BigInt = self
+            .data::<BigInt>(&value.data, params)
+            .modulo_power(width.into());
+        let mut digits = value.to_u64_digits().1;
+        digits.resize(words, 0);
+        digits.reverse();
+        digits
+    }
+
+    fn mark_to_drop(&mut self, egress_spec: Slot, group: Option<Slot>) {
         let bytes = &mut self.packet.phv.bytes;
-        i64::from(self.config.drop_port).store(bytes, standard.egress_spec);
-        if let Some(slot) = standard.mcast_grp {
+        i64::from(self.config.drop_port).store(bytes, egress_spec);
+        if let Some(slot) = group {
             0i64.store(bytes, slot);
         }
     }
@@ -384,6 +417,7 @@ impl<T: Trace> Machine<'_, T> {
         }
         if !message.is_empty() {
             self.sink.log(&message);
+            self.note(Step::Log(&message));
         }
     }
 }

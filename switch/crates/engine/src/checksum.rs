@@ -10,6 +10,7 @@ use crate::machine::Machine;
 use crate::number::Number;
 use crate::packet::Packet;
 use crate::phv::varbit_slot;
+use crate::random::Random;
 use crate::trace::Trace;
 
 /// Bits appended one after the other; the last byte is zero-padded.
@@ -58,29 +59,30 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
     }
 }
 
-/// The hash over inputs; `scratch` is overwritten.
+/// The hash over inputs; `scratch` is overwritten, `random` is for the algorithm of that name.
 pub(crate) fn hash_inputs(
     program: &Program,
     packet: &Packet,
     algorithm: HashAlgorithm,
     inputs: &[CalculationInput],
     scratch: &mut Vec<u8>,
+    random: &mut Random,
 ) -> u64 {
     gather(program, packet, inputs, scratch);
-    hash::hash(algorithm, scratch)
+    hash::hash(algorithm, scratch, random)
 }
 
 impl<T: Trace> Machine<'_, T> {
     /// The value of a named calculation.
     pub(crate) fn calculate(&mut self, id: CalculationId) -> u64 {
         let calculation = self.program.calculation(id);
-        let scratch = &mut self.work.hash_input;
         hash_inputs(
             self.program,
             self.packet,
             calculation.algorithm,
             &calculation.input,
-            scratch,
+            &mut self.work.hash_input,
+            &mut self.work.random,
         )
     }
 

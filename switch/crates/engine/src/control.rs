@@ -9,7 +9,7 @@ use crate::checksum::hash_inputs;
 use crate::machine::{Flow, Machine};
 use crate::number::Number;
 use crate::packet::Packet;
-use crate::trace::Trace;
+use crate::trace::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
     /// Runs a pipeline to its end or to `exit`.
@@ -29,7 +29,7 @@ impl<T: Trace> Machine<'_, T> {
     fn condition(&mut self, id: ConditionalId) -> Next {
         let conditional = self.program.conditional(id);
         let value = self.bool(&conditional.condition, &[]);
-        self.trace.condition(id, value);
+        self.note(Step::Condition(id, value));
         if value {
             conditional.if_true
         } else {
@@ -40,21 +40,16 @@ impl<T: Trace> Machine<'_, T> {
     fn apply(&mut self, id: TableId) -> (Flow, Next) {
         let program = self.program;
         let table = program.table(id);
-        build_key(table, self.packet, &mut self.work.key);
         let work = &mut *self.work;
+        build_key(table, self.packet, &mut work.key);
+        let (scratch, random) = (&mut work.hash_input, &mut work.random);
         let packet = &*self.packet;
         let selector = || {
             let profile = table.profile.map(|profile| program.profile(profile));
             let selector = profile.and_then(|profile| profile.selector.as_ref());
             selector.map_or(0, |selector| {
-                let scratch = &mut work.hash_input;
-                hash_inputs(
-                    program,
-                    packet,
-                    selector.algorithm,
-                    &selector.input,
-                    scratch,
-                )
+                let (algorithm, input) = (selector.algorithm, &selector.input);
+                hash_inputs(program, packet, algorithm, input, scratch, random)
             })
         };
         let side = self.context.side;
@@ -70,11 +65,23 @@ impl<T: Trace> Machine<'_, T> {
                 MeterUnit::Packets => 1,
                 MeterUnit::Bytes => self.packet.ingress_length,
             };
-            let color = cell.execute(amount, self.context.now_us);
+            let bytes = self.packet.ingress_length;
+            let color = cell.execute(amount, bytes, self.context.now_us);
             (color as i64).store(&mut self.packet.phv.bytes, target);
+            if T::ENABLED {
+                let step = Step::Extern(Extern::DirectMeter(meter, color));
+                self.trace.step(step);
+            }
         }
         let action = found.action.map(|entry| entry.action);
-        self.trace.table(id, &self.work.key, hit, action);
+        if T::ENABLED {
+            self.trace.step(Step::Table {
+                table: id,
+                key: &self.work.key,
+                entry: found.hit,
+                action: found.action,
+            });
+        }
         let flow = match found.action {
             Some(entry) => self.run_action(entry),
             None => {

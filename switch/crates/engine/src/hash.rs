@@ -7,6 +7,8 @@
 use sluice_program::HashAlgorithm;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::random::Random;
+
 /// A CRC of `width` bits, computed in the top bits of 64.
 struct Crc {
     width: u32,
@@ -87,9 +89,10 @@ static CRC16_CCITT: Crc = Crc::new(16, 0x1021, 0xffff, false, 0);
 static CRC32: Crc = Crc::new(32, 0x04c1_1db7, 0xffff_ffff, true, 0xffff_ffff);
 static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 
-/// The hash of `data`.
-pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8]) -> u64 {
+/// The hash of `data`; `random` is for the algorithm of that name.
+pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     match algorithm {
+        HashAlgorithm::Random => random.between(0, u64::MAX),
         HashAlgorithm::Crc8Custom => CRC8.compute(data),
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => CRC16_ARC.compute(data),
         HashAlgorithm::CrcCcitt => CRC16_CCITT.compute(data),
@@ -136,6 +139,10 @@ fn xor_words<const N: usize>(data: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn hash(algorithm: HashAlgorithm, data: &[u8]) -> u64 {
+        super::hash(algorithm, data, &mut Random::new(1))
+    }
 
     /// The check string of the catalogue of CRC algorithms.
     const CHECK: &[u8] = b"123456789";

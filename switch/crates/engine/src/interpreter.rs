@@ -12,7 +12,7 @@ use crate::machine::{Context, Machine, Work};
 use crate::number::Number;
 use crate::packet::{InstanceType, Packet, Sink};
 use crate::random::Random;
-use crate::trace::{NoTrace, Trace};
+use crate::trace::{NoTrace, Step, Trace};
 
 /// What became of a packet in the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,16 @@ pub trait Engine: Send {
         sink: &mut dyn Sink,
     );
 
-    /// Told what becomes of a packet.
-    fn fate(&mut self, fate: &str) {
-        let _ = fate;
+    /// Whether somebody watches packets: if not, nothing is noted.
+    #[inline(always)]
+    fn watched(&self) -> bool {
+        false
+    }
+
+    /// Told what the traffic manager does with a packet, for whoever watches it.
+    #[inline]
+    fn note(&mut self, step: Step<'_>) {
+        let _ = step;
     }
 }
 
@@ -87,6 +94,11 @@ impl<T: Trace> Interpreter<T> {
             work,
             trace,
         }
+    }
+
+    /// Who watches.
+    pub fn trace(&mut self) -> &mut T {
+        &mut self.trace
     }
 
     fn machine<'a>(
@@ -163,8 +175,16 @@ impl<T: Trace> Engine for Interpreter<T> {
         out.truncate(packet.truncate);
     }
 
-    fn fate(&mut self, fate: &str) {
-        self.trace.fate(fate);
+    #[inline(always)]
+    fn watched(&self) -> bool {
+        T::ENABLED
+    }
+
+    #[inline]
+    fn note(&mut self, step: Step<'_>) {
+        if T::ENABLED {
+            self.trace.step(step);
+        }
     }
 }
 
@@ -172,6 +192,12 @@ impl<T: Trace> Engine for Interpreter<T> {
 impl Packet {
     pub(crate) fn set_instance_type(&mut self, program: &Program, ty: InstanceType) {
         (ty as i64).store(&mut self.phv.bytes, program.standard_metadata.instance_type);
+    }
+
+    /// `instance_type` as it is now.
+    #[inline]
+    pub(crate) fn instance_type(&self, program: &Program) -> u32 {
+        i64::load(&self.phv.bytes, program.standard_metadata.instance_type) as u32
     }
 
     /// What a packet has when it enters the parser.

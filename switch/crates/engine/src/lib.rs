@@ -5,7 +5,7 @@
 //!   what leaves;
 //! * [`Engine`]: the parts of a program that a `Switch` puts together, and [`Interpreter`], the
 //!   engine that defines what is right;
-//! * [`Trace`]: watching a packet.
+//! * [`Trace`]: watching a packet, [`Step`] by [`Step`].
 //!
 //! Depends on `program` and `tables`. Promises: no bytes on the wire can make it panic, loop for
 //! ever, or show one packet's content to another; after the first packets it does not allocate
@@ -35,4 +35,4 @@ pub use interpreter::{Engine, Interpreter, Parsed};
 pub use machine::Context;
 pub use packet::{InstanceType, Packet, PacketIn, Sink};
 pub use switch::Switch;
-pub use trace::{NoTrace, Trace};
+pub use trace::{Extern, Fate, NoTrace, Stage, Step, Trace};

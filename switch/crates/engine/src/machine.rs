@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::{Packet, Sink};
 use crate::random::Random;
-use crate::trace::Trace;
+use crate::trace::{Step, Trace};
 
 /// What the tables and the clock say while a packet is processed.
 #[derive(Clone, Copy)]
@@ -49,9 +49,18 @@ pub(crate) enum Flow {
 }
 
 impl<T: Trace> Machine<'_, T> {
+    /// Tells whoever watches the packet; nothing at all when nobody can.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, step: Step<'_>) {
+        if T::ENABLED {
+            self.trace.step(step);
+        }
+    }
+
     /// Notes an access beyond an array or stack.
     #[cold]
     pub(crate) fn out_of_range(&mut self) {
         self.work.counters.index_out_of_range += 1;
+        self.note(Step::OutOfRange);
     }
 }

@@ -12,7 +12,7 @@ use sluice_program::parser::{
 use crate::bits;
 use crate::machine::Machine;
 use crate::number::Number;
-use crate::trace::Trace;
+use crate::trace::{Step as Note, Trace};
 
 /// Why the parser stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,16 @@ impl<T: Trace> Machine<'_, T> {
             Ok(()) => self.program.core_errors.no_error,
             Err(Stop::Error(error)) => {
                 self.work.counters.parser_errors += 1;
-                self.trace.parser_error(error);
+                self.note(Note::ParserError(error));
                 error
             }
             Err(Stop::Limit) => return Err(Stop::Limit),
         };
         let checksums_right = self.verify_checksums();
         self.work.counters.checksum_errors += u64::from(!checksums_right);
+        if !checksums_right {
+            self.note(Note::ChecksumError);
+        }
         let standard = &self.program.standard_metadata;
         let bytes = &mut self.packet.phv.bytes;
         if let Some(slot) = standard.parser_error {
@@ -63,7 +66,7 @@ impl<T: Trace> Machine<'_, T> {
             if steps > self.config.max_parser_steps {
                 return Err(Stop::Limit);
             }
-            self.trace.state(id);
+            self.note(Note::State(id));
             let state: &State = program.state(id);
             for op in &state.ops {
                 self.parser_op(op)?;
@@ -166,6 +169,9 @@ impl<T: Trace> Machine<'_, T> {
             &packet.data[start..end],
         );
         packet.parsed = end;
+        if T::ENABLED {
+            self.trace.step(Note::Extract(id));
+        }
         match to {
             ExtractTo::Header(_) => {}
             ExtractTo::Stack(id) => packet.phv.set_filled(*id, packet.phv.filled(*id) + 1),

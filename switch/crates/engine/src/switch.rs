@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::interpreter::{Engine, Parsed};
 use crate::machine::Context;
 use crate::packet::{InstanceType, Packet, PacketIn, Requests, Sink};
+use crate::trace::{self, Fate, Step};
 
 /// What is to be done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,7 @@ impl<E: Engine> Switch<E> {
         self.passes += 1;
         if self.passes > self.engine.config().max_passes {
             self.engine.counters().dropped_pass_limit += 1;
+            self.fate(Fate::PassLimit);
         } else {
             match stage {
                 Stage::Ingress => self.ingress(context, &mut packet, sink),
@@ -118,9 +120,10 @@ impl<E: Engine> Switch<E> {
     }
 
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        self.enter(trace::Stage::Ingress(packet.ingress_port), packet);
         if self.engine.parse(context, packet, sink) == Parsed::Limit {
             self.engine.counters().dropped_parser_limit += 1;
-            return self.engine.fate("dropped: the parser does not end");
+            return self.fate(Fate::ParserLimit);
         }
         self.engine.ingress(context, packet, sink);
         let recirculate = packet.requests.recirculate;
@@ -139,7 +142,7 @@ impl<E: Engine> Switch<E> {
         }
         if let Some(list) = requests.resubmit {
             self.resubmit(context, packet, list);
-            return self.replaced("resubmitted");
+            return self.replaced(Fate::Resubmitted);
         }
         let group = packet.multicast_group(&self.program);
         if group != 0 {
@@ -149,7 +152,7 @@ impl<E: Engine> Switch<E> {
         let port = packet.egress_spec(&self.program);
         if port == self.engine.config().drop_port {
             self.engine.counters().dropped_ingress += 1;
-            return self.engine.fate("dropped by ingress");
+            return self.fate(Fate::DroppedIngress);
         }
         packet.set_instance_type(&self.program, InstanceType::Normal);
         if self.waiting.is_empty() {
@@ -171,6 +174,7 @@ impl<E: Engine> Switch<E> {
     ) {
         let drop_port = self.engine.config().drop_port;
         packet.set_egress_metadata(&self.program, port, context.now_us, drop_port);
+        self.enter(trace::Stage::Egress(port), packet);
         self.engine.egress(context, packet, sink);
         let requests = std::mem::take(&mut packet.requests);
         if let Some(clone) = requests.clone {
@@ -178,27 +182,41 @@ impl<E: Engine> Switch<E> {
         }
         if packet.egress_spec(&self.program) == drop_port {
             self.engine.counters().dropped_egress += 1;
-            return self.engine.fate("dropped by egress");
+            return self.fate(Fate::DroppedEgress);
         }
         let mut out = std::mem::take(&mut self.out);
         self.engine.deparse(context, packet, &mut out, sink);
         match requests.recirculate {
             Some(list) => {
                 self.recirculate(packet, list, &out);
-                self.replaced("recirculated");
+                self.replaced(Fate::Recirculated);
             }
             None => {
                 sink.transmit(port, &out);
                 self.engine.counters().transmitted += 1;
-                self.engine.fate("transmitted");
+                let bytes = out.len();
+                self.fate(Fate::Transmitted { port, bytes });
             }
         }
         self.out = out;
     }
 
-    fn replaced(&mut self, fate: &str) {
+    fn replaced(&mut self, fate: Fate) {
         self.engine.counters().replaced += 1;
-        self.engine.fate(fate);
+        self.fate(fate);
+    }
+
+    #[inline]
+    fn fate(&mut self, fate: Fate) {
+        self.engine.note(Step::Fate(fate));
+    }
+
+    #[inline]
+    fn enter(&mut self, stage: trace::Stage, packet: &Packet) {
+        if self.engine.watched() {
+            let kind = packet.instance_type(&self.program);
+            self.engine.note(Step::Enter(stage, kind));
+        }
     }
 
     /// A copy waits for its turn.
@@ -209,18 +227,20 @@ impl<E: Engine> Switch<E> {
 
     /// One copy of `packet`, cut to `limit` bytes, for each replica; together they cannot exceed the
     /// limit of passes.
-    fn replicate(&mut self, packet: &Packet, replicas: &[Replica], limit: usize) {
+    fn replicate(&mut self, side: &Side, packet: &Packet, replicas: &[Replica], limit: usize) {
         for replica in replicas {
             if self.waiting.len() as u32 >= self.engine.config().max_passes {
                 self.engine.counters().copies += 1;
                 self.engine.counters().dropped_pass_limit += 1;
+                self.fate(Fate::PassLimit);
                 continue;
             }
             let mut copy = self.take_spare();
             copy.copy_from(&self.program, packet);
             copy.truncate = limit;
-            copy.set_replica_instance(&self.program, replica.instance);
-            self.enqueue(Stage::Egress(replica.port), copy);
+            let (port, instance) = side.place(replica);
+            copy.set_replica_instance(&self.program, instance);
+            self.enqueue(Stage::Egress(port), copy);
         }
     }
 
@@ -228,12 +248,11 @@ impl<E: Engine> Switch<E> {
         let replicas = context.side.multicast(group);
         if replicas.is_empty() {
             self.engine.counters().dropped_no_replica += 1;
-            return self
-                .engine
-                .fate("dropped: the multicast group has no replica");
+            return self.fate(Fate::NoReplica(group));
         }
-        self.replicate(packet, replicas, usize::MAX);
-        self.replaced("multicast");
+        self.replicate(context.side, packet, replicas, usize::MAX);
+        let copies = replicas.len();
+        self.replaced(Fate::Multicast { group, copies });
     }
 
     /// Copies as the packet was when ingress began, parsed again, with the preserved metadata.
@@ -241,14 +260,19 @@ impl<E: Engine> Switch<E> {
         &mut self,
         context: Context<'_>,
         packet: &Packet,
-        session: u32,
+        id: u32,
         preserve: Option<FieldListId>,
         sink: &mut dyn Sink,
     ) {
-        let Some(session) = context.side.clone_session(session) else {
+        let Some(session) = context.side.clone_session(id) else {
             self.engine.counters().clone_no_session += 1;
-            return;
+            return self.fate(Fate::NoSession(id));
         };
+        let copies = session.replicas.len();
+        self.fate(Fate::Cloned {
+            session: id,
+            copies,
+        });
         let mut copy = self.take_spare();
         copy.start(&self.program, &packet.data, packet.ingress_port);
         copy.ingress_length = packet.ingress_length;
@@ -256,7 +280,7 @@ impl<E: Engine> Switch<E> {
         if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
             copy.preserve(&self.program, preserve, packet);
             copy.set_instance_type(&self.program, InstanceType::IngressClone);
-            self.replicate(&copy, &session.replicas, limit(session));
+            self.replicate(context.side, &copy, &session.replicas, limit(session));
         }
         self.spare.push(copy);
     }
@@ -266,18 +290,23 @@ impl<E: Engine> Switch<E> {
         &mut self,
         context: Context<'_>,
         packet: &Packet,
-        session: u32,
+        id: u32,
         preserve: Option<FieldListId>,
     ) {
-        let Some(session) = context.side.clone_session(session) else {
+        let Some(session) = context.side.clone_session(id) else {
             self.engine.counters().clone_no_session += 1;
-            return;
+            return self.fate(Fate::NoSession(id));
         };
+        let copies = session.replicas.len();
+        self.fate(Fate::Cloned {
+            session: id,
+            copies,
+        });
         let mut copy = self.take_spare();
         copy.copy_from(&self.program, packet);
         copy.preserve(&self.program, preserve, packet);
         copy.set_instance_type(&self.program, InstanceType::EgressClone);
-        self.replicate(&copy, &session.replicas, limit(session));
+        self.replicate(context.side, &copy, &session.replicas, limit(session));
         self.spare.push(copy);
     }
 

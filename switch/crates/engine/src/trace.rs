@@ -1,39 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hook for watching a packet. The interpreter is generic over it; with [`NoTrace`] every call is
-//! compiled away.
+//! Watching a packet: every step of its life, told to whoever wants to know.
+//!
+//! The interpreter is generic over [`Trace`]. For [`NoTrace`] the steps are not even put together,
+//! so an interpreter that nobody watches is the same code as one that could not be watched.
 
-use sluice_program::{ActionId, ConditionalId, StateId, TableId};
+use sluice_program::{
+    CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
+    TableId,
+};
+use sluice_tables::{ActionEntry, Color, Entry};
 
-/// Told about every step. All methods do nothing unless overridden.
-pub trait Trace: Send {
+/// Something that happened to a packet. Numbers are as wide as the program has them; byte strings
+/// are big-endian.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// The packet, or a copy of it, enters the parser or egress, with this `instance_type`
+    /// (see [`crate::InstanceType`]).
+    Enter(Stage, u32),
     /// The parser enters a state.
-    fn state(&mut self, state: StateId) {
-        let _ = state;
-    }
+    State(StateId),
+    /// The parser fills a header.
+    Extract(HeaderId),
+    /// Parsing ended with this error.
+    ParserError(u32),
+    /// A checksum that the program verifies is wrong.
+    ChecksumError,
+    /// An `if`.
+    Condition(ConditionalId, bool),
+    /// A table was applied.
+    Table {
+        /// The table.
+        table: TableId,
+        /// What was looked up: [`sluice_program::Table::key_bytes`] bytes.
+        key: &'a [u8],
+        /// The entry, unless it was a miss.
+        entry: Option<&'a Entry>,
+        /// What runs; `None` for nothing (a group without a live member among others).
+        action: Option<&'a ActionEntry>,
+    },
+    /// An extern was used.
+    Extern(Extern<'a>),
+    /// The program logs a message.
+    Log(&'a str),
+    /// An `assert` or `assume` does not hold.
+    AssertionFailed,
+    /// An access beyond an array or a stack; it has no effect.
+    OutOfRange,
+    /// What becomes of the packet or copy.
+    Fate(Fate),
+}
 
-    /// Parsing ended with an error.
-    fn parser_error(&mut self, error: u32) {
-        let _ = error;
-    }
+/// Where a packet enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Parser and ingress, with the port that it came in by.
+    Ingress(u32),
+    /// Egress and deparser, with the port that it leaves by.
+    Egress(u32),
+}
 
-    /// A table was applied: its key, whether an entry matched, what runs.
-    fn table(&mut self, table: TableId, key: &[u8], hit: bool, action: Option<ActionId>) {
-        let _ = (table, key, hit, action);
-    }
+/// A use of an extern.
+#[derive(Clone, Copy, Debug)]
+pub enum Extern<'a> {
+    /// A cell of an indirect counter counts the packet.
+    Count(CounterId, usize),
+    /// A cell of an indirect meter gives a colour.
+    Meter(MeterId, usize, Color),
+    /// A direct meter gives a colour.
+    DirectMeter(MeterId, Color),
+    /// A register cell is read: words, most significant first.
+    RegisterRead(RegisterId, usize, &'a [u64]),
+    /// A register cell is written.
+    RegisterWrite(RegisterId, usize, &'a [u64]),
+    /// A hash, reduced and with its base.
+    Hash(CalculationId, u64),
+    /// A random number.
+    Random(u64),
+    /// A digest is asked for.
+    Digest(DigestId),
+    /// A clone to this session is asked for.
+    Clone(u32),
+    /// The packet is to be resubmitted.
+    Resubmit,
+    /// The packet is to be recirculated.
+    Recirculate,
+    /// The packet is to be cut to so many bytes.
+    Truncate(usize),
+    /// The packet is marked to be dropped.
+    MarkToDrop,
+}
 
-    /// A condition was evaluated.
-    fn condition(&mut self, conditional: ConditionalId, value: bool) {
-        let _ = (conditional, value);
-    }
+/// What became of a packet or copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Sent, with so many bytes.
+    Transmitted {
+        /// By this port.
+        port: u32,
+        /// Bytes.
+        bytes: usize,
+    },
+    /// `egress_spec` was the drop port at the end of ingress.
+    DroppedIngress,
+    /// `egress_spec` was the drop port at the end of egress.
+    DroppedEgress,
+    /// The multicast group does not exist or has no replica.
+    NoReplica(u32),
+    /// Processed, or copied, too often.
+    PassLimit,
+    /// The parser does not end.
+    ParserLimit,
+    /// Replaced by copies, one for each replica of the group.
+    Multicast {
+        /// The group.
+        group: u32,
+        /// Copies.
+        copies: usize,
+    },
+    /// Cloned, one copy for each replica of the session; the packet itself goes on.
+    Cloned {
+        /// The session.
+        session: u32,
+        /// Copies.
+        copies: usize,
+    },
+    /// Not cloned: there is no such session.
+    NoSession(u32),
+    /// Goes back to the parser as it came in.
+    Resubmitted,
+    /// Goes back to the parser as it would have left.
+    Recirculated,
+}
 
-    /// What becomes of the packet, in words.
-    fn fate(&mut self, fate: &str) {
-        let _ = fate;
-    }
+/// Told about every step.
+pub trait Trace: Send {
+    /// Whether anything is watched.
+    const ENABLED: bool = true;
+
+    /// Told about a step; called from inside the packet path.
+    fn step(&mut self, step: Step<'_>);
 }
 
 /// Watches nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 
-impl Trace for NoTrace {}
+impl Trace for NoTrace {
+    const ENABLED: bool = false;
+
+    #[inline]
+    fn step(&mut self, _step: Step<'_>) {}
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Actions: parameters and a list of operations.
 
+use std::collections::BTreeSet;
+
 use crate::error::SourceInfo;
 use crate::expr::{Arith, Bool, HeaderRef, UnionRef};
 use crate::ids::{
@@ -45,8 +47,20 @@ pub struct Action {
     pub param_words: usize,
     /// What it does.
     pub ops: Vec<Op>,
+    /// Registers that it reads or writes, in ascending order: those it must have for itself.
+    pub registers: Box<[RegisterId]>,
     /// Where each of `ops` comes from.
     pub sources: Vec<Option<SourceInfo>>,
+}
+
+/// The registers that operations read or write, in ascending order.
+pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
+    let used = ops.iter().filter_map(|op| match op {
+        Op::RegisterRead(_, id, _) | Op::RegisterWrite(id, _, _) => Some(*id),
+        _ => None,
+    });
+    let used: BTreeSet<RegisterId> = used.collect();
+    used.into_iter().collect()
 }
 
 /// What can be assigned to.
@@ -111,8 +125,9 @@ pub enum Op {
     Jump(usize),
     /// `exit`: ends the action and the pipeline.
     Exit,
-    /// `mark_to_drop`: egress_spec becomes the drop port, the multicast group 0.
-    MarkToDrop,
+    /// `mark_to_drop`: egress_spec becomes the drop port, the multicast group 0. In a copy of the standard metadata (p4c
+    /// makes one for an action with an `inout` parameter) where there are slots, else in the standard metadata itself.
+    MarkToDrop(Option<(Slot, Option<Slot>)>),
     /// Counts the packet in a cell of an indirect counter.
     Count(CounterId, Arith),
     /// Executes a cell of an indirect meter and stores the colour.

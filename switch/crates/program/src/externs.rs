@@ -76,6 +76,8 @@ pub enum HashAlgorithm {
     Identity,
     /// xxHash, 64 bits, seed 0.
     Xxh64,
+    /// Any number, whatever the input: a selector that spreads packet by packet.
+    Random,
 }
 
 /// An input of a calculation, most significant bit first, without padding in between.

@@ -27,6 +27,9 @@ const MAX_MINOR_VERSION: u32 = 24;
 /// Deepest nesting of JSON values that is read.
 const MAX_NESTING: usize = 800;
 
+/// Errors have smaller values than this; p4c counts them from 0.
+const MAX_ERROR: u32 = 1 << 16;
+
 /// What has been read so far, by the names and ids that JSON uses.
 struct Loader {
     headers: Headers,
@@ -164,7 +167,13 @@ fn check_version(root: &Cursor<'_>) -> Result<()> {
 fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
     root.list("errors")?
         .iter()
-        .map(|error| Ok((error.nth(0)?.str()?.to_owned(), error.nth(1)?.u32()?)))
+        .map(|error| {
+            let (name, value) = (error.nth(0)?.str()?, error.nth(1)?);
+            match value.u32()? {
+                small if small < MAX_ERROR => Ok((name.to_owned(), small)),
+                large => Err(value.unsupported(format!("an error with the value {large}"))),
+            }
+        })
         .collect()
 }
 

@@ -326,3 +326,66 @@ fn constant_entries_and_defaults_must_fit() {
         "action_entry": {"action_id": 0, "action_data": ["0x1"]}, "priority": 1}]);
     assert!(refused(&json).message().contains("does not fit 4 bits"));
 }
+
+#[test]
+fn p4_14_arithmetic_is_that_of_expressions() {
+    let assign = |value| json!([{"op": "assign", "parameters": [field("c"), value]}]);
+    let call = |op, parameters| json!([{"op": op, "parameters": parameters}]);
+    for (primitive, operator) in [
+        ("add", "+"),
+        ("subtract", "-"),
+        ("bit_and", "&"),
+        ("bit_or", "|"),
+        ("bit_xor", "^"),
+        ("shift_left", "<<"),
+        ("shift_right", ">>"),
+    ] {
+        let parameters = json!([field("c"), field("a"), field("b")]);
+        let expected = ops(assign(binary(operator, field("a"), field("b"))));
+        assert_eq!(ops(call(primitive, parameters)), expected, "{primitive}");
+    }
+    for (primitive, operator) in [("add_to_field", "+"), ("subtract_from_field", "-")] {
+        let expected = ops(assign(binary(operator, field("c"), field("b"))));
+        let parameters = json!([field("c"), field("b")]);
+        assert_eq!(ops(call(primitive, parameters)), expected, "{primitive}");
+    }
+}
+
+#[test]
+fn a_log_message_may_have_no_arguments() {
+    let log = |arguments: Value| {
+        ops(json!([{"op": "log_msg", "parameters": [
+            {"type": "string", "value": "here"},
+            {"type": "parameters_vector", "value": arguments}]}]))
+    };
+    assert_eq!(log(json!({})), log(json!([])));
+    assert!(log(json!({"type": "field"})).is_err());
+}
+
+// What fuzzing found: programs that loaded, and then made the switch panic.
+
+#[test]
+fn fuzz_a_field_of_the_architecture_is_no_wider_than_it_can_set() {
+    let mut json = minimal();
+    json["header_types"][0]["fields"][1][1] = json!(9 + 152);
+    let error = refused(&json);
+    assert_eq!(
+        error.message(),
+        "standard_metadata.egress_spec of 161 bits: the architecture sets at most 64"
+    );
+}
+
+#[test]
+fn fuzz_an_error_with_the_largest_value_leaves_room_for_others() {
+    let mut json = minimal();
+    json["errors"][0][1] = json!(u32::MAX);
+    assert_eq!(refused(&json).path(), "errors[0][1]");
+}
+
+#[test]
+fn fuzz_arrays_that_take_gigabytes_are_refused_and_not_allocated() {
+    let mut json = minimal();
+    json["meter_arrays"] = json!([{"name": "m", "type": "packets", "size": 1 << 26}]);
+    let message = refused(&json).message().to_owned();
+    assert!(message.contains("take 8192 MiB"), "{message}");
+}

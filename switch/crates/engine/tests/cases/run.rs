@@ -204,7 +204,7 @@ impl Bench {
                 priority,
             } => tx.delete(self.table(&table)?, &key, priority),
             Command::Default { table, target } => {
-                tx.set_default(self.table(&table)?, Some(self.action(target)?))
+                tx.set_default(self.table(&table)?, Some(self.action(target)?.into()))
             }
             Command::Member {
                 profile,
@@ -403,13 +403,14 @@ fn config([cir, cburst, pir, pburst]: [u64; 4]) -> MeterConfig {
         cburst,
         pir,
         pburst,
+        excess: None,
     }
 }
 
 fn replicas_of(replicas: Vec<(u32, u16)>) -> Vec<Replica> {
     replicas
         .into_iter()
-        .map(|(port, instance)| Replica { port, instance })
+        .map(|(port, instance)| Replica::new(port, instance))
         .collect()
 }
 

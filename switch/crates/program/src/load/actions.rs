@@ -7,10 +7,11 @@ use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::{Expressions, Value, small_constant};
 use super::references::FieldName;
-use crate::action::{Action, LValue, LogPart, Op, Param, ParamSlot};
+use crate::action::{Action, LValue, LogPart, Op, Param, ParamSlot, registers_of};
 use crate::error::SourceInfo;
-use crate::expr::{Arith, Data, HeaderRef};
+use crate::expr::{Arith, ArithOp, Data, HeaderRef, simplify};
 use crate::ids::{ActionId, FieldListId};
+use crate::layout::Slot;
 
 /// All actions, and the ids that tables use for them.
 pub(super) struct Actions {
@@ -42,6 +43,7 @@ impl Loader {
             name: json.name()?,
             params,
             param_words,
+            registers: registers_of(&ops),
             ops,
             sources,
         })
@@ -93,6 +95,16 @@ impl Expressions<'_> {
         };
         let op = match name {
             "assign" | "modify_field" => args.assign()?,
+            // P4_14's arithmetic; p4c writes expressions instead.
+            "add_to_field" => args.compute(ArithOp::Add, 0, 1)?,
+            "subtract_from_field" => args.compute(ArithOp::Sub, 0, 1)?,
+            "add" => args.compute(ArithOp::Add, 1, 2)?,
+            "subtract" => args.compute(ArithOp::Sub, 1, 2)?,
+            "bit_and" => args.compute(ArithOp::And, 1, 2)?,
+            "bit_or" => args.compute(ArithOp::Or, 1, 2)?,
+            "bit_xor" => args.compute(ArithOp::Xor, 1, 2)?,
+            "shift_left" => args.compute(ArithOp::Shl, 1, 2)?,
+            "shift_right" => args.compute(ArithOp::Shr, 1, 2)?,
             "assign_VL" => Op::AssignVarbit(args.varbit(0)?, args.varbit(1)?),
             "assign_header" | "copy_header" => {
                 let ((to, to_type), (from, from_type)) = (args.header(0)?, args.header(1)?);
@@ -104,7 +116,7 @@ impl Expressions<'_> {
             "assign_union" => Op::AssignUnion(args.union(0)?, args.union(1)?),
             "assign_header_stack" => args.assign_stack()?,
             "assign_union_stack" => args.assign_union_stack()?,
-            "add_header" => Op::AddHeader(args.header(0)?.0),
+            "add_header" | "add_header_fast" => Op::AddHeader(args.header(0)?.0),
             "remove_header" => Op::RemoveHeader(args.header(0)?.0),
             "push" | "pop" => args.shift_stack(name == "push")?,
             "_jump" => Op::Jump(small_constant(args.get(0)?)? as usize),
@@ -114,7 +126,7 @@ impl Expressions<'_> {
             ),
             "exit" => Op::Exit,
             "no_op" => Op::Log(Vec::new(), Vec::new()),
-            "mark_to_drop" | "drop" => Op::MarkToDrop,
+            "mark_to_drop" | "drop" => Op::MarkToDrop(args.metadata_copy()?),
             "count" => Op::Count(
                 self.loader
                     .counter_named(&args.named(0, "counter_array")?)?,
@@ -221,6 +233,36 @@ impl<'j> Arguments<'_, 'j, '_> {
         })
     }
 
+    /// Argument 0 becomes what an operator makes of two others.
+    fn compute(&self, op: ArithOp, left: usize, right: usize) -> Result<Op> {
+        let operand = |index| self.expressions.data(self.get(index)?);
+        let value = simplify::arith(op, operand(left)?, operand(right)?);
+        Ok(Op::Assign(self.lvalue(0)?, Arith::from(value)))
+    }
+
+    /// Where `mark_to_drop` writes, if not in the standard metadata.
+    fn metadata_copy(&self) -> Result<Option<(Slot, Option<Slot>)>> {
+        if self.items.is_empty() {
+            return Ok(None);
+        }
+        let name = self.named(0, "header")?;
+        if name.str()? == "standard_metadata" {
+            return Ok(None);
+        }
+        let headers = &self.expressions.loader.headers;
+        let header = headers.header_named(&name)?;
+        let fields = &headers.types[headers.headers[header.index()].ty.index()].fields;
+        let slot = |field| {
+            let index = fields
+                .iter()
+                .position(|candidate| candidate.name == field)?;
+            Some(headers.slot(header, index)).filter(|slot| slot.width <= 64)
+        };
+        let egress_spec = slot("egress_spec")
+            .ok_or_else(|| name.error("this is no copy of the standard metadata"))?;
+        Ok(Some((egress_spec, slot("mcast_grp"))))
+    }
+
     fn varbit(&self, index: usize) -> Result<HeaderRef> {
         let json = self.get(index)?;
         let pair = json.at("value")?;
@@ -295,7 +337,7 @@ impl<'j> Arguments<'_, 'j, '_> {
     fn log(&self) -> Result<Op> {
         let format = self.named(0, "string")?;
         let arguments = match self.items.get(1) {
-            Some(_) => self.named(1, "parameters_vector")?.items()?,
+            Some(_) => self.named(1, "parameters_vector")?.items_or_nothing()?,
             None => Vec::new(),
         };
         let mut parts = Vec::new();

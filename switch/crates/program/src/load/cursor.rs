@@ -144,6 +144,14 @@ impl<'a> Cursor<'a> {
             .collect())
     }
 
+    /// The elements of this array; p4c writes an empty one as `{}` in some places.
+    pub(super) fn items_or_nothing(&self) -> Result<Vec<Cursor<'a>>> {
+        match self.value.as_object() {
+            Some(object) if object.is_empty() => Ok(Vec::new()),
+            _ => self.items(),
+        }
+    }
+
     /// The elements of an array member, none if it is absent.
     pub(super) fn list(&self, key: &'a str) -> Result<Vec<Cursor<'a>>> {
         self.get(key)

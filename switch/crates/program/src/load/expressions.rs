@@ -138,6 +138,11 @@ impl<'a> Expressions<'a> {
             "stack_field" => {
                 let stack = headers.stack_named(&value.nth(0)?)?;
                 let element = headers.stacks[stack.index()].ty;
+                // p4c writes the header `stack.last` as if it were a field of that name.
+                let name = value.nth(1)?;
+                if name.str()? == "last" && headers.field_index(element, &name).is_err() {
+                    return Ok(Value::Header(HeaderRef::Last(stack), element));
+                }
                 let field = headers.field_index(element, &value.nth(1)?)?;
                 let slot = headers
                     .element_slot(element, field)

@@ -17,6 +17,11 @@ use crate::ids::{DigestId, FieldListId};
 /// More cells than this in one array are refused rather than allocated.
 const MAX_CELLS: usize = 1 << 26;
 
+/// Likewise for all arrays of a program together, by about what their cells take.
+const MAX_CELL_BYTES: usize = 1 << 30;
+const COUNTER_BYTES: usize = 16;
+const METER_BYTES: usize = 128;
+
 #[derive(Default)]
 pub(super) struct Externs {
     pub(super) counters: Vec<Counter>,
@@ -27,6 +32,16 @@ pub(super) struct Externs {
     pub(super) digest_ids: HashMap<u32, DigestId>,
     pub(super) field_lists: Vec<FieldList>,
     pub(super) field_list_ids: HashMap<u32, FieldListId>,
+}
+
+impl Externs {
+    fn cell_bytes(&self) -> usize {
+        let counters = self.counters.iter().map(|c| c.size * COUNTER_BYTES);
+        let meters = self.meters.iter().map(|m| m.size * METER_BYTES);
+        let words = |width: u16| usize::from(width).div_ceil(64) * 8;
+        let registers = self.registers.iter().map(|r| r.size * words(r.width));
+        counters.chain(meters).chain(registers).sum()
+    }
 }
 
 pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
@@ -49,6 +64,12 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
             size,
             width,
         });
+    }
+    if externs.cell_bytes() > MAX_CELL_BYTES {
+        return Err(root.unsupported(format!(
+            "a program whose counters, meters and registers take {} MiB",
+            externs.cell_bytes() >> 20
+        )));
     }
     for json in root.list("calculations")? {
         externs.calculations.push(Calculation {
@@ -136,6 +157,7 @@ pub(super) fn algorithm(name: &Cursor<'_>) -> Result<HashAlgorithm> {
         "xor32" => HashAlgorithm::Xor32,
         "identity" => HashAlgorithm::Identity,
         "xxh64" | "bmv2_hash" => HashAlgorithm::Xxh64,
+        "random" => HashAlgorithm::Random,
         other => return Err(name.unsupported(format!("the hash algorithm \"{other}\""))),
     })
 }

@@ -13,6 +13,9 @@ use crate::program::StandardMetadata;
 /// A PHV larger than this is refused: p4c's programs need a few kilobytes.
 const MAX_PHV_BYTES: usize = 1 << 20;
 
+/// The widest field that the architecture reads or sets itself: v1model's are at most 48 bits wide.
+const MAX_STANDARD_BITS: u16 = 64;
+
 #[derive(Default)]
 pub(super) struct Headers {
     pub(super) types: Vec<HeaderType>,
@@ -220,45 +223,55 @@ impl Headers {
                 ),
             );
         }
-        let find = |header: &str, field: &str| -> Option<Slot> {
+        let find = |header: &str, field: &str| -> Result<Option<Slot>> {
             let (header, field) = aliases
                 .get(format!("{header}.{field}").as_str())
                 .map_or((header, field), |(header, field)| {
                     (header.as_str(), field.as_str())
                 });
-            let id = *self.header_names.get(header)?;
+            let Some(id) = self.header_names.get(header) else {
+                return Ok(None);
+            };
             let fields = &self.types[self.headers[id.index()].ty.index()].fields;
-            let index = fields
-                .iter()
-                .position(|candidate| candidate.name == field)?;
-            Some(self.slot(id, index))
+            let index = fields.iter().position(|candidate| candidate.name == field);
+            let slot = index.map(|index| self.slot(*id, index));
+            match slot.filter(|slot| slot.width > MAX_STANDARD_BITS) {
+                Some(slot) => Err(root.error(format!(
+                    "{header}.{field} of {} bits: the architecture sets at most {MAX_STANDARD_BITS}",
+                    slot.width
+                ))),
+                None => Ok(slot),
+            }
         };
         let standard = |field: &str| find("standard_metadata", field);
         let required = |field: &str| {
-            standard(field).ok_or_else(|| {
+            standard(field)?.ok_or_else(|| {
                 root.error(format!(
                     "standard_metadata.{field} is missing: is this a v1model program?"
                 ))
             })
         };
-        let either = |header: &str, field: &str| find(header, field).or_else(|| standard(field));
+        let either = |header: &str, field: &str| match find(header, field)? {
+            Some(slot) => Ok(Some(slot)),
+            None => standard(field),
+        };
         Ok(StandardMetadata {
             ingress_port: required("ingress_port")?,
             egress_spec: required("egress_spec")?,
             egress_port: required("egress_port")?,
             packet_length: required("packet_length")?,
             instance_type: required("instance_type")?,
-            parser_error: standard("parser_error"),
-            checksum_error: standard("checksum_error"),
-            mcast_grp: either("intrinsic_metadata", "mcast_grp"),
-            egress_rid: either("intrinsic_metadata", "egress_rid"),
-            priority: either("intrinsic_metadata", "priority"),
-            ingress_global_timestamp: either("intrinsic_metadata", "ingress_global_timestamp"),
-            egress_global_timestamp: either("intrinsic_metadata", "egress_global_timestamp"),
-            enq_timestamp: either("queueing_metadata", "enq_timestamp"),
-            enq_qdepth: either("queueing_metadata", "enq_qdepth"),
-            deq_timedelta: either("queueing_metadata", "deq_timedelta"),
-            deq_qdepth: either("queueing_metadata", "deq_qdepth"),
+            parser_error: standard("parser_error")?,
+            checksum_error: standard("checksum_error")?,
+            mcast_grp: either("intrinsic_metadata", "mcast_grp")?,
+            egress_rid: either("intrinsic_metadata", "egress_rid")?,
+            priority: either("intrinsic_metadata", "priority")?,
+            ingress_global_timestamp: either("intrinsic_metadata", "ingress_global_timestamp")?,
+            egress_global_timestamp: either("intrinsic_metadata", "egress_global_timestamp")?,
+            enq_timestamp: either("queueing_metadata", "enq_timestamp")?,
+            enq_qdepth: either("queueing_metadata", "enq_qdepth")?,
+            deq_timedelta: either("queueing_metadata", "deq_timedelta")?,
+            deq_qdepth: either("queueing_metadata", "deq_qdepth")?,
         })
     }
 }
