@@ -8,7 +8,7 @@ use sluice_program::{ProfileId, TableId, ValueSetId};
 
 use crate::entry::{DefaultEntry, Entry};
 use crate::group::Group;
-use crate::model::{CloneSession, Replica};
+use crate::model::{CloneSession, MulticastGroup};
 use crate::side::Side;
 use crate::truth::{Member, ValueSetMembers};
 
@@ -34,7 +34,7 @@ pub(crate) enum Change {
     Default(TableId, Arc<DefaultEntry>, Arc<DefaultEntry>),
     Member(ProfileId, u32, Swap<Member>),
     Group(ProfileId, u32, Swap<Group>),
-    Multicast(u32, Swap<[Replica]>),
+    Multicast(u32, Swap<MulticastGroup>),
     Clone(u32, Swap<CloneSession>),
     ValueSet(ValueSetId, Arc<ValueSetMembers>, Arc<ValueSetMembers>),
 }

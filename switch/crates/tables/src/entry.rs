@@ -98,6 +98,8 @@ pub struct EntryState {
     meter: Option<Box<Meter>>,
     last_hit_us: AtomicU64,
     reported_us: AtomicU64,
+    /// When the timer is set for; used only under the control lock.
+    armed_us: AtomicU64,
 }
 
 impl EntryState {
@@ -107,6 +109,7 @@ impl EntryState {
             meter: table.meter.map(|_| Box::default()),
             last_hit_us: AtomicU64::new(now_us),
             reported_us: AtomicU64::new(now_us),
+            armed_us: AtomicU64::new(0),
         }
     }
 
@@ -133,17 +136,25 @@ impl EntryState {
         self.last_hit_us.load(Ordering::Relaxed)
     }
 
-    /// Whether the entry has been idle for `timeout_us` since it was hit or last reported; if so,
-    /// that counts as a report.
-    pub(crate) fn take_expired(&self, timeout_us: u64, now_us: u64) -> bool {
-        let since = self
-            .last_hit_us()
-            .max(self.reported_us.load(Ordering::Relaxed));
-        let expired = now_us.saturating_sub(since) >= timeout_us;
-        if expired {
-            self.reported_us.store(now_us, Ordering::Relaxed);
-        }
-        expired
+    /// When it was last hit or last reported idle, whichever came later.
+    pub(crate) fn idle_since_us(&self) -> u64 {
+        let reported = self.reported_us.load(Ordering::Relaxed);
+        self.last_hit_us().max(reported)
+    }
+
+    /// Notes that it was reported idle.
+    pub(crate) fn report(&self, at_us: u64) {
+        self.reported_us.store(at_us, Ordering::Relaxed);
+    }
+
+    /// Notes when its timer falls due.
+    pub(crate) fn arm(&self, due_us: u64) {
+        self.armed_us.store(due_us, Ordering::Relaxed);
+    }
+
+    /// When its timer falls due.
+    pub(crate) fn armed_us(&self) -> u64 {
+        self.armed_us.load(Ordering::Relaxed)
     }
 }
 
@@ -180,6 +191,11 @@ impl Entry {
         &self.binding
     }
 
+    /// Its idle timeout, rounded up to microseconds; 0 for none.
+    pub(crate) fn idle_timeout_us(&self) -> u64 {
+        self.idle_timeout_ns.div_ceil(1_000)
+    }
+
     /// The entry as the control plane reads it.
     pub fn spec(&self, program: &Program, table: &Table) -> EntrySpec {
         EntrySpec {
@@ -197,6 +213,8 @@ impl Entry {
 #[derive(Debug)]
 pub struct DefaultEntry {
     pub(crate) binding: Option<Binding>,
+    pub(crate) controller_metadata: u64,
+    pub(crate) metadata: Box<[u8]>,
     pub(crate) state: Arc<EntryState>,
     /// Whether this is what the program says.
     pub(crate) initial: bool,
@@ -212,6 +230,16 @@ impl DefaultEntry {
     /// What it leads to; `None` for nothing at all.
     pub fn binding(&self) -> Option<&Binding> {
         self.binding.as_ref()
+    }
+
+    /// What the controller keeps here.
+    pub fn controller_metadata(&self) -> u64 {
+        self.controller_metadata
+    }
+
+    /// What the controller keeps here.
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata
     }
 
     /// Whether this is what the program says.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Indirect counters, meters and registers: arrays shared by packets and control plane.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
 use sluice_program::{CounterId, MeterId, Program, RegisterId};
 
 use crate::error::Result;
@@ -40,13 +43,39 @@ impl CounterCell {
     }
 }
 
-/// A register array: cells of `words` 64-bit words, most significant first. A cell of up to 64 bits
-/// is read and written atomically; a wider one word by word.
-#[derive(Debug)]
+/// A register array: cells of `words` 64-bit words, most significant first. Whoever reads and then
+/// writes, or touches a cell of several words, holds the lock meanwhile.
 struct RegisterArray {
     width: u16,
     words: usize,
     cells: Vec<AtomicU64>,
+    lock: RawMutex,
+}
+
+impl fmt::Debug for RegisterArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "bit<{}> register of {} words",
+            self.width,
+            self.cells.len()
+        )
+    }
+}
+
+/// Register arrays held by one action, or by the control plane: nobody else holds them meanwhile.
+pub struct HeldRegisters<'a> {
+    arrays: &'a [RegisterArray],
+    held: &'a [RegisterId],
+}
+
+impl Drop for HeldRegisters<'_> {
+    fn drop(&mut self) {
+        for id in self.held {
+            // SAFETY: `Externs::hold_registers` has locked each of them, for this value alone.
+            unsafe { self.arrays[id.index()].lock.unlock() };
+        }
+    }
 }
 
 impl RegisterArray {
@@ -92,6 +121,7 @@ impl Externs {
                         width: register.width,
                         words,
                         cells,
+                        lock: RawMutex::INIT,
                     }
                 })
                 .collect(),
@@ -110,6 +140,24 @@ impl Externs {
         self.meters[id.index()].get(index)
     }
 
+    /// Waits for these arrays, which must be in ascending order (so that no two wait for each other),
+    /// and holds them. v1model's register actions are atomic: an action holds what it uses from its
+    /// first operation to its last, so two workers, or a worker and the control plane, never see
+    /// each other's action half done.
+    ///
+    /// # Panics
+    /// If the arrays are not in ascending order, in debug builds.
+    pub fn hold_registers<'a>(&'a self, ids: &'a [RegisterId]) -> HeldRegisters<'a> {
+        debug_assert!(ids.is_sorted_by(|a, b| a.index() < b.index()));
+        for id in ids {
+            self.registers[id.index()].lock.lock();
+        }
+        HeldRegisters {
+            arrays: &self.registers,
+            held: ids,
+        }
+    }
+
     /// The 64-bit words of a register cell, most significant first; `None` beyond the array.
     #[inline]
     pub fn register(&self, id: RegisterId, index: usize) -> Option<&[AtomicU64]> {
@@ -118,6 +166,8 @@ impl Externs {
 
     /// A register cell's value in the shortest form; `None` beyond the array.
     pub fn register_read(&self, id: RegisterId, index: usize) -> Option<Value> {
+        let held = [id];
+        let _held = self.hold_registers(&held);
         let words: Vec<u64> = self
             .register(id, index)?
             .iter()
@@ -138,6 +188,8 @@ impl Externs {
             self.registers[id.index()].width,
             "register cell",
         )?;
+        let held = [id];
+        let _held = self.hold_registers(&held);
         let Some(cell) = self.register(id, index) else {
             return Ok(false);
         };

@@ -13,7 +13,7 @@ use crate::model::KeyField;
 use crate::value;
 
 /// A compiled key. Equal keys of one table are equal bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MatchKey {
     bytes: Box<[u8]>,
     prefix_len: u16,

@@ -8,8 +8,9 @@
 //! or the reader sees the flip and starts over: nobody reads a side that is being written. The tests explore every interleaving
 //! of a small case with loom.
 //!
-//! Readers never wait for the writer; the writer waits for readers at most as long as they keep one
-//! pin, which is one batch of packets.
+//! The writer waits for readers at most as long as they keep one pin, which is one batch of packets.
+//! Readers wait for the writer only while it must change something that both sides share: then
+//! `active` names no side ([`CLOSED`]) until that is done.
 
 #[cfg(loom)]
 use loom::{
@@ -29,6 +30,9 @@ use std::{
 use std::ops::Deref;
 
 const IDLE: usize = usize::MAX;
+
+/// In place of a side: readers wait.
+const CLOSED: usize = 2;
 
 /// What readers share with the writer.
 struct Shared<T> {
@@ -95,18 +99,47 @@ impl<T> Writer<T> {
     pub(crate) fn flip(&mut self) {
         let old = self.shared.active.load(Ordering::Relaxed);
         self.shared.active.store(1 - old, Ordering::Release);
+        self.wait_until_left(old);
+    }
+
+    /// Turns readers round as [`flip`](Self::flip) does, and runs `alone` between two moments: when
+    /// the last reader has left the old side, and when the first may enter the changed one.
+    pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
+        let old = self.shared.active.load(Ordering::Relaxed);
+        self.shared.active.store(CLOSED, Ordering::Release);
+        // Whatever becomes of `alone`, readers must not wait for ever.
+        let _open = Opening(&self.shared.active, 1 - old);
+        self.wait_until_left(old);
+        alone();
+    }
+
+    fn wait_until_left(&self, old: usize) {
         fence(Ordering::SeqCst);
         for slot in &self.slots {
-            let mut spins = 0u32;
+            let mut spins = 0;
             while slot.load(Ordering::Acquire) == old {
-                spins += 1;
-                if spins > 100 || cfg!(loom) {
-                    thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
+                pause(&mut spins);
             }
         }
+    }
+}
+
+/// Lets readers in when it is dropped.
+struct Opening<'a>(&'a AtomicUsize, usize);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.store(self.1, Ordering::Release);
+    }
+}
+
+/// Waits a little: at first in place, then by letting others run.
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    if *spins > 100 || cfg!(loom) {
+        thread::yield_now();
+    } else {
+        std::hint::spin_loop();
     }
 }
 
@@ -124,11 +157,17 @@ fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
 }
 
 impl<T> ReadHandle<T> {
-    /// Holds the current side. Never waits for the writer.
+    /// Holds the current side. Waits only for [`Writer::flip_while_empty`].
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
         let mut active = self.shared.active.load(Ordering::Acquire);
+        let mut spins = 0;
         loop {
+            while active == CLOSED {
+                self.slot.store(IDLE, Ordering::Release);
+                pause(&mut spins);
+                active = self.shared.active.load(Ordering::Acquire);
+            }
             // Release: the writer may see this instead of the end of an earlier pin, and what was
             // read under that pin must be over by then.
             self.slot.store(active, Ordering::Release);
@@ -191,6 +230,36 @@ mod tests {
     }
 
     #[test]
+    fn what_both_sides_share_changes_while_nobody_reads() {
+        let shared = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let mut writer = Writer::new(0, 0);
+        let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
+        std::thread::scope(|scope| {
+            for mut reader in readers {
+                let shared = &shared;
+                scope.spawn(move || {
+                    loop {
+                        let side = reader.pin();
+                        let version = *side;
+                        assert!(shared.iter().all(|s| s.load(Ordering::Relaxed) == version));
+                        if version == 1_000 {
+                            break;
+                        }
+                    }
+                });
+            }
+            for version in 1..=1_000 {
+                writer.change(|side| *side = version);
+                writer.flip_while_empty(|| {
+                    shared
+                        .iter()
+                        .for_each(|s| s.store(version, Ordering::Relaxed));
+                });
+            }
+        });
+    }
+
+    #[test]
     fn readers_see_whole_versions_while_a_writer_goes_on() {
         let mut writer = Writer::new((0u64, 0u64), (0, 0));
         let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
@@ -235,6 +304,24 @@ mod loom_tests {
                 writer.flip();
                 writer.change(|side| *side = (version, version));
             }
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_interleaving_lets_a_reader_see_half_of_what_both_sides_share() {
+        loom::model(|| {
+            let shared = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let mut writer = Writer::new(0, 0);
+            let mut reader = writer.reader();
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                let side = reader.pin();
+                let version = *side;
+                assert!(theirs.iter().all(|s| s.load(Ordering::Relaxed) == version));
+            });
+            writer.change(|side| *side = 1);
+            writer.flip_while_empty(|| shared.iter().for_each(|s| s.store(1, Ordering::Relaxed)));
             thread.join().unwrap();
         });
     }

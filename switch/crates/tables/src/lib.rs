@@ -19,6 +19,7 @@
 mod change;
 mod entry;
 mod error;
+mod expiry;
 mod externs;
 mod group;
 mod key;
@@ -37,13 +38,14 @@ mod view;
 
 pub use entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
 pub use error::TableError;
-pub use externs::{CounterCell, Externs};
+pub use expiry::Expired;
+pub use externs::{CounterCell, Externs, HeldRegisters};
 pub use group::Group;
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};
 pub use model::{
-    ActionCall, CloneSession, EntryAction, EntrySpec, GroupMember, GroupSpec, KeyField, MemberSpec,
-    OneShotMember, Replica, Value,
+    ActionCall, BackupReplica, CloneSession, DefaultSpec, EntryAction, EntrySpec, GroupMember,
+    GroupSpec, KeyField, Limits, MemberSpec, MulticastGroup, OneShotMember, Replica, Value,
 };
 pub use ports::PortStatus;
 pub use side::{Hit, Lookup, Side};

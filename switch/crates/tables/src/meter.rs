@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two-rate three-colour meters (RFC 2698, colour-blind), without a lock.
+//! Three-colour meters, colour-blind, without a lock: two rates (RFC 2698), or one (RFC 2697).
 //!
 //! A token bucket of rate r and burst b is kept as one number, the tokens ever *used*, where tokens
 //! that overflowed count as used: at time t the bucket holds r·t + b − used, and never more than b,
 //! hence used >= r·t. Taking n tokens is one compare-and-swap.
+//!
+//! RFC 2697 fills its excess bucket with what the committed one has no room for. So both together
+//! are a bucket of the one rate that holds both bursts, and the excess is what that one holds more
+//! than the committed one: the second bucket is kept as that sum.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::externs::CounterCell;
 
 /// A packet's colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,10 +31,12 @@ pub struct MeterConfig {
     pub cir: u64,
     /// Committed burst.
     pub cburst: u64,
-    /// Peak rate, not below the committed one.
+    /// Peak rate, not below the committed one. Of no effect with `excess`.
     pub pir: u64,
-    /// Peak burst.
+    /// Peak burst. Of no effect with `excess`.
     pub pburst: u64,
+    /// Excess burst: then the meter has one rate, the committed one (RFC 2697).
+    pub excess: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -45,63 +53,136 @@ impl Bucket {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// Takes `amount` tokens if the bucket holds as many.
-    fn take(&self, amount: u64, now_us: u64) -> bool {
+    /// Tokens ever made.
+    fn made(&self, now_us: u64) -> u64 {
         let rate = u128::from(self.rate.load(Ordering::Relaxed));
+        (u128::from(now_us) * rate / 1_000_000) as u64
+    }
+
+    /// Tokens in the bucket.
+    fn level(&self, now_us: u64) -> u64 {
+        let made = self.made(now_us);
+        let used = self.used.load(Ordering::Relaxed).max(made);
         let burst = self.burst.load(Ordering::Relaxed);
-        let made = (u128::from(now_us) * rate / 1_000_000) as u64;
+        burst.saturating_sub(used - made)
+    }
+
+    /// Takes `amount` tokens if the bucket holds as many and `reserve` more.
+    fn take(&self, amount: u64, reserve: u64, now_us: u64) -> bool {
+        let burst = self.burst.load(Ordering::Relaxed);
+        let made = self.made(now_us);
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 let used = used.max(made);
                 let after = used.checked_add(amount)?;
-                (after - made <= burst).then_some(after)
+                let least = (after - made).checked_add(reserve)?;
+                (least <= burst).then_some(after)
             });
         taken.is_ok()
     }
 }
 
+/// What a meter's buckets mean.
+const OFF: u8 = 0;
+const TWO_RATES: u8 = 1;
+const ONE_RATE: u8 = 2;
+
 /// A meter cell. Not configured, it marks everything green.
 #[derive(Debug, Default)]
 pub struct Meter {
-    configured: AtomicBool,
+    mode: AtomicU8,
     committed: Bucket,
+    /// The peak bucket; with one rate, committed and excess together.
     peak: Bucket,
+    colors: [CounterCell; 3],
 }
 
 impl Meter {
     /// Sets rates and fills both buckets; `None` switches the meter off.
     pub fn set_config(&self, config: Option<MeterConfig>) {
-        if let Some(config) = config {
-            self.committed.configure(config.cir, config.cburst);
-            self.peak.configure(config.pir, config.pburst);
-        }
-        self.configured.store(config.is_some(), Ordering::Release);
+        let Some(config) = config else {
+            return self.mode.store(OFF, Ordering::Release);
+        };
+        self.committed.configure(config.cir, config.cburst);
+        let mode = match config.excess {
+            Some(excess) => {
+                let both = config.cburst.saturating_add(excess);
+                self.peak.configure(config.cir, both);
+                ONE_RATE
+            }
+            None => {
+                self.peak.configure(config.pir, config.pburst);
+                TWO_RATES
+            }
+        };
+        self.mode.store(mode, Ordering::Release);
     }
 
     /// The rates, if it is configured.
     pub fn config(&self) -> Option<MeterConfig> {
-        self.configured
-            .load(Ordering::Acquire)
-            .then(|| MeterConfig {
-                cir: self.committed.rate.load(Ordering::Relaxed),
-                cburst: self.committed.burst.load(Ordering::Relaxed),
-                pir: self.peak.rate.load(Ordering::Relaxed),
-                pburst: self.peak.burst.load(Ordering::Relaxed),
-            })
+        let mode = self.mode.load(Ordering::Acquire);
+        let of = |bucket: &Bucket| {
+            let rate = bucket.rate.load(Ordering::Relaxed);
+            (rate, bucket.burst.load(Ordering::Relaxed))
+        };
+        let ((cir, cburst), (pir, pburst)) = (of(&self.committed), of(&self.peak));
+        match mode {
+            OFF => None,
+            TWO_RATES => Some(MeterConfig {
+                cir,
+                cburst,
+                pir,
+                pburst,
+                excess: None,
+            }),
+            _ => Some(MeterConfig {
+                cir,
+                cburst,
+                pir: cir,
+                pburst: cburst,
+                excess: Some(pburst - cburst),
+            }),
+        }
     }
 
-    /// Meters `amount` packets or bytes at a time in microseconds.
-    pub fn execute(&self, amount: u64, now_us: u64) -> Color {
-        if !self.configured.load(Ordering::Acquire) {
-            Color::Green
-        } else if !self.peak.take(amount, now_us) {
+    /// Meters `amount` packets or bytes at a time in microseconds, and counts the packet of so many
+    /// bytes by its colour.
+    pub fn execute(&self, amount: u64, bytes: u64, now_us: u64) -> Color {
+        let color = self.mark(amount, now_us);
+        self.colors[color as usize].count(bytes);
+        color
+    }
+
+    fn mark(&self, amount: u64, now_us: u64) -> Color {
+        let mode = self.mode.load(Ordering::Acquire);
+        if mode == OFF {
+            return Color::Green;
+        }
+        if mode == ONE_RATE {
+            if self.committed.take(amount, 0, now_us) {
+                // It held as much: the committed tokens are among its own.
+                self.peak.take(amount, 0, now_us);
+                return Color::Green;
+            }
+            let committed = self.committed.level(now_us);
+            return match self.peak.take(amount, committed, now_us) {
+                true => Color::Yellow,
+                false => Color::Red,
+            };
+        }
+        if !self.peak.take(amount, 0, now_us) {
             Color::Red
-        } else if !self.committed.take(amount, now_us) {
+        } else if !self.committed.take(amount, 0, now_us) {
             Color::Yellow
         } else {
             Color::Green
         }
+    }
+
+    /// Packets and bytes that it has marked green, yellow and red.
+    pub fn colors(&self) -> &[CounterCell; 3] {
+        &self.colors
     }
 }
 
@@ -114,6 +195,7 @@ mod tests {
         cburst: 2,
         pir: 2_000,
         pburst: 4,
+        excess: None,
     };
 
     fn meter() -> Meter {
@@ -124,13 +206,13 @@ mod tests {
 
     #[test]
     fn without_configuration_everything_is_green() {
-        assert_eq!(Meter::default().execute(1 << 40, 0), Color::Green);
+        assert_eq!(Meter::default().execute(1 << 40, 64, 0), Color::Green);
     }
 
     #[test]
     fn a_burst_goes_green_then_yellow_then_red() {
         let meter = meter();
-        let colors: Vec<Color> = (0..5).map(|_| meter.execute(1, 0)).collect();
+        let colors: Vec<Color> = (0..5).map(|_| meter.execute(1, 64, 0)).collect();
         use Color::{Green, Red, Yellow};
         assert_eq!(colors, [Green, Green, Yellow, Yellow, Red]);
     }
@@ -139,18 +221,20 @@ mod tests {
     fn tokens_come_back_at_the_configured_rates() {
         let meter = meter();
         for _ in 0..5 {
-            meter.execute(1, 0);
+            meter.execute(1, 64, 0);
         }
         // After 1 ms: one committed token, two peak tokens.
-        assert_eq!(meter.execute(1, 1_000), Color::Green);
-        assert_eq!(meter.execute(1, 1_000), Color::Yellow);
-        assert_eq!(meter.execute(1, 1_000), Color::Red);
+        assert_eq!(meter.execute(1, 64, 1_000), Color::Green);
+        assert_eq!(meter.execute(1, 64, 1_000), Color::Yellow);
+        assert_eq!(meter.execute(1, 64, 1_000), Color::Red);
     }
 
     #[test]
     fn a_bucket_never_holds_more_than_its_burst() {
         let meter = meter();
-        let colors: Vec<Color> = (0..5).map(|_| meter.execute(1, 3_600_000_000)).collect();
+        let colors: Vec<Color> = (0..5)
+            .map(|_| meter.execute(1, 64, 3_600_000_000))
+            .collect();
         assert_eq!(
             colors
                 .iter()
@@ -166,7 +250,41 @@ mod tests {
 
     #[test]
     fn a_packet_larger_than_the_burst_is_red() {
-        assert_eq!(meter().execute(5, 0), Color::Red);
+        assert_eq!(meter().execute(5, 64, 0), Color::Red);
+    }
+
+    #[test]
+    fn one_rate_fills_the_excess_bucket_with_what_overflows() {
+        use Color::{Green, Red, Yellow};
+        let meter = Meter::default();
+        let config = MeterConfig {
+            cir: 1_000,
+            cburst: 2,
+            pir: 1_000,
+            pburst: 2,
+            excess: Some(3),
+        };
+        meter.set_config(Some(config));
+        assert_eq!(meter.config(), Some(config));
+        let at = |now| meter.execute(1, 64, now);
+        let burst: Vec<Color> = (0..6).map(|_| at(0)).collect();
+        assert_eq!(burst, [Green, Green, Yellow, Yellow, Yellow, Red]);
+        // Four tokens: two fill the committed bucket, two overflow into the excess bucket.
+        let later: Vec<Color> = (0..5).map(|_| at(4_000)).collect();
+        assert_eq!(later, [Green, Green, Yellow, Yellow, Red]);
+        // One token goes to the committed bucket, which has room; a packet of two is then red.
+        assert_eq!(meter.execute(2, 64, 5_000), Red);
+        assert_eq!(at(5_000), Green);
+    }
+
+    #[test]
+    fn packets_are_counted_by_colour() {
+        let meter = meter();
+        for bytes in 1..=5 {
+            meter.execute(1, bytes, 0);
+        }
+        let counted = meter.colors().each_ref().map(CounterCell::get);
+        assert_eq!(counted, [(2, 3), (2, 7), (1, 5)]);
     }
 
     #[test]

@@ -119,13 +119,111 @@ pub struct GroupSpec {
     pub members: Vec<GroupMember>,
 }
 
+/// What an entry does on a miss, and what the controller keeps there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultSpec {
+    /// What it does.
+    pub action: EntryAction,
+    /// Kept for the controller.
+    pub controller_metadata: u64,
+    /// Kept for the controller.
+    pub metadata: Vec<u8>,
+}
+
+impl From<EntryAction> for DefaultSpec {
+    fn from(action: EntryAction) -> Self {
+        Self {
+            action,
+            controller_metadata: 0,
+            metadata: Vec::new(),
+        }
+    }
+}
+
 /// A copy that replication makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
     /// Where it goes.
     pub port: u32,
     /// Told to the egress pipeline as `egress_rid`.
     pub instance: u16,
+    /// Where it goes instead while that port is down: the first of these whose port is up.
+    pub backups: Vec<BackupReplica>,
+}
+
+impl Replica {
+    /// A replica without backups.
+    pub fn new(port: u32, instance: u16) -> Self {
+        Self {
+            port,
+            instance,
+            backups: Vec::new(),
+        }
+    }
+
+    /// Every port and instance that it may go to, the preferred one first.
+    pub fn places(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
+        let backups = self.backups.iter();
+        std::iter::once((self.port, self.instance))
+            .chain(backups.map(|backup| (backup.port, backup.instance)))
+    }
+}
+
+/// Replicas and their backups, counted together.
+pub(crate) fn places(replicas: &[Replica]) -> usize {
+    replicas
+        .iter()
+        .map(|replica| 1 + replica.backups.len())
+        .sum()
+}
+
+/// A replica's second choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupReplica {
+    /// Where it goes.
+    pub port: u32,
+    /// Told to the egress pipeline as `egress_rid`.
+    pub instance: u16,
+}
+
+/// A multicast group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MulticastGroup {
+    /// The copies.
+    pub replicas: Vec<Replica>,
+    /// Kept for the controller.
+    pub metadata: Vec<u8>,
+}
+
+impl From<Vec<Replica>> for MulticastGroup {
+    fn from(replicas: Vec<Replica>) -> Self {
+        Self {
+            replicas,
+            metadata: Vec::new(),
+        }
+    }
+}
+
+/// How much a store takes of what the program does not bound itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Multicast groups.
+    pub multicast_groups: usize,
+    /// Clone sessions.
+    pub clone_sessions: usize,
+    /// Replicas of all groups and sessions together.
+    pub replicas: usize,
+}
+
+impl Default for Limits {
+    /// As many groups and sessions as v1model can name, and a million replicas.
+    fn default() -> Self {
+        Self {
+            multicast_groups: 0xffff,
+            clone_sessions: 0x7fff,
+            replicas: 1 << 20,
+        }
+    }
 }
 
 /// A clone session.

@@ -9,7 +9,7 @@ use sluice_program::{Program, TableId, ValueSetId};
 use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
 use crate::group::{Choice, Group};
 use crate::lookup::Structure;
-use crate::model::{CloneSession, Replica};
+use crate::model::{CloneSession, MulticastGroup, Replica};
 use crate::ports::PortStatus;
 use crate::truth::{Member, ValueSetMembers};
 
@@ -31,7 +31,7 @@ pub(crate) struct ProfileSide {
 pub struct Side {
     pub(crate) tables: Vec<TableSide>,
     pub(crate) profiles: Vec<ProfileSide>,
-    pub(crate) multicast: HashMap<u32, Arc<[Replica]>>,
+    pub(crate) multicast: HashMap<u32, Arc<MulticastGroup>>,
     pub(crate) clones: HashMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
     ports: Arc<PortStatus>,
@@ -131,7 +131,23 @@ impl Side {
     /// Copies to make for a multicast group; none for an unknown one.
     #[inline]
     pub fn multicast(&self, group: u32) -> &[Replica] {
-        self.multicast.get(&group).map_or(&[], |replicas| replicas)
+        self.multicast
+            .get(&group)
+            .map_or(&[], |group| &group.replicas)
+    }
+
+    /// Where a replica goes now, and as which instance: to the first of its places whose port is up;
+    /// to its own port, which drops it, if all are down.
+    #[inline]
+    pub fn place(&self, replica: &Replica) -> (u32, u16) {
+        let own = (replica.port, replica.instance);
+        if replica.backups.is_empty() {
+            return own;
+        }
+        let mut places = replica.places();
+        places
+            .find(|(port, _)| self.ports.is_up(*port))
+            .unwrap_or(own)
     }
 
     /// A clone session.

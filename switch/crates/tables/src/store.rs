@@ -9,9 +9,11 @@ use sluice_program::{ActionId, Program, Table, TableEntry, TableId};
 
 use crate::change::{Change, Swap};
 use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::expiry::{Expired, SLICE};
 use crate::externs::Externs;
 use crate::key::{KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
+use crate::model::Limits;
 use crate::ports::PortStatus;
 use crate::side::Side;
 use crate::transaction::Transaction;
@@ -30,6 +32,7 @@ pub struct Store {
     program: Arc<Program>,
     externs: Arc<Externs>,
     ports: Arc<PortStatus>,
+    limits: Limits,
     control: Mutex<Control>,
     epoch: Instant,
 }
@@ -55,6 +58,11 @@ impl Store {
     /// The program's initial state; times in microseconds count from `epoch`, as must those that
     /// packets are processed with.
     pub fn with_epoch(program: Arc<Program>, epoch: Instant) -> Self {
+        Self::with_limits(program, epoch, Limits::default())
+    }
+
+    /// Likewise, with other limits than usual.
+    pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
         let defaults: Vec<_> = program
             .tables
@@ -91,6 +99,7 @@ impl Store {
             externs: Arc::new(Externs::new(&program)),
             program,
             ports,
+            limits,
             control: Mutex::new(control),
             epoch,
         }
@@ -109,6 +118,11 @@ impl Store {
     /// Counters, meters and registers.
     pub fn externs(&self) -> &Arc<Externs> {
         &self.externs
+    }
+
+    /// How much it takes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Microseconds since the epoch.
@@ -136,25 +150,10 @@ impl Store {
         self.ports.set(port, up);
     }
 
-    /// Entries idle for their timeout since the last hit or the last report, in a fixed order.
-    pub fn expired(&self, now_us: u64) -> Vec<(TableId, Arc<Entry>)> {
-        let view = self.view();
-        let timed = self
-            .program
-            .tables
-            .iter()
-            .enumerate()
-            .filter(|(_, table)| table.support_timeout);
-        let mut expired = Vec::new();
-        for (index, _) in timed {
-            let id = TableId(index as u32);
-            let entries = view.entries(id).into_iter().filter(|entry| {
-                let timeout_us = entry.idle_timeout_ns.div_ceil(1_000);
-                timeout_us != 0 && entry.state.take_expired(timeout_us, now_us)
-            });
-            expired.extend(entries.map(|entry| (id, entry)));
-        }
-        expired
+    /// Entries idle for their timeout since the last hit or the last report. Each call holds the
+    /// control lock for a bounded time and costs nothing for entries that are not due.
+    pub fn expired(&self, now_us: u64) -> Expired {
+        self.control.lock().truth.expiry.take(now_us, SLICE)
     }
 }
 
@@ -170,6 +169,8 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
         .map(|default| Binding::Direct(compiled(program, default.action, &default.params)));
     DefaultEntry {
         binding,
+        controller_metadata: 0,
+        metadata: Box::default(),
         state: Arc::new(EntryState::new(table, 0)),
         initial: true,
     }

@@ -14,7 +14,7 @@ use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::key::{KeyShape, MatchKey};
-use crate::model::{ActionCall, EntryAction, EntrySpec, KeyField};
+use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField};
 use crate::store::{Control, Store};
 use profiles::{check_slots, check_weight};
 
@@ -72,11 +72,23 @@ impl<'a> Transaction<'a> {
 
     /// Shows the changes to packets. When it returns, no packet sees the old version any more.
     pub fn commit(mut self) {
-        let log = std::mem::take(&mut self.log);
-        if log.is_empty() {
-            return;
+        if !self.log.is_empty() {
+            self.control.sides.flip();
+            self.catch_up();
         }
-        self.control.sides.flip();
+    }
+
+    /// As [`commit`](Self::commit), and `cells` runs while no packet is being processed: what it
+    /// writes to counters, meters and registers becomes visible together with the changes. Packets
+    /// wait as long as it takes.
+    pub fn commit_with(mut self, cells: impl FnOnce()) {
+        self.control.sides.flip_while_empty(cells);
+        self.catch_up();
+    }
+
+    /// Brings the side that packets have left up to date.
+    fn catch_up(&mut self) {
+        let log = std::mem::take(&mut self.log);
         self.control
             .sides
             .change(|side| log.iter().for_each(|change| change.apply(side)));
@@ -160,17 +172,17 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// `PermissionDenied` where the program makes the default constant, and as for an entry's
     /// action.
-    pub fn set_default(&mut self, id: TableId, action: Option<EntryAction>) -> Result<()> {
+    pub fn set_default(&mut self, id: TableId, spec: Option<DefaultSpec>) -> Result<()> {
         let table = self.table(id)?;
         let truth = &self.control.truth.tables[id.index()];
         let (before, initial) = (
             Arc::clone(&truth.default),
             Arc::clone(&truth.initial_default),
         );
-        let after = match action {
+        let after = match spec {
             None => initial,
-            Some(action) => {
-                let binding = self.binding(table, action)?;
+            Some(spec) => {
+                let binding = self.binding(table, spec.action)?;
                 if let Some(default) = &table.default {
                     let same_action =
                         matches!(&binding, Binding::Direct(new) if new.action == default.action);
@@ -183,6 +195,8 @@ impl<'a> Transaction<'a> {
                 let state = Arc::clone(&before.state);
                 Arc::new(DefaultEntry {
                     binding: Some(binding),
+                    controller_metadata: spec.controller_metadata,
+                    metadata: spec.metadata.into_boxed_slice(),
                     state,
                     initial: false,
                 })
@@ -292,6 +306,12 @@ impl<'a> Transaction<'a> {
             EntryAction::Member(id) => Err(TableError::NotFound(format!("member {id}"))),
             EntryAction::Group(id) if truth.groups.contains_key(&id) => Ok(Binding::Group(id)),
             EntryAction::Group(id) => Err(TableError::NotFound(format!("group {id}"))),
+            EntryAction::OneShot(_) if !truth.members.is_empty() || !truth.groups.is_empty() => {
+                invalid(format!(
+                    "the selector of table {} has members and groups, so takes no sets of actions",
+                    table.name
+                ))
+            }
             EntryAction::OneShot(members) => {
                 let mut slots = Vec::with_capacity(members.len());
                 for member in &members {

@@ -10,9 +10,10 @@ use sluice_program::{ProfileId, Program};
 
 use crate::change::{Change, Swap};
 use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry};
+use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::key::MatchKey;
-use crate::model::{CloneSession, Replica};
+use crate::model::{CloneSession, MulticastGroup, places};
 
 pub(crate) use crate::value_set::ValueSetMembers;
 
@@ -89,6 +90,8 @@ impl TableTruth {
 pub(crate) struct ProfileTruth {
     pub(crate) members: BTreeMap<u32, Counted<Member>>,
     pub(crate) groups: BTreeMap<u32, Counted<Group>>,
+    /// Entries with a group of their own.
+    pub(crate) one_shots: usize,
 }
 
 impl ProfileTruth {
@@ -96,7 +99,8 @@ impl ProfileTruth {
         let references = match binding {
             Binding::Member(id) => self.members.get_mut(id).map(|m| &mut m.references),
             Binding::Group(id) => self.groups.get_mut(id).map(|g| &mut g.references),
-            Binding::Direct(_) | Binding::OneShot(_) => None,
+            Binding::OneShot(_) => Some(&mut self.one_shots),
+            Binding::Direct(_) => None,
         };
         if let Some(references) = references {
             *references = references.saturating_add_signed(by);
@@ -114,9 +118,12 @@ impl ProfileTruth {
 pub(crate) struct Truth {
     pub(crate) tables: Vec<TableTruth>,
     pub(crate) profiles: Vec<ProfileTruth>,
-    pub(crate) multicast: BTreeMap<u32, Arc<[Replica]>>,
+    pub(crate) multicast: BTreeMap<u32, Arc<MulticastGroup>>,
     pub(crate) clones: BTreeMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
+    pub(crate) expiry: Expiry,
+    /// Replicas of all groups and sessions.
+    pub(crate) replicas: usize,
 }
 
 impl Truth {
@@ -134,6 +141,8 @@ impl Truth {
             multicast: BTreeMap::new(),
             clones: BTreeMap::new(),
             value_sets: program.value_sets.iter().map(|_| Arc::default()).collect(),
+            expiry: Expiry::default(),
+            replicas: 0,
         }
     }
 
@@ -143,6 +152,8 @@ impl Truth {
             Change::Entry(id, swap) => {
                 let table = &mut self.tables[id.index()];
                 table.apply(swap);
+                let (before, after) = (swap.before.as_ref(), swap.after.as_ref());
+                self.expiry.apply(*id, before, after);
                 if let Some(profile) = table.profile {
                     let profile = &mut self.profiles[profile.index()];
                     for (entry, by) in [(&swap.before, -1), (&swap.after, 1)] {
@@ -176,10 +187,23 @@ impl Truth {
                 }
                 put(&mut profile.groups, *id, swap);
             }
-            Change::Multicast(id, swap) => set(&mut self.multicast, *id, swap),
-            Change::Clone(id, swap) => set(&mut self.clones, *id, swap),
+            Change::Multicast(id, swap) => {
+                self.count_replicas(swap, |group| places(&group.replicas));
+                set(&mut self.multicast, *id, swap);
+            }
+            Change::Clone(id, swap) => {
+                self.count_replicas(swap, |session| places(&session.replicas));
+                set(&mut self.clones, *id, swap);
+            }
             Change::ValueSet(id, _, after) => self.value_sets[id.index()] = Arc::clone(after),
         }
+    }
+}
+
+impl Truth {
+    fn count_replicas<T: ?Sized>(&mut self, swap: &Swap<T>, count: impl Fn(&T) -> usize) {
+        let count = |side: &Option<Arc<T>>| side.as_deref().map_or(0, &count);
+        self.replicas = self.replicas + count(&swap.after) - count(&swap.before);
     }
 }
 

@@ -9,7 +9,7 @@ use sluice_program::{ProfileId, Program, TableId, ValueSetId};
 
 use crate::entry::{DefaultEntry, Entry};
 use crate::error::{Result, TableError, invalid};
-use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, Replica};
+use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, MulticastGroup};
 use crate::store::Control;
 use crate::transaction::compile_key;
 
@@ -58,6 +58,18 @@ impl<'a> View<'a> {
         Arc::clone(&self.control.truth.tables[table.index()].default)
     }
 
+    /// How many members and groups a profile has.
+    pub fn profile_counts(&self, profile: ProfileId) -> (usize, usize) {
+        let profile = &self.control.truth.profiles[profile.index()];
+        (profile.members.len(), profile.groups.len())
+    }
+
+    /// How many multicast groups and clone sessions there are.
+    pub fn replication_counts(&self) -> (usize, usize) {
+        let truth = &self.control.truth;
+        (truth.multicast.len(), truth.clones.len())
+    }
+
     /// Members of a profile, by id.
     pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
         let members = self.control.truth.profiles[profile.index()]
@@ -79,11 +91,9 @@ impl<'a> View<'a> {
     }
 
     /// Multicast groups, by id.
-    pub fn multicast_groups(&self) -> Vec<(u32, Vec<Replica>)> {
+    pub fn multicast_groups(&self) -> Vec<(u32, Arc<MulticastGroup>)> {
         let groups = self.control.truth.multicast.iter();
-        groups
-            .map(|(id, replicas)| (*id, replicas.to_vec()))
-            .collect()
+        groups.map(|(id, group)| (*id, Arc::clone(group))).collect()
     }
 
     /// Clone sessions, by id.

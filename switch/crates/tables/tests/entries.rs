@@ -209,9 +209,12 @@ fn constant_entries_and_defaults_refuse_changes() {
     denied(tx.insert(table, entry(vec![exact(1)], 0, 1)));
     denied(tx.modify(table, entry(vec![exact(7)], 0, 1)));
     denied(tx.delete(table, &[exact(7)], 0));
-    denied(tx.set_default(table, Some(EntryAction::Direct(set(1)))));
-    tx.set_default(id(&store, "small"), Some(EntryAction::Direct(set(1))))
-        .unwrap();
+    denied(tx.set_default(table, Some(EntryAction::Direct(set(1)).into())));
+    tx.set_default(
+        id(&store, "small"),
+        Some(EntryAction::Direct(set(1)).into()),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn the_default_entry_can_be_set_and_reset() {
     };
     assert_eq!(default(&store), None);
     let mut tx = store.transaction();
-    tx.set_default(table, Some(EntryAction::Direct(set(5))))
+    tx.set_default(table, Some(EntryAction::Direct(set(5)).into()))
         .unwrap();
     tx.commit();
     assert_eq!(default(&store), Some(5));
@@ -267,12 +270,12 @@ fn an_idle_entry_is_reported_once_each_timeout() {
     tx.commit();
     let read = || store.view().entry(table, &[exact(1)], 0).unwrap();
     let start = read().state().last_hit_us();
-    assert!(store.expired(start + 999_999).is_empty());
-    assert_eq!(store.expired(start + 1_000_000).len(), 1);
-    assert!(store.expired(start + 1_500_000).is_empty());
+    assert!(store.expired(start + 999_999).entries.is_empty());
+    assert_eq!(store.expired(start + 1_000_000).entries.len(), 1);
+    assert!(store.expired(start + 1_500_000).entries.is_empty());
     read().state().hit(1, start + 1_800_000);
-    assert!(store.expired(start + 2_700_000).is_empty());
-    assert_eq!(store.expired(start + 2_800_000).len(), 1);
+    assert!(store.expired(start + 2_700_000).entries.is_empty());
+    assert_eq!(store.expired(start + 2_800_000).entries.len(), 1);
 }
 
 #[test]

@@ -54,14 +54,7 @@ fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
     tx.insert(table, entry(vec![exact(3), exact(0)], 0, 3))
         .unwrap();
     tx.member_insert(SELECTOR, &member(1, 1)).unwrap();
-    tx.multicast_insert(
-        5,
-        vec![Replica {
-            port: 1,
-            instance: 0,
-        }],
-    )
-    .unwrap();
+    tx.multicast_insert(5, vec![Replica::new(1, 0)]).unwrap();
     tx.rollback(savepoint);
     tx.commit();
     let get = |key: u8| look_up(&store, "exact", &[0, key, 0, 0, 0, 0], 0);
@@ -223,12 +216,9 @@ fn a_one_shot_group_belongs_to_its_entry() {
 #[test]
 fn sessions_and_multicast_groups_have_the_usual_errors() {
     let store = store();
-    let replica = Replica {
-        port: 1,
-        instance: 2,
-    };
+    let replica = Replica::new(1, 2);
     let session = || CloneSession {
-        replicas: vec![replica],
+        replicas: vec![replica.clone()],
         class_of_service: 0,
         packet_length: 0,
     };
@@ -241,9 +231,9 @@ fn sessions_and_multicast_groups_have_the_usual_errors() {
         tx.multicast_insert(0, vec![]),
         Err(TableError::InvalidArgument(_))
     ));
-    let twice = tx.multicast_insert(1, vec![replica, replica]);
+    let twice = tx.multicast_insert(1, vec![replica.clone(), replica.clone()]);
     assert!(matches!(twice, Err(TableError::InvalidArgument(_))));
-    tx.multicast_insert(1, vec![replica]).unwrap();
+    tx.multicast_insert(1, vec![replica.clone()]).unwrap();
     assert!(matches!(
         tx.multicast_insert(1, vec![]),
         Err(TableError::AlreadyExists(_))
@@ -254,7 +244,7 @@ fn sessions_and_multicast_groups_have_the_usual_errors() {
     tx.commit();
     let mut reader = store.reader();
     let side = reader.pin();
-    assert_eq!(side.multicast(1), [replica]);
+    assert_eq!(side.multicast(1), std::slice::from_ref(&replica));
     assert!(side.multicast(2).is_empty());
     assert_eq!(side.clone_session(0x7fff), Some(&session()));
     drop(side);

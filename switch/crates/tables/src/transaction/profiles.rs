@@ -11,7 +11,7 @@ use crate::entry::ActionEntry;
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::model::{GroupSpec, MemberSpec};
-use crate::truth::Member;
+use crate::truth::{Member, ProfileTruth};
 
 impl<'a> Transaction<'a> {
     fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
@@ -44,6 +44,7 @@ impl<'a> Transaction<'a> {
         if truth.members.contains_key(&spec.id) {
             return Err(TableError::AlreadyExists(format!("member {}", spec.id)));
         }
+        check_not_one_shot(profile, truth)?;
         if truth.members.len() >= profile.max_size {
             let message = format!("{} holds {} members", profile.name, profile.max_size);
             return Err(TableError::ResourceExhausted(message));
@@ -131,6 +132,15 @@ impl<'a> Transaction<'a> {
         Ok(Arc::new(Group::new(spec)))
     }
 
+    /// How many groups a selector takes. The program does not say: as many as members, or as there
+    /// can be entries that refer to one.
+    fn group_limit(&self, id: ProfileId) -> usize {
+        let tables = self.program().tables.iter();
+        let users = tables.filter(|table| table.profile == Some(id));
+        let entries: usize = users.map(|table| table.max_size).sum();
+        entries.max(self.program().profile(id).max_size)
+    }
+
     /// Adds a group to an action selector.
     ///
     /// # Errors
@@ -142,6 +152,13 @@ impl<'a> Transaction<'a> {
             .contains_key(&spec.id)
         {
             return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
+        }
+        check_not_one_shot(self.profile(id)?, &self.control.truth.profiles[id.index()])?;
+        let limit = self.group_limit(id);
+        if self.control.truth.profiles[id.index()].groups.len() >= limit {
+            let name = &self.program().profile(id).name;
+            let message = format!("{name} holds {limit} groups");
+            return Err(TableError::ResourceExhausted(message));
         }
         self.make(Change::Group(
             id,
@@ -205,6 +222,17 @@ impl<'a> Transaction<'a> {
         ));
         Ok(())
     }
+}
+
+/// A selector is programmed in one style: with members and groups, or with sets of actions.
+fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -> Result<()> {
+    if truth.one_shots == 0 {
+        return Ok(());
+    }
+    invalid(format!(
+        "entries with sets of actions use {}, so it takes no members or groups",
+        profile.name
+    ))
 }
 
 pub(super) fn check_weight(weight: u32) -> Result<()> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Multicast groups, clone sessions and parser value sets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use sluice_program::ValueSetId;
@@ -8,41 +9,64 @@ use sluice_program::ValueSetId;
 use super::Transaction;
 use crate::change::{Change, Swap};
 use crate::error::{Result, TableError, invalid};
-use crate::model::{CloneSession, KeyField, Replica};
+use crate::model::{CloneSession, KeyField, Limits, MulticastGroup, Replica, places};
 use crate::truth::ValueSetMembers;
 
 impl Transaction<'_> {
+    fn limits(&self) -> &Limits {
+        self.store.limits()
+    }
+
+    /// Whether there is room for so many replicas and backups in place of so many others.
+    fn check_room(&self, after: usize, before: usize) -> Result<()> {
+        let limit = self.limits().replicas;
+        if self.control.truth.replicas - before + after > limit {
+            return full(&format!("there can be {limit} replicas in all"));
+        }
+        Ok(())
+    }
+
     /// Adds a multicast group.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidArgument` (id 0, the same replica twice).
-    pub fn multicast_insert(&mut self, id: u32, replicas: Vec<Replica>) -> Result<()> {
-        check_replication(id, &replicas)?;
+    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument` (id 0, the same port and instance twice,
+    /// a backup on the port of its replica).
+    pub fn multicast_insert(&mut self, id: u32, group: impl Into<MulticastGroup>) -> Result<()> {
+        let group = group.into();
+        check_replication(id, &group.replicas)?;
         if self.control.truth.multicast.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("multicast group {id}")));
         }
+        let limit = self.limits().multicast_groups;
+        if self.control.truth.multicast.len() >= limit {
+            return full(&format!("there are {limit} multicast groups"));
+        }
+        self.check_room(places(&group.replicas), 0)?;
         self.make(Change::Multicast(
             id,
             Swap {
                 before: None,
-                after: Some(replicas.into()),
+                after: Some(Arc::new(group)),
             },
         ));
         Ok(())
     }
 
-    /// Replaces a multicast group's replicas.
+    /// Replaces a multicast group.
     ///
     /// # Errors
-    /// `NotFound`, `InvalidArgument`.
-    pub fn multicast_modify(&mut self, id: u32, replicas: Vec<Replica>) -> Result<()> {
-        check_replication(id, &replicas)?;
-        let before = Some(self.known_multicast(id)?);
+    /// `NotFound`, `ResourceExhausted`, `InvalidArgument`.
+    pub fn multicast_modify(&mut self, id: u32, group: impl Into<MulticastGroup>) -> Result<()> {
+        let group = group.into();
+        check_replication(id, &group.replicas)?;
+        let before = self.known_multicast(id)?;
+        self.check_room(places(&group.replicas), places(&before.replicas))?;
+        let before = Some(before);
         self.make(Change::Multicast(
             id,
             Swap {
                 before,
-                after: Some(replicas.into()),
+                after: Some(Arc::new(group)),
             },
         ));
         Ok(())
@@ -64,7 +88,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn known_multicast(&self, id: u32) -> Result<Arc<[Replica]>> {
+    fn known_multicast(&self, id: u32) -> Result<Arc<MulticastGroup>> {
         let known = self.control.truth.multicast.get(&id).cloned();
         known.ok_or_else(|| TableError::NotFound(format!("multicast group {id}")))
     }
@@ -72,13 +96,18 @@ impl Transaction<'_> {
     /// Adds a clone session.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidArgument` (id 0, the same replica twice), `OutOfRange` (id beyond
-    /// 32767, which is what v1model's architecture can name).
+    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument` (id 0, the same replica twice),
+    /// `OutOfRange` (id beyond 32767, which is what v1model's architecture can name).
     pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         if self.control.truth.clones.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("clone session {id}")));
         }
+        let limit = self.limits().clone_sessions;
+        if self.control.truth.clones.len() >= limit {
+            return full(&format!("there are {limit} clone sessions"));
+        }
+        self.check_room(places(&session.replicas), 0)?;
         self.make(Change::Clone(
             id,
             Swap {
@@ -95,7 +124,9 @@ impl Transaction<'_> {
     /// `NotFound`, and as for [`clone_session_insert`](Self::clone_session_insert).
     pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
-        let before = Some(self.known_session(id)?);
+        let before = self.known_session(id)?;
+        self.check_room(places(&session.replicas), places(&before.replicas))?;
+        let before = Some(before);
         self.make(Change::Clone(
             id,
             Swap {
@@ -130,7 +161,7 @@ impl Transaction<'_> {
     /// Replaces the members of a parser value set.
     ///
     /// # Errors
-    /// `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
+    /// `ResourceExhausted`, `AlreadyExists` (the same member twice), `InvalidArgument`, `OutOfRange`.
     pub fn value_set_modify(&mut self, id: ValueSetId, members: Vec<Vec<KeyField>>) -> Result<()> {
         let Some(set) = self.program().value_sets.get(id.index()) else {
             return invalid("there is no such value set");
@@ -139,6 +170,11 @@ impl Transaction<'_> {
             let message = format!("value set {} takes {} members", set.name, set.max_size);
             return Err(TableError::ResourceExhausted(message));
         }
+        let mut seen = HashSet::new();
+        if !members.iter().all(|member| seen.insert(member)) {
+            let message = format!("a member of value set {} is there twice", set.name);
+            return Err(TableError::AlreadyExists(message));
+        }
         let before = Arc::clone(&self.control.truth.value_sets[id.index()]);
         let after = Arc::new(ValueSetMembers::compile(set, members)?);
         self.make(Change::ValueSet(id, before, after));
@@ -146,16 +182,26 @@ impl Transaction<'_> {
     }
 }
 
+fn full<T>(message: &str) -> Result<T> {
+    Err(TableError::ResourceExhausted(message.to_owned()))
+}
+
 fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
     if id == 0 {
         return invalid("the id 0 is not allowed");
     }
-    for (index, replica) in replicas.iter().enumerate() {
-        if replicas[..index].contains(replica) {
-            return invalid(format!(
-                "port {}, instance {} is there twice",
-                replica.port, replica.instance
-            ));
+    let mut seen = HashSet::new();
+    for replica in replicas {
+        if replica
+            .backups
+            .iter()
+            .any(|backup| backup.port == replica.port)
+        {
+            let message = format!("port {} is its own replica's backup", replica.port);
+            return invalid(message);
+        }
+        if let Some((port, instance)) = replica.places().find(|place| !seen.insert(*place)) {
+            return invalid(format!("port {port}, instance {instance} is there twice"));
         }
     }
     Ok(())
