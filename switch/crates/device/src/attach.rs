@@ -24,8 +24,8 @@ pub struct Port {
     pub receiver: Option<Box<dyn Receiver>>,
     /// One for each worker.
     pub transmitters: Vec<Box<dyn Transmitter>>,
-    /// The interface is given back when the port is detached.
-    pub(crate) interface: Option<SilentInterface>,
+    /// How it hangs on a Linux interface, which is given back when the port is detached.
+    pub(crate) attachment: Option<Attachment>,
 }
 
 /// How to attach a Linux interface.
@@ -46,6 +46,53 @@ impl Default for InterfaceOptions {
     }
 }
 
+/// What a port on a Linux interface is made of, again and again if its interface goes and comes back.
+pub(crate) struct Attachment {
+    name: String,
+    ring_frames: usize,
+    /// What is received and what is sent.
+    captures: Option<(Capture, Capture)>,
+    counters: Arc<PortCounters>,
+    /// The interface, given back when this is dropped.
+    pub(crate) interface: SilentInterface,
+}
+
+/// The halves of a port.
+pub(crate) struct Halves {
+    pub(crate) receiver: Box<dyn Receiver>,
+    pub(crate) transmitters: Vec<Box<dyn Transmitter>>,
+}
+
+impl Attachment {
+    /// Opens the interface for a device with so many workers.
+    fn open(&self, number: PortId, workers: usize) -> io::Result<Halves> {
+        let open = || BatchTransmitter::open(&self.name, self.counters.clone());
+        let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            transmitters.push(Box::new(open()?));
+        }
+        let counters = self.counters.clone();
+        let receiver = RingReceiver::open(&self.name, number, self.ring_frames, counters)?;
+        let mut receiver: Box<dyn Receiver> = Box::new(receiver);
+        if let Some((received, sent)) = &self.captures {
+            receiver = Box::new(RecordedReceiver::new(receiver, received.clone()));
+            let record = |inner| Box::new(RecordedTransmitter::new(inner, sent.clone())) as Box<_>;
+            transmitters = transmitters.into_iter().map(record).collect();
+        }
+        Ok(Halves {
+            receiver,
+            transmitters,
+        })
+    }
+
+    /// Takes over the interface that has the name of the one that is gone.
+    pub(crate) fn reopen(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
+        let interface = SilentInterface::take(&self.name)?;
+        std::mem::replace(&mut self.interface, interface).abandon();
+        self.open(number, workers)
+    }
+}
+
 /// Takes a Linux interface over as a port for a device with so many workers.
 pub fn interface_port(
     number: PortId,
@@ -53,30 +100,26 @@ pub fn interface_port(
     workers: usize,
     options: &InterfaceOptions,
 ) -> io::Result<Port> {
-    let counters = Arc::new(PortCounters::default());
-    let interface = Some(SilentInterface::take(name)?);
-    let open = || BatchTransmitter::open(name, counters.clone());
-    let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
-    for _ in 0..workers {
-        transmitters.push(Box::new(open()?));
-    }
-    let receiver = RingReceiver::open(name, number, options.ring_frames, counters.clone())?;
-    let mut receiver: Box<dyn Receiver> = Box::new(receiver);
-    if let Some(directory) = &options.capture {
+    let interface = SilentInterface::take(name)?;
+    let capture = |directory: &PathBuf| -> io::Result<_> {
         let received = Capture::create(directory, name, "in")?;
-        let sent = Capture::create(directory, name, "out")?;
-        receiver = Box::new(RecordedReceiver::new(receiver, received));
-        let record = |inner| Box::new(RecordedTransmitter::new(inner, sent.clone())) as Box<_>;
-        transmitters = transmitters.into_iter().map(record).collect();
-    }
-    let name = name.into();
+        Ok((received, Capture::create(directory, name, "out")?))
+    };
+    let attachment = Attachment {
+        name: name.into(),
+        ring_frames: options.ring_frames,
+        captures: options.capture.as_ref().map(capture).transpose()?,
+        counters: Arc::default(),
+        interface,
+    };
+    let halves = attachment.open(number, workers)?;
     Ok(Port {
         number,
-        name,
-        counters,
-        receiver: Some(receiver),
-        transmitters,
-        interface,
+        name: name.into(),
+        counters: attachment.counters.clone(),
+        receiver: Some(halves.receiver),
+        transmitters: halves.transmitters,
+        attachment: Some(attachment),
     })
 }
 
@@ -99,7 +142,7 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
             counters,
             receiver: None,
             transmitters: vec![Box::new(transmitter)],
-            interface: None,
+            attachment: None,
         });
     }
     // Frames of all files come in the order of their stamps: by one receiver, which goes with the last port, so that
@@ -121,7 +164,7 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
         counters,
         receiver: Some(Box::new(memory.receiver)),
         transmitters: (0..workers).map(|_| transmitter()).collect(),
-        interface: None,
+        attachment: None,
     };
     Ok((port, memory.handle))
 }

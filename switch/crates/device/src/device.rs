@@ -8,17 +8,19 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use sluice_engine::{Interpreter, Switch};
-use sluice_ports::interface::SilentInterface;
-use sluice_ports::link_monitor::LinkMonitor;
+use sluice_ports::link_monitor::{Link, LinkMonitor};
 use sluice_ports::memory::{self, MemoryHandle};
-use sluice_ports::{PortCounters, PortId, PortStatistics};
-use sluice_tables::Store;
+use sluice_ports::{PortId, PortStatistics};
+use sluice_program::Program;
+use sluice_tables::{Limits, Store};
 
 use crate::Handler;
 use crate::attach::Port;
 use crate::clock::Clock;
+use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, count};
 use crate::sweeper::Sweeper;
+use crate::trace::{Filter, TraceHandle, TraceSink};
 use crate::worker::{Command, Mailbox, Running, Shared, Worker};
 
 /// Packets from the control plane that may wait for a worker.
@@ -33,6 +35,8 @@ pub struct Config {
     pub cpu_port: Option<PortId>,
     /// The value of `egress_spec` that drops.
     pub drop_port: u32,
+    /// How much programs' state may grow where the program does not say.
+    pub limits: Limits,
 }
 
 impl Default for Config {
@@ -41,6 +45,7 @@ impl Default for Config {
             workers: 1,
             cpu_port: None,
             drop_port: 511,
+            limits: Limits::default(),
         }
     }
 }
@@ -54,6 +59,14 @@ pub enum DeviceError {
     /// The number belongs to the control plane or means "drop".
     #[error("port {0} is the CPU port or the drop port")]
     PortReserved(PortId),
+    /// The interface is a port already.
+    #[error("interface {name} is port {port} already")]
+    InterfaceInUse {
+        /// Its name.
+        name: String,
+        /// The port.
+        port: PortId,
+    },
     /// There is no such port.
     #[error("there is no port {0}")]
     NoSuchPort(PortId),
@@ -75,27 +88,13 @@ pub struct PortInfo {
     pub statistics: PortStatistics,
 }
 
-struct PortState {
-    name: String,
-    up: bool,
-    counters: Arc<PortCounters>,
-    interface: Option<SilentInterface>,
-}
-
-#[derive(Default)]
-struct Control {
-    ports: BTreeMap<PortId, PortState>,
-    /// The running store.
-    store: Option<Arc<Store>>,
-}
-
 /// A running switch. Dropping it stops the workers and gives the interfaces back.
 pub struct Device {
     config: Config,
     shared: Arc<Shared>,
     packet_out: Option<MemoryHandle>,
     control: Arc<Mutex<Control>>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    mailboxes: Arc<[Arc<Mailbox>]>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     sweeper: Sweeper,
     links: Mutex<Option<LinkMonitor>>,
@@ -110,6 +109,7 @@ impl Device {
             counters: DeviceCounters::default(),
             clock,
             cpu_port: config.cpu_port.map(u32::from),
+            tracing: Arc::default(),
         });
         let mut mailboxes = Vec::with_capacity(config.workers);
         let mut threads = Vec::with_capacity(config.workers);
@@ -133,7 +133,7 @@ impl Device {
             shared,
             packet_out,
             control: Arc::default(),
-            mailboxes,
+            mailboxes: mailboxes.into(),
             threads: Mutex::new(threads),
             sweeper: Sweeper::start(handler, clock)?,
             links: Mutex::new(None),
@@ -160,6 +160,17 @@ impl Device {
     /// The switch's time.
     pub fn clock(&self) -> Clock {
         self.shared.clock
+    }
+
+    /// A store for a program, in the state that the program begins with and by this device's clock.
+    pub fn new_store(&self, program: Program) -> Arc<Store> {
+        let (epoch, limits) = (self.shared.clock.epoch(), self.config.limits);
+        Arc::new(Store::with_limits(Arc::new(program), epoch, limits))
+    }
+
+    /// The store of the running program.
+    pub fn store(&self) -> Option<Arc<Store>> {
+        self.control.lock().store.clone()
     }
 
     /// Runs the program of this store (or none) on all workers. When this returns, no packet is processed by the old
@@ -193,38 +204,56 @@ impl Device {
             store: store.clone(),
             reader: store.reader(),
             switch: Switch::new(interpreter),
+            watched: None,
         }
+    }
+
+    /// Whether a port with this number and name could be attached.
+    ///
+    /// # Errors
+    /// As [`add_port`](Self::add_port) would have them.
+    pub fn check_port(&self, number: PortId, name: &str) -> Result<(), DeviceError> {
+        self.check(&self.control.lock(), number, name)
+    }
+
+    fn check(&self, control: &Control, number: PortId, name: &str) -> Result<(), DeviceError> {
+        if self.config.cpu_port == Some(number) || self.config.drop_port == u32::from(number) {
+            return Err(DeviceError::PortReserved(number));
+        }
+        if control.ports.contains_key(&number) {
+            return Err(DeviceError::PortExists(number));
+        }
+        let same = control.ports.iter().find(|(_, state)| state.name == name);
+        same.map_or(Ok(()), |(port, _)| {
+            let (name, port) = (name.to_owned(), *port);
+            Err(DeviceError::InterfaceInUse { name, port })
+        })
     }
 
     /// Attaches a port; its link counts as up until the monitor says otherwise.
     pub fn add_port(&self, port: Port) -> Result<(), DeviceError> {
         let number = port.number;
-        if self.config.cpu_port == Some(number) || self.config.drop_port == u32::from(number) {
-            return Err(DeviceError::PortReserved(number));
-        }
         let mut control = self.control.lock();
-        if control.ports.contains_key(&number) {
-            return Err(DeviceError::PortExists(number));
-        }
+        self.check(&control, number, &port.name)?;
         let state = PortState {
             name: port.name,
             up: true,
             counters: port.counters,
-            interface: port.interface,
+            attachment: port.attachment,
+            receiving: control.least_busy(self.mailboxes.len()),
         };
-        let mut receiver = port.receiver;
-        // Receivers are spread over the workers; a port stays with one, which keeps its packets in order.
-        let receiving = control.ports.len() % self.mailboxes.len();
-        let workers = self.mailboxes.iter().zip(port.transmitters).enumerate();
-        for (index, (mailbox, transmitter)) in workers {
-            let receiver = if index == receiving {
-                receiver.take()
-            } else {
-                None
-            };
-            mailbox.send(Command::AddPort(number, receiver, transmitter));
-        }
+        let receiving = state.receiving;
+        hand_out(
+            &self.mailboxes,
+            number,
+            receiving,
+            port.receiver,
+            port.transmitters,
+        );
         control.ports.insert(number, state);
+        if let Some(store) = &control.store {
+            store.port_status(u32::from(number), true);
+        }
         drop(control);
         self.watch_links()?;
         Ok(())
@@ -237,15 +266,16 @@ impl Device {
             .ports
             .remove(&number)
             .ok_or(DeviceError::NoSuchPort(number))?;
+        // Groups turn away from it before it is gone.
+        if let Some(store) = &control.store {
+            store.port_status(u32::from(number), false);
+        }
         let sent = self
             .mailboxes
             .iter()
             .map(|m| (m, m.send(Command::RemovePort(number))));
         for (mailbox, number) in sent.collect::<Vec<_>>() {
             mailbox.wait(number);
-        }
-        if let Some(store) = &control.store {
-            store.port_status(u32::from(number), false);
         }
         drop(control);
         drop(state);
@@ -258,21 +288,27 @@ impl Device {
         let mut links = self.links.lock();
         // The old monitor first, so that its last word does not come after the new one's first.
         *links = None;
-        let interfaces = self
+        let watched = |(port, state): (&PortId, &PortState)| {
+            let attachment = state.attachment.as_ref()?;
+            Some(Link {
+                port: *port,
+                name: state.name.clone(),
+                index: attachment.interface.index(),
+            })
+        };
+        let interfaces: Vec<_> = self
             .control
             .lock()
             .ports
             .iter()
-            .filter(|(_, s)| s.interface.is_some())
-            .map(|(port, state)| (*port, state.name.clone()))
-            .collect::<Vec<_>>();
+            .filter_map(watched)
+            .collect();
         if !interfaces.is_empty() {
-            let control = Arc::downgrade(&self.control);
-            *links = Some(LinkMonitor::start(&interfaces, move |port, up| {
-                if let Some(control) = control.upgrade() {
-                    port_status(&control, port, up);
-                }
-            })?);
+            let observer = Links {
+                control: Arc::downgrade(&self.control),
+                mailboxes: self.mailboxes.clone(),
+            };
+            *links = Some(LinkMonitor::start(interfaces, observer)?);
         }
         Ok(())
     }
@@ -329,23 +365,20 @@ impl Device {
         std::mem::take(&mut *report.lock())
     }
 
+    /// Tells `sink` what happens to packets that the filter admits, until `count` of them have been
+    /// taken or the handle is dropped.
+    pub fn trace(
+        &self,
+        filter: Filter,
+        count: Option<u64>,
+        sink: Arc<dyn TraceSink>,
+    ) -> TraceHandle {
+        self.shared.tracing.watch(filter, count, sink)
+    }
+
     /// What happened to packets outside of ports and program.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()
-    }
-}
-
-fn port_status(control: &Mutex<Control>, port: PortId, up: bool) {
-    let mut control = control.lock();
-    let Some(state) = control.ports.get_mut(&port) else {
-        return;
-    };
-    if state.up != up {
-        tracing::info!(port, name = state.name, up, "link");
-    }
-    state.up = up;
-    if let Some(store) = &control.store {
-        store.port_status(u32::from(port), up);
     }
 }
 
@@ -353,7 +386,7 @@ impl Device {
     /// Stops the workers, detaches all ports and gives their interfaces back. Nothing happens the second time.
     pub fn stop(&self) {
         *self.links.lock() = None;
-        for mailbox in &self.mailboxes {
+        for mailbox in self.mailboxes.iter() {
             mailbox.send(Command::Stop);
         }
         for thread in self.threads.lock().drain(..) {

@@ -11,14 +11,19 @@
 //! nothing to do. A program is swapped, and ports come and go, between two batches; whoever asked waits until all workers
 //! have done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
+//! [`trace`] tells what happens to packets, step by step, to whoever asks.
+//!
 //! Promises: a worker never blocks on anything but its poller; queues are bounded, and what does not fit is dropped and
 //! counted; when [`Device::load`] returns, no packet is processed by the old program any more.
 
 mod attach;
 mod clock;
+mod control;
 mod counters;
 mod device;
+mod inputs;
 mod sweeper;
+pub mod trace;
 mod worker;
 
 pub use attach::{InterfaceOptions, Port, file_ports, interface_port, memory_port};
@@ -26,6 +31,7 @@ pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
 pub use device::{Config, Device, DeviceError, PortInfo};
 pub use sluice_ports::PortId;
+pub use sluice_tables::Limits;
 
 use std::sync::Arc;
 

@@ -78,9 +78,15 @@ fn sweep((state, changed): &(Mutex<State>, Condvar), handler: &dyn Handler, cloc
             continue;
         };
         parking_lot::MutexGuard::unlocked(&mut state, || {
-            let idle = store.expired(clock.now_us());
-            if !idle.is_empty() {
-                handler.idle(idle);
+            let now_us = clock.now_us();
+            loop {
+                let expired = store.expired(now_us);
+                if !expired.entries.is_empty() {
+                    handler.idle(expired.entries);
+                }
+                if !expired.more {
+                    break;
+                }
             }
         });
         if !state.stop {

@@ -11,21 +11,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use sluice_engine::{Interpreter, PacketIn, Sink, Switch};
-use sluice_ports::poller::{Poller, Waker};
+use sluice_engine::{Engine, Interpreter, PacketIn, Sink, Switch};
+use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 use sluice_program::DigestId;
-use sluice_tables::{Reader, Store};
+use sluice_tables::{Reader, Side, Store};
 
 use crate::Handler;
 use crate::clock::Clock;
 use crate::counters::{DeviceCounters, count};
+use crate::inputs::{Input, Inputs};
+use crate::trace::{KnownPorts, Recorder, Tracing, Watcher, who_wants};
 
 /// Packets taken from one receiver before the next has its turn, on one version of the tables.
 const BATCH: usize = 64;
-
-/// The token of the worker's own waker; receivers have their index.
-const COMMANDS: u64 = u64::MAX;
 
 /// How long a failing poll is paused: it fails for want of kernel memory, and must not spin meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -35,6 +34,23 @@ pub(crate) struct Running {
     pub(crate) store: Arc<Store>,
     pub(crate) reader: Reader,
     pub(crate) switch: Switch<Interpreter>,
+    /// For packets that somebody watches; made when the first one comes.
+    pub(crate) watched: Option<Box<Switch<Interpreter<Recorder>>>>,
+}
+
+impl Running {
+    /// Adds what both interpreters have counted.
+    fn report(&mut self, report: &mut EngineCounters) {
+        let mut add = |counters: &sluice_engine::Counters| {
+            for (name, value) in counters.named() {
+                *report.entry(name).or_default() += value;
+            }
+        };
+        add(self.switch.counters());
+        if let Some(watched) = &mut self.watched {
+            add(watched.counters());
+        }
+    }
 }
 
 /// What engines have counted, by name.
@@ -137,6 +153,7 @@ pub(crate) struct Shared {
     pub(crate) counters: DeviceCounters,
     pub(crate) clock: Clock,
     pub(crate) cpu_port: Option<u32>,
+    pub(crate) tracing: Arc<Tracing>,
 }
 
 /// Where processed packets go.
@@ -149,6 +166,17 @@ struct Outputs {
 }
 
 impl Outputs {
+    fn known_ports(&self) -> KnownPorts {
+        let ports = self.transmitters.iter().enumerate();
+        KnownPorts {
+            attached: ports
+                .filter(|(_, port)| port.is_some())
+                .map(|(number, _)| number as u32)
+                .collect(),
+            cpu: self.shared.cpu_port,
+        }
+    }
+
     fn flush(&mut self) {
         for port in self.dirty.drain(..) {
             if let Some(Some(transmitter)) = self.transmitters.get_mut(usize::from(port)) {
@@ -191,25 +219,59 @@ impl Sink for Outputs {
     }
 }
 
-/// A receiver, and the port that it goes with when that is removed.
-struct Input {
-    port: PortId,
-    receiver: Box<dyn Receiver>,
+/// A batch while somebody watches.
+struct Watch<'a> {
+    tracing: &'a Tracing,
+    watchers: Vec<Arc<Watcher>>,
+    store: &'a Store,
+    side: &'a Side,
+    watched: &'a mut Option<Box<Switch<Interpreter<Recorder>>>>,
+    plain: &'a mut Switch<Interpreter>,
+}
+
+impl Watch<'_> {
+    /// Processes a packet, recording its steps if somebody wants them.
+    fn process(&mut self, packet: PacketIn<'_>, outputs: &mut Outputs) {
+        let externs = self.store.externs();
+        let wanted = who_wants(&self.watchers, packet.port, packet.data);
+        if wanted.is_empty() {
+            return self.plain.process(self.side, externs, packet, outputs);
+        }
+        let config = self.plain.engine().config().clone();
+        let switch = self.watched.get_or_insert_with(|| {
+            let program = self.store.shared_program();
+            let recorder = Recorder::new(Arc::clone(program));
+            Box::new(Switch::new(Interpreter::traced(
+                Arc::clone(program),
+                config,
+                recorder,
+            )))
+        });
+        let ports = outputs.known_ports();
+        switch
+            .engine()
+            .trace()
+            .begin(packet.port, packet.data, ports);
+        switch.process(self.side, externs, packet, outputs);
+        let trace = switch
+            .engine()
+            .trace()
+            .end(self.tracing.next_packet(), packet.now_us);
+        self.tracing.deliver(&wanted, &Arc::new(trace));
+    }
 }
 
 /// The state of a worker's thread.
 pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
-    poller: Poller,
-    inputs: Vec<Option<Input>>,
+    inputs: Inputs,
     outputs: Outputs,
     running: Option<Box<Running>>,
 }
 
 impl Worker {
     pub(crate) fn new(mailbox: Arc<Mailbox>, shared: Arc<Shared>) -> io::Result<Self> {
-        let poller = Poller::new()?;
-        poller.add(std::os::fd::AsFd::as_fd(&mailbox.waker), COMMANDS)?;
+        let inputs = Inputs::new(&mailbox.waker)?;
         let outputs = Outputs {
             shared,
             transmitters: Vec::new(),
@@ -217,8 +279,7 @@ impl Worker {
         };
         Ok(Self {
             mailbox,
-            poller,
-            inputs: Vec::new(),
+            inputs,
             outputs,
             running: None,
         })
@@ -252,7 +313,7 @@ impl Worker {
     /// Processes a batch from each receiver, all on one version of the tables; returns how many packets there were.
     fn serve(&mut self) -> usize {
         let outputs = &mut self.outputs;
-        let inputs = self.inputs.iter_mut().flatten();
+        let inputs = self.inputs.iter_mut();
         let Some(running) = &mut self.running else {
             let counters = &outputs.shared.counters;
             let drop_all = |input: &mut Input| {
@@ -266,19 +327,35 @@ impl Worker {
             store,
             reader,
             switch,
+            watched,
         } = &mut **running;
         let now_us = outputs.shared.clock.now_us();
         let side = reader.pin();
+        let tracing = Arc::clone(&outputs.shared.tracing);
         let mut packets = 0;
-        for input in inputs {
-            packets += input.receiver.receive(BATCH, &mut |port, data| {
-                let packet = PacketIn {
-                    data,
-                    port: u32::from(port),
-                    now_us,
-                };
-                switch.process(&side, store.externs(), packet, outputs);
-            });
+        if tracing.active() {
+            let mut watch = Watch {
+                watchers: tracing.watchers(),
+                tracing: &tracing,
+                store,
+                side: &side,
+                watched,
+                plain: switch,
+            };
+            for input in inputs {
+                packets += input.receiver.receive(BATCH, &mut |port, data| {
+                    let port = u32::from(port);
+                    watch.process(PacketIn { data, port, now_us }, outputs);
+                });
+            }
+        } else {
+            for input in inputs {
+                packets += input.receiver.receive(BATCH, &mut |port, data| {
+                    let port = u32::from(port);
+                    let packet = PacketIn { data, port, now_us };
+                    switch.process(&side, store.externs(), packet, outputs);
+                });
+            }
         }
         drop(side);
         outputs.flush();
@@ -287,25 +364,11 @@ impl Worker {
 
     /// Waits for packets or commands; true if there are commands.
     fn poll(&mut self) -> bool {
-        let events = match self.poller.wait(None) {
-            Ok(events) => events,
-            Err(error) => {
-                tracing::error!(%error, "waiting for packets failed");
-                std::thread::sleep(PAUSE);
-                return true;
-            }
-        };
-        let mut commands = false;
-        for event in events {
-            if event.token == COMMANDS {
-                commands = true;
-            } else if event.error
-                && let Some(Some(input)) = self.inputs.get_mut(event.token as usize)
-            {
-                input.receiver.clear_error();
-            }
-        }
-        commands
+        self.inputs.wait().unwrap_or_else(|error| {
+            tracing::error!(%error, "waiting for packets failed");
+            std::thread::sleep(PAUSE);
+            true
+        })
     }
 
     /// Carries out a command; false to stop.
@@ -313,8 +376,10 @@ impl Worker {
         match command {
             Command::Load(running) => self.running = running,
             Command::AddPort(port, receiver, transmitter) => {
+                // An interface that came back: the old one's halves are of no use.
+                self.inputs.remove(port);
                 if let Some(receiver) = receiver {
-                    self.add_input(Input { port, receiver });
+                    self.inputs.add(port, receiver);
                 }
                 let index = usize::from(port);
                 if self.outputs.transmitters.len() <= index {
@@ -323,41 +388,18 @@ impl Worker {
                 self.outputs.transmitters[index] = Some(transmitter);
             }
             Command::RemovePort(port) => {
-                for input in &mut self.inputs {
-                    input.take_if(|input| input.port == port);
-                }
+                self.inputs.remove(port);
                 if let Some(transmitter) = self.outputs.transmitters.get_mut(usize::from(port)) {
                     *transmitter = None;
                 }
             }
             Command::Report(report) => {
                 if let Some(running) = &mut self.running {
-                    let mut report = report.lock();
-                    for (name, value) in running.switch.counters().named() {
-                        *report.entry(name).or_default() += value;
-                    }
+                    running.report(&mut report.lock());
                 }
             }
             Command::Stop => return false,
         }
         true
-    }
-
-    fn add_input(&mut self, input: Input) {
-        let index = self
-            .inputs
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.inputs.len());
-        if let Some(fd) = input.receiver.readiness()
-            && let Err(error) = self.poller.add(fd, index as u64)
-        {
-            tracing::error!(port = input.port, %error, "the port cannot be waited for");
-            return;
-        }
-        if index == self.inputs.len() {
-            self.inputs.push(None);
-        }
-        self.inputs[index] = Some(input);
     }
 }

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use sluice_device::{Config, Device, DeviceError, Handler, memory_port};
 use sluice_ports::memory::MemoryHandle;
 use sluice_program::{DigestId, Program, TableId};
-use sluice_tables::{Entry, Store};
+use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShotMember, Store};
 
 const JSON: &[u8] = include_bytes!("../../p4runtime/tests/spec/programs/surface.json");
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Frames under way at a time.
+const WINDOW: usize = 256;
 
 /// Passes packets to the control plane on to a channel.
 struct Recorder(parking_lot::Mutex<mpsc::Sender<Vec<u8>>>);
@@ -77,12 +80,16 @@ fn a_program_is_swapped_under_traffic_without_losing_a_frame() {
     let (input, output) = (attach(&device, 0), attach(&device, 1));
     load(&device);
     let stop = AtomicBool::new(false);
-    let sent = AtomicUsize::new(0);
+    let (sent, received) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
-        let (stop, sent) = (&stop, &sent);
+        let (stop, sent, received) = (&stop, &sent, &received);
         let sender = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
+                // Fewer under way than the port's queue holds: what is lost, the swap lost.
+                let under_way = sent.load(Ordering::Relaxed) - received.load(Ordering::Relaxed);
+                if under_way < WINDOW {
+                    sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
+                }
                 thread::yield_now();
             }
         });
@@ -90,20 +97,22 @@ fn a_program_is_swapped_under_traffic_without_losing_a_frame() {
             (0..50).for_each(|_| load(&device));
             stop.store(true, Ordering::Relaxed);
         });
-        let mut received = 0;
-        while !swaps.is_finished() || received < sent.load(Ordering::Relaxed) {
+        let receive = || received.fetch_add(1, Ordering::Relaxed);
+        let under_way = || received.load(Ordering::Relaxed) < sent.load(Ordering::Relaxed);
+        while !swaps.is_finished() || under_way() {
             match output.receive(Duration::from_millis(100)) {
-                Some(_) => received += 1,
+                Some(_) => drop(receive()),
                 None if sender.is_finished() => break,
                 None => {}
             }
         }
         sender.join().unwrap();
         while output.receive(Duration::from_millis(100)).is_some() {
-            received += 1;
+            receive();
         }
-        assert!(received > 0);
-        assert_eq!(received, sent.load(Ordering::Relaxed));
+        let sent = sent.load(Ordering::Relaxed);
+        assert!(sent > 0);
+        assert_eq!(received.load(Ordering::Relaxed), sent);
     });
 }
 
@@ -129,6 +138,50 @@ fn ports_come_and_go_while_it_runs() {
     assert!(input.send(&frame(0x1111)));
     wait_until(|| device.statistics().no_such_port == 2);
     assert!(!device.has_port(1) && device.has_port(0) && !device.has_port(70_000));
+}
+
+#[test]
+fn a_port_that_is_removed_is_down_for_groups_and_up_when_it_is_back() {
+    let (device, _) = start(Config::default());
+    let json = include_bytes!("../../../programs/build/action_selector.json");
+    let store = device.new_store(Program::from_json(json).unwrap());
+    let (input, output) = (attach(&device, 0), attach(&device, 1));
+    let _watched = [attach(&device, 5), attach(&device, 6)];
+    device.load(Some(store.clone()));
+    let program = store.program();
+    let set = program.action_by_name("ingress.set").unwrap();
+    let member = |value, port| OneShotMember {
+        call: ActionCall {
+            action: set,
+            params: vec![vec![value]],
+        },
+        weight: 1,
+        watch_port: Some(port),
+    };
+    let spec = EntrySpec {
+        key: vec![KeyField::Exact(vec![1])],
+        priority: 0,
+        action: EntryAction::OneShot(vec![member(0xa5, 5), member(0xa6, 6)]),
+        idle_timeout_ns: 0,
+        controller_metadata: 0,
+        metadata: Vec::new(),
+    };
+    let mut tx = store.transaction();
+    let table = program.table_by_name("ingress.chosen").unwrap();
+    tx.insert(table, spec).unwrap();
+    tx.commit();
+    // The first member while both are up: the hash is 0.
+    let chosen = || {
+        assert!(input.send(&[1, 0, 0, 0]));
+        output.receive(DEADLINE).unwrap()[3]
+    };
+    assert_eq!(chosen(), 0xa5);
+    device.remove_port(5).unwrap();
+    assert_eq!(chosen(), 0xa6);
+    let _back = attach(&device, 5);
+    assert_eq!(chosen(), 0xa5);
+    device.set_port_status(5, false);
+    assert_eq!(chosen(), 0xa6);
 }
 
 #[test]
@@ -159,6 +212,41 @@ fn several_workers_share_the_ports_and_each_sends_to_all() {
         assert!(wires[2].receive(DEADLINE).is_some());
     }
     assert_eq!(device.engine_counters()["received"], 8);
+}
+
+#[test]
+fn register_actions_of_two_workers_do_not_mix() {
+    const EACH: usize = 20_000;
+    let (device, _) = start(Config {
+        workers: 2,
+        ..Config::default()
+    });
+    let json = include_bytes!("../../../programs/build/registers.json");
+    let store = device.new_store(Program::from_json(json).unwrap());
+    device.load(Some(store.clone()));
+    // The ports are on different workers; nobody listens at port 1, where packets leave.
+    let wires = [attach(&device, 0), attach(&device, 2)];
+    thread::scope(|scope| {
+        for wire in &wires {
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    // "Count cell 1 up", once the queue has room.
+                    while !wire.send(&[3, 1, 0, 0, 0, 0]) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    let all = 2 * EACH as u64;
+    wait_until(|| device.engine_counters()["received"] == all);
+    let cells = store.program().register_by_name("ingress.cells").unwrap();
+    let cell = store.externs().register_read(cells, 1).unwrap();
+    assert_eq!(
+        cell.iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte)),
+        all
+    );
 }
 
 #[test]

@@ -12,7 +12,20 @@ pub struct PortCounters {
     rx_errors: AtomicU64,
     tx_packets: AtomicU64,
     tx_bytes: AtomicU64,
-    tx_dropped: AtomicU64,
+    tx_link_down: AtomicU64,
+    tx_queue_full: AtomicU64,
+    tx_too_long: AtomicU64,
+}
+
+/// Why a frame could not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendDrop {
+    /// The link is down, or the interface is gone.
+    LinkDown,
+    /// No room in the queue of the interface.
+    QueueFull,
+    /// Longer than the interface takes (or shorter than a link-layer header).
+    Length,
 }
 
 /// A reading of [`PortCounters`].
@@ -30,8 +43,14 @@ pub struct PortStatistics {
     pub tx_packets: u64,
     /// Their bytes.
     pub tx_bytes: u64,
-    /// Frames that could not be sent: link down, queue full, longer than the MTU.
+    /// Frames that could not be sent: the sum of the following.
     pub tx_dropped: u64,
+    /// The link was down, or the interface gone.
+    pub tx_link_down: u64,
+    /// There was no room in the interface's queue.
+    pub tx_queue_full: u64,
+    /// They were longer than the interface takes (or shorter than a link-layer header).
+    pub tx_too_long: u64,
 }
 
 impl PortCounters {
@@ -58,13 +77,20 @@ impl PortCounters {
     }
 
     /// Counts frames that could not be sent.
-    pub fn send_dropped(&self, packets: u64) {
-        self.tx_dropped.fetch_add(packets, Ordering::Relaxed);
+    pub fn send_dropped(&self, why: SendDrop, packets: u64) {
+        let counter = match why {
+            SendDrop::LinkDown => &self.tx_link_down,
+            SendDrop::QueueFull => &self.tx_queue_full,
+            SendDrop::Length => &self.tx_too_long,
+        };
+        counter.fetch_add(packets, Ordering::Relaxed);
     }
 
     /// Reads all counters.
     pub fn read(&self) -> PortStatistics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (tx_link_down, tx_queue_full) = (load(&self.tx_link_down), load(&self.tx_queue_full));
+        let tx_too_long = load(&self.tx_too_long);
         PortStatistics {
             rx_packets: load(&self.rx_packets),
             rx_bytes: load(&self.rx_bytes),
@@ -72,7 +98,10 @@ impl PortCounters {
             rx_errors: load(&self.rx_errors),
             tx_packets: load(&self.tx_packets),
             tx_bytes: load(&self.tx_bytes),
-            tx_dropped: load(&self.tx_dropped),
+            tx_dropped: tx_link_down + tx_queue_full + tx_too_long,
+            tx_link_down,
+            tx_queue_full,
+            tx_too_long,
         }
     }
 }

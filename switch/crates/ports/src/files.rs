@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports that are pcap files (`--use-files SECONDS`): interface NAME reads `NAME_in.pcap` and writes `NAME_out.pcap`.
 //!
-//! As in BMv2, frames of all inputs are merged in the order of their stamps, without keeping the time between them,
-//! beginning after the given delay. Inputs may be pipes. Outputs are flushed with every batch.
+//! As in BMv2, frames of all files are merged in the order of their stamps, without keeping the time between them,
+//! beginning after the given delay. Inputs that are named pipes deliver frames as they come, whatever their stamps:
+//! who writes to them decides what happens between two frames. Outputs are flushed with every batch.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +16,8 @@ use std::time::Duration;
 
 use crate::memory::{FrameQueue, MemoryReceiver};
 use crate::pcap::{Reader, Record, Writer};
-use crate::{MAX_FRAME, PortCounters, PortId, Transmitter};
+use crate::poller::Poller;
+use crate::{MAX_FRAME, PortCounters, PortId, SendDrop, Transmitter};
 
 /// An input file and the port that its frames come in by.
 #[derive(Debug, Clone)]
@@ -65,8 +69,8 @@ impl Head {
     }
 }
 
-/// Starts reading. One receiver delivers the frames of all inputs in the order of their stamps (files in the given
-/// order where stamps are equal), and is finished when all files are.
+/// Starts reading. One receiver delivers the frames of all inputs: those of files in the order of their stamps (files
+/// in the given order where stamps are equal), those of pipes as they come. It is finished when all inputs are.
 pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
     let queue = FrameQueue::new(1024)?;
     let receiver = MemoryReceiver::new(queue.clone(), None);
@@ -74,10 +78,21 @@ pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
         .name("pcap-files".into())
         .spawn(move || {
             thread::sleep(delay);
-            merge(inputs, &queue);
+            let (pipes, files) = inputs.into_iter().partition(is_pipe);
+            thread::scope(|scope| {
+                scope.spawn(|| merge(files, &queue));
+                if let Err(error) = follow(pipes, &queue) {
+                    tracing::warn!(%error, "input pipes not read");
+                }
+            });
             queue.close();
         })?;
     Ok(receiver)
+}
+
+fn is_pipe(input: &Input) -> bool {
+    std::fs::metadata(with_suffix(&input.base, "_in.pcap"))
+        .is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
 fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
@@ -105,6 +120,95 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     }
 }
 
+/// A named pipe, opened without waiting for its writer. Reading waits, so that a record comes whole.
+struct Pipe {
+    input: Input,
+    file: File,
+    reader: Option<Reader<Waiting>>,
+}
+
+/// Reads from a descriptor that does not block, waiting for what is missing.
+struct Waiting {
+    file: File,
+    poller: Poller,
+}
+
+impl Read for Waiting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.poller.wait(None)?.for_each(drop);
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Pipe {
+    fn open(input: Input) -> io::Result<Self> {
+        let path = with_suffix(&input.base, "_in.pcap");
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
+        Ok(Self {
+            input,
+            file,
+            reader: None,
+        })
+    }
+
+    /// Takes what has become readable: first the file header, then one record at a time. False at the end.
+    fn advance(&mut self, queue: &FrameQueue) -> io::Result<bool> {
+        let Some(reader) = self.reader.as_mut() else {
+            let file = self.file.try_clone()?;
+            let poller = Poller::new()?;
+            poller.add(file.as_fd(), 0)?;
+            self.reader = Some(Reader::new(Waiting { file, poller })?);
+            return Ok(true);
+        };
+        let Some(record) = reader.next_record()? else {
+            return Ok(false);
+        };
+        let length = record.data.len() as u64;
+        self.input.counters.received(1, length);
+        Ok(queue.put(self.input.port, record.data))
+    }
+}
+
+/// Delivers what comes through pipes until all have ended.
+fn follow(inputs: Vec<Input>, queue: &FrameQueue) -> io::Result<()> {
+    let mut poller = Poller::new()?;
+    let mut pipes = Vec::new();
+    for input in inputs {
+        let pipe = Pipe::open(input)?;
+        poller.add(pipe.file.as_fd(), pipes.len() as u64)?;
+        pipes.push(Some(pipe));
+    }
+    while pipes.iter().any(Option::is_some) {
+        let ready: Vec<usize> = poller
+            .wait(None)?
+            .map(|event| event.token as usize)
+            .collect();
+        for at in ready {
+            let Some(pipe) = pipes[at].as_mut() else {
+                continue;
+            };
+            let open = pipe.advance(queue).unwrap_or_else(|error| {
+                let file = pipe.input.base.display();
+                tracing::warn!(%file, %error, "input pipe ends early");
+                false
+            });
+            if !open {
+                pipes[at] = None;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Writes `NAME_out.pcap`.
 #[derive(Debug)]
 pub struct FileTransmitter {
@@ -125,10 +229,12 @@ impl FileTransmitter {
 
 impl Transmitter for FileTransmitter {
     fn push(&mut self, frame: &[u8]) {
-        if frame.len() <= MAX_FRAME && self.writer.write(frame).is_ok() {
+        if frame.len() > MAX_FRAME {
+            self.counters.send_dropped(SendDrop::Length, 1);
+        } else if self.writer.write(frame).is_ok() {
             self.counters.sent(1, frame.len() as u64);
         } else {
-            self.counters.send_dropped(1);
+            self.counters.send_dropped(SendDrop::LinkDown, 1);
         }
     }
 
@@ -177,6 +283,51 @@ mod tests {
         }
         assert_eq!(seen, [(0, 1), (1, 2), (1, 3), (0, 4)]);
         assert_eq!(counters.read().rx_packets, 4);
+    }
+
+    /// As a writer that keeps an eye on both ends does it.
+    fn pipe(base: &Path) -> Writer<File> {
+        let path = with_suffix(base, "_in.pcap");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the name is a live C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        Writer::new(File::options().read(true).write(true).open(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn pipes_deliver_as_frames_come_and_do_not_wait_for_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let bases = ["a", "b"].map(|name| directory.path().join(name));
+        let mut writers = bases.each_ref().map(|base| Some(pipe(base)));
+        let input = |at: usize| Input {
+            port: at as PortId,
+            base: bases[at].clone(),
+            counters: Arc::default(),
+        };
+        let mut receiver = read(vec![input(0), input(1)], Duration::ZERO).unwrap();
+        let mut poller = Poller::new().unwrap();
+        poller.add(receiver.readiness().unwrap(), 0).unwrap();
+        // The last frame is stamped before all others.
+        for (port, second) in [(1, 5), (0, 6), (0, 7), (1, 1)] {
+            let writer = writers[port].as_mut().unwrap();
+            writer
+                .write_at(Duration::from_secs(second), &[second as u8])
+                .unwrap();
+            let mut seen = None;
+            while seen.is_none() {
+                let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
+                assert_eq!(wait.count(), 1, "nothing came");
+                receiver.receive(8, &mut |from, frame| seen = Some((from, frame[0])));
+            }
+            assert_eq!(seen, Some((port as PortId, second as u8)));
+        }
+        writers = [None, None];
+        while !receiver.finished() {
+            let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(wait.count(), 1, "no end");
+            receiver.receive(8, &mut |_, _| panic!("another frame"));
+        }
+        drop(writers);
     }
 
     #[test]

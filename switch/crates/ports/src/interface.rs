@@ -21,6 +21,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct SilentInterface {
     name: String,
+    index: i32,
     undo: Vec<Undo>,
 }
 
@@ -43,6 +44,7 @@ impl SilentInterface {
         }
         let mut this = Self {
             name: name.into(),
+            index,
             undo: Vec::new(),
         };
         for message in addresses(index)? {
@@ -58,6 +60,16 @@ impl SilentInterface {
         this.attempt("switch receive offload off", Self::disable_receive_offload);
         this.bring_up()?;
         Ok(this)
+    }
+
+    /// Its number, which another interface of the same name does not have.
+    pub fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// The interface is gone: what there was to restore must not be done to another of its name.
+    pub fn abandon(mut self) {
+        self.undo.clear();
     }
 
     /// Does what makes it more silent; that it could not be done is told, but no reason not to run.
@@ -172,6 +184,12 @@ pub fn mtu(name: &str) -> io::Result<usize> {
     // SAFETY: SIOCGIFMTU filled in this member of the union.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether the interface exists, is up and has carrier.
+pub(crate) fn is_running(name: &str) -> bool {
+    let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    flags(name).is_ok_and(|flags| flags & wanted == wanted)
 }
 
 fn flags(name: &str) -> io::Result<libc::c_short> {

@@ -30,7 +30,7 @@ pub mod poller;
 pub mod recorder;
 mod sys;
 
-pub use counters::{PortCounters, PortStatistics};
+pub use counters::{PortCounters, PortStatistics, SendDrop};
 
 use std::os::fd::BorrowedFd;
 

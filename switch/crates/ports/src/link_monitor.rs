@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrier changes of the switch's interfaces, told as they happen (rtnetlink).
+//! What becomes of the switch's interfaces, told as it happens (rtnetlink).
 //!
 //! A link is up when its interface is administratively up and has carrier. Every link's state is told once at the start;
-//! afterwards only changes are. Lost notifications are made good by reading all links again.
+//! afterwards only changes are. An interface that disappears is a link that is down; another that appears by its name is
+//! told until the observer could make use of it. Lost notifications are made good by reading all links again.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 
+use crate::PortId;
 use crate::netlink::{self, Message, Socket};
 use crate::poller::{Poller, Waker};
-use crate::{PortId, sys};
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+
+/// An interface to be watched.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// The port that it is.
+    pub port: PortId,
+    /// Its name.
+    pub name: String,
+    /// Its index, as [`crate::interface::SilentInterface::index`] has it.
+    pub index: i32,
+}
+
+/// Who is told. Called on a thread of the monitor's own.
+pub trait LinkObserver: Send + 'static {
+    /// A port's link is up, or down.
+    fn state(&mut self, port: PortId, up: bool);
+
+    /// The port's interface was gone and there is another by its name; an error if it cannot be used (yet).
+    fn appeared(&mut self, port: PortId) -> io::Result<()>;
+}
 
 /// Watches until dropped.
 #[derive(Debug)]
@@ -23,21 +43,17 @@ pub struct LinkMonitor {
 }
 
 impl LinkMonitor {
-    /// Watches the interfaces of these ports; `tell(port, up)` is called on a thread of the monitor's own, for the
-    /// initial states before this function returns.
-    pub fn start(
-        ports: &[(PortId, String)],
-        mut tell: impl FnMut(PortId, bool) + Send + 'static,
-    ) -> io::Result<Self> {
-        let mut links = Links::default();
-        for (port, name) in ports {
-            links
-                .ports
-                .insert(sys::interface_index(name)?, (*port, None));
-        }
+    /// Watches these interfaces; the observer is told the initial states before this function returns.
+    pub fn start(links: Vec<Link>, mut observer: impl LinkObserver) -> io::Result<Self> {
+        let watched = |link| Watched {
+            link,
+            there: true,
+            up: None,
+        };
+        let mut links = Links(links.into_iter().map(watched).collect());
         // Subscribed before the first reading, so that no change falls between.
         let socket = Socket::open(libc::RTMGRP_LINK as u32)?;
-        links.read_all(&mut tell)?;
+        links.read_all(&mut observer)?;
         let stop = Waker::new()?;
         let watcher = Watcher {
             socket,
@@ -47,7 +63,7 @@ impl LinkMonitor {
         let thread = thread::Builder::new()
             .name("link-monitor".into())
             .spawn(move || {
-                if let Err(error) = watcher.run(&mut tell) {
+                if let Err(error) = watcher.run(&mut observer) {
                     tracing::error!(%error, "link states are no longer watched");
                 }
             })?;
@@ -68,33 +84,98 @@ impl Drop for LinkMonitor {
     }
 }
 
-/// What is known of each interface index.
-#[derive(Debug, Default)]
-struct Links {
-    ports: HashMap<i32, (PortId, Option<bool>)>,
+/// What is known of an interface.
+#[derive(Debug)]
+struct Watched {
+    link: Link,
+    /// Whether the interface with this index exists.
+    there: bool,
+    /// What was told last.
+    up: Option<bool>,
 }
 
+impl Watched {
+    fn tell(&mut self, up: bool, observer: &mut impl LinkObserver) {
+        if self.up.replace(up) != Some(up) {
+            observer.state(self.link.port, up);
+        }
+    }
+
+    fn gone(&mut self, observer: &mut impl LinkObserver) {
+        self.there = false;
+        self.tell(false, observer);
+    }
+
+    /// There is an interface by this name; whether it is the port's now.
+    fn found(&mut self, index: i32, observer: &mut impl LinkObserver) -> bool {
+        if self.there && self.link.index == index {
+            return true;
+        }
+        // A message may have been lost in between.
+        self.gone(observer);
+        match observer.appeared(self.link.port) {
+            Ok(()) => {
+                self.link.index = index;
+                self.there = true;
+            }
+            Err(error) => {
+                let name = &self.link.name;
+                tracing::warn!(name, %error, "the interface is back but cannot be used yet");
+            }
+        }
+        self.there
+    }
+}
+
+#[derive(Debug)]
+struct Links(Vec<Watched>);
+
 impl Links {
-    fn read_all(&mut self, tell: &mut impl FnMut(PortId, bool)) -> io::Result<()> {
-        for message in Socket::open(0)?.dump(libc::RTM_GETLINK, &[0; 16])? {
-            self.apply(&message, tell);
+    fn read_all(&mut self, observer: &mut impl LinkObserver) -> io::Result<()> {
+        let messages = Socket::open(0)?.dump(libc::RTM_GETLINK, &[0; 16])?;
+        let exists = |index: i32| {
+            let mut links = messages
+                .iter()
+                .filter_map(|message| netlink::link(&message.body));
+            links.any(|(there, _)| there == index)
+        };
+        for watched in &mut self.0 {
+            if !exists(watched.link.index) {
+                watched.gone(observer);
+            }
+        }
+        for message in &messages {
+            self.apply(message, observer);
         }
         Ok(())
     }
 
-    fn apply(&mut self, message: &Message, tell: &mut impl FnMut(PortId, bool)) {
+    fn apply(&mut self, message: &Message, observer: &mut impl LinkObserver) {
         let Some((index, flags)) = netlink::link(&message.body) else {
             return;
         };
-        let up = match message.kind {
-            libc::RTM_NEWLINK => flags & UP == UP,
-            libc::RTM_DELLINK => false,
-            _ => return,
-        };
-        if let Some((port, known)) = self.ports.get_mut(&index)
-            && known.replace(up) != Some(up)
-        {
-            tell(*port, up);
+        let watched = |watched: &&mut Watched| watched.there && watched.link.index == index;
+        match message.kind {
+            libc::RTM_NEWLINK => {
+                let known = self.0.iter().position(|w| w.there && w.link.index == index);
+                // One that was renamed is still the same.
+                let position = known.or_else(|| {
+                    let name = netlink::link_name(&message.body)?;
+                    self.0.iter().position(|watched| watched.link.name == name)
+                });
+                let Some(watched) = position.map(|position| &mut self.0[position]) else {
+                    return;
+                };
+                if watched.found(index, observer) {
+                    watched.tell(flags & UP == UP, observer);
+                }
+            }
+            libc::RTM_DELLINK => {
+                if let Some(watched) = self.0.iter_mut().find(watched) {
+                    watched.gone(observer);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -106,7 +187,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn run(mut self, tell: &mut impl FnMut(PortId, bool)) -> io::Result<()> {
+    fn run(mut self, observer: &mut impl LinkObserver) -> io::Result<()> {
         const STOP: u64 = 1;
         let mut poller = Poller::new()?;
         poller.add(self.socket.as_fd(), 0)?;
@@ -116,9 +197,9 @@ impl Watcher {
                 return Ok(());
             }
             match self.socket.receive() {
-                Ok(messages) => messages.iter().for_each(|m| self.links.apply(m, tell)),
+                Ok(messages) => messages.iter().for_each(|m| self.links.apply(m, observer)),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    self.links.read_all(tell)?;
+                    self.links.read_all(observer)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::poller::Waker;
-use crate::{MAX_FRAME, PortCounters, PortId, Receiver, Transmitter};
+use crate::{MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
 /// The queue between a handle and a half. Several producers may share one: it keeps their order.
 #[derive(Debug)]
@@ -154,10 +154,12 @@ pub struct MemoryTransmitter {
 
 impl Transmitter for MemoryTransmitter {
     fn push(&mut self, frame: &[u8]) {
-        if frame.len() <= MAX_FRAME && self.queue.offer(self.port, frame.to_vec()) {
+        if frame.len() > MAX_FRAME {
+            self.counters.send_dropped(SendDrop::Length, 1);
+        } else if self.queue.offer(self.port, frame.to_vec()) {
             self.counters.sent(1, frame.len() as u64);
         } else {
-            self.counters.send_dropped(1);
+            self.counters.send_dropped(SendDrop::QueueFull, 1);
         }
     }
 

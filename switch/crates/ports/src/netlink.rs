@@ -154,6 +154,26 @@ pub(crate) fn link(body: &[u8]) -> Option<(i32, u32)> {
     Some((index, flags))
 }
 
+/// A link's name from an RTM_NEWLINK body.
+pub(crate) fn link_name(body: &[u8]) -> Option<&str> {
+    const IFINFOMSG: usize = 16;
+    let mut attributes = body.get(IFINFOMSG..)?;
+    while let Some(header) = attributes.first_chunk::<4>() {
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        let value = attributes.get(4..length)?;
+        if kind == libc::IFLA_IFNAME {
+            let end = value
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(value.len());
+            return std::str::from_utf8(&value[..end]).ok();
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
 /// The interface that an RTM_NEWADDR body is about.
 pub(crate) fn address_index(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?))
@@ -190,5 +210,21 @@ mod tests {
                 .filter_map(|message| link(&message.body))
                 .any(|(index, _)| index == 1)
         );
+    }
+
+    #[test]
+    fn a_link_has_its_name_and_any_part_of_a_message_is_read_without_a_panic() {
+        let links = Socket::open(0)
+            .unwrap()
+            .dump(libc::RTM_GETLINK, &[0; 16])
+            .unwrap();
+        let loopback = links
+            .iter()
+            .find(|message| link(&message.body).is_some_and(|(index, _)| index == 1));
+        let body = &loopback.unwrap().body;
+        assert_eq!(link_name(body), Some("lo"));
+        for length in 0..body.len() {
+            link_name(&body[..length]);
+        }
     }
 }

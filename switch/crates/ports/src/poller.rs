@@ -56,6 +56,20 @@ impl Poller {
         Ok(())
     }
 
+    /// Takes a descriptor out that lives on.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open; the kernel reads no event for this operation.
+        unsafe {
+            sys::check(libc::epoll_ctl(
+                self.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd.as_raw_fd(),
+                std::ptr::null_mut(),
+            ))?;
+        }
+        Ok(())
+    }
+
     /// Waits until something is ready or the time has passed (`None`: for ever), and reports what is ready.
     /// An interrupting signal is reported as nothing ready.
     pub fn wait(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::interface::SilentInterface;
-use sluice_ports::link_monitor::LinkMonitor;
+use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use sluice_ports::poller::Poller;
 use sluice_ports::{PortCounters, Receiver, Transmitter};
 
@@ -153,7 +153,8 @@ fn a_frame_longer_than_the_mtu_is_dropped_and_the_next_one_sent() {
         switch.send(&[frame(1, 60), frame(2, 4000), frame(3, 10), frame(4, 60)]);
         assert_eq!(peer.receive(2, is_ours), [frame(1, 60), frame(4, 60)]);
         let counters = switch.counters.read();
-        assert_eq!((counters.tx_packets, counters.tx_dropped), (2, 2));
+        assert_eq!((counters.tx_packets, counters.tx_too_long), (2, 2));
+        assert_eq!(counters.tx_dropped, 2);
     });
 }
 
@@ -235,29 +236,84 @@ fn the_host_answers_nothing_on_a_taken_interface() {
     });
 }
 
+/// Passes on what a link monitor tells: the port, and `Some(up)`, or `None` for a new interface.
+struct Teller {
+    sender: mpsc::Sender<(u16, Option<bool>)>,
+    /// Whether new interfaces can be used.
+    able: bool,
+}
+
+impl LinkObserver for Teller {
+    fn state(&mut self, port: u16, up: bool) {
+        self.sender.send((port, Some(up))).unwrap();
+    }
+
+    fn appeared(&mut self, port: u16) -> std::io::Result<()> {
+        self.sender.send((port, None)).unwrap();
+        if std::mem::replace(&mut self.able, true) {
+            Ok(())
+        } else {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
+    }
+}
+
+fn watch(
+    silent: &SilentInterface,
+    able: bool,
+) -> (LinkMonitor, mpsc::Receiver<(u16, Option<bool>)>) {
+    let (sender, changes) = mpsc::channel();
+    let link = Link {
+        port: 5,
+        name: "sw".into(),
+        index: silent.index(),
+    };
+    let monitor = LinkMonitor::start(vec![link], Teller { sender, able }).unwrap();
+    (monitor, changes)
+}
+
 #[test]
 fn carrier_changes_are_told_and_the_port_survives_them() {
     with_veth(|| {
-        let _silent = SilentInterface::take("sw").unwrap();
-        let (sender, changes) = mpsc::channel();
-        let _monitor = LinkMonitor::start(&[(5, "sw".into())], move |port, up| {
-            sender.send((port, up)).unwrap()
-        })
-        .unwrap();
+        let silent = SilentInterface::take("sw").unwrap();
+        let (_monitor, changes) = watch(&silent, true);
         let next = || changes.recv_timeout(DEADLINE).unwrap();
-        assert_eq!(next(), (5, true));
+        assert_eq!(next(), (5, Some(true)));
         let (mut switch, mut peer) = (open("sw"), open("peer"));
         sh("ip link set peer down");
-        assert_eq!(next(), (5, false));
+        assert_eq!(next(), (5, Some(false)));
         switch.send(&[frame(1, 60)]);
-        assert_eq!(switch.counters.read().tx_dropped, 1);
+        assert_eq!(switch.counters.read().tx_link_down, 1);
         switch.receiver.clear_error();
         sh("ip link set peer up");
-        assert_eq!(next(), (5, true));
+        assert_eq!(next(), (5, Some(true)));
         peer.receiver.clear_error();
         peer.send(&[frame(2, 60)]);
         assert_eq!(switch.receive(1, is_ours), [frame(2, 60)]);
         sh("ip link delete sw");
-        assert_eq!(next(), (5, false));
+        assert_eq!(next(), (5, Some(false)));
+        switch.send(&[frame(3, 60)]);
+        assert_eq!(switch.counters.read().tx_link_down, 2);
+    });
+}
+
+#[test]
+fn an_interface_that_comes_back_is_told_until_it_can_be_used() {
+    with_veth(|| {
+        let silent = SilentInterface::take("sw").unwrap();
+        let (_monitor, changes) = watch(&silent, false);
+        let next = || changes.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(next(), (5, Some(true)));
+        sh("ip link delete sw");
+        assert_eq!(next(), (5, Some(false)));
+        silent.abandon();
+        sh("ip link add sw type veth peer name peer");
+        assert_eq!(next(), (5, None), "it is there again");
+        sh("ip link set sw up && ip link set peer up");
+        assert_eq!(next(), (5, None), "the first attempt failed");
+        let mut state = next();
+        while state != (5, Some(true)) {
+            state = next();
+        }
     });
 }

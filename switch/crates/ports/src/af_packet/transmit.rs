@@ -7,13 +7,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bind;
-use crate::{MAX_FRAME, PortCounters, Transmitter, sys};
+use crate::interface;
+use crate::{MAX_FRAME, PortCounters, SendDrop, Transmitter, sys};
 
 const BATCH: usize = 64;
 const BUFFER: usize = BATCH * 2048 + MAX_FRAME;
 
 /// Sends frames on one interface in batches of up to 64.
 pub struct BatchTransmitter {
+    name: String,
     socket: OwnedFd,
     buffer: Box<[u8]>,
     used: usize,
@@ -32,12 +34,24 @@ impl BatchTransmitter {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
         bind(fd, sys::interface_index(name)?, 0)?;
         Ok(Self {
+            name: name.to_owned(),
             socket,
             buffer: vec![0; BUFFER].into_boxed_slice(),
             used: 0,
             frames: Vec::with_capacity(BATCH),
             counters,
         })
+    }
+
+    /// Why the kernel did not take a frame. It says ENOBUFS for a link without carrier, too.
+    fn reason(&self, error: &io::Error) -> SendDrop {
+        match error.raw_os_error() {
+            Some(libc::EMSGSIZE | libc::EINVAL) => SendDrop::Length,
+            Some(libc::ENOBUFS | libc::EAGAIN) if interface::is_running(&self.name) => {
+                SendDrop::QueueFull
+            }
+            _ => SendDrop::LinkDown,
+        }
     }
 
     /// Sends frames from number `first` on; returns how many went, or the first one's error.
@@ -69,7 +83,7 @@ impl BatchTransmitter {
 impl Transmitter for BatchTransmitter {
     fn push(&mut self, frame: &[u8]) {
         if frame.len() > MAX_FRAME {
-            self.counters.send_dropped(1);
+            self.counters.send_dropped(SendDrop::Length, 1);
             return;
         }
         if self.frames.len() == BATCH || self.used + frame.len() > self.buffer.len() {
@@ -95,26 +109,21 @@ impl Transmitter for BatchTransmitter {
                     done += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The frame's own fault (EMSGSIZE, EINVAL), or no room for it now: the next may do better.
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EMSGSIZE | libc::EINVAL | libc::ENOBUFS | libc::EAGAIN)
-                    ) =>
-                {
-                    dropped += 1;
-                    done += 1;
-                }
-                // The link is down or gone: the same awaits all others.
-                Err(_) => {
-                    dropped += self.frames.len() - done;
-                    done = self.frames.len();
+                Err(error) => {
+                    let why = self.reason(&error);
+                    // A link that is down is down for all others too; else the next may do better.
+                    let lost = match why {
+                        SendDrop::LinkDown => self.frames.len() - done,
+                        SendDrop::QueueFull | SendDrop::Length => 1,
+                    };
+                    self.counters.send_dropped(why, lost as u64);
+                    dropped += lost;
+                    done += lost;
                 }
             }
         }
         if done > 0 {
             self.counters.sent((done - dropped) as u64, bytes as u64);
-            self.counters.send_dropped(dropped as u64);
         }
         self.frames.clear();
         self.used = 0;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports as the control side knows them, and what becomes of their links.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sluice_ports::link_monitor::LinkObserver;
+use sluice_ports::{PortCounters, PortId, Receiver, Transmitter};
+use sluice_tables::Store;
+
+use crate::attach::Attachment;
+use crate::worker::{Command, Mailbox};
+
+/// An attached port.
+pub(crate) struct PortState {
+    pub(crate) name: String,
+    pub(crate) up: bool,
+    pub(crate) counters: Arc<PortCounters>,
+    pub(crate) attachment: Option<Attachment>,
+    /// The worker that receives from it.
+    pub(crate) receiving: usize,
+}
+
+/// What the control side works on, one at a time.
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) ports: BTreeMap<PortId, PortState>,
+    /// The running store.
+    pub(crate) store: Option<Arc<Store>>,
+}
+
+impl Control {
+    /// The worker, of so many, that receives from the fewest ports. Receivers are spread over the workers; a port stays
+    /// with one, which keeps its packets in order.
+    pub(crate) fn least_busy(&self, workers: usize) -> usize {
+        let load = |worker: &usize| {
+            self.ports
+                .values()
+                .filter(|port| port.receiving == *worker)
+                .count()
+        };
+        (0..workers).min_by_key(load).unwrap_or(0)
+    }
+}
+
+/// Gives the halves of a port to the workers; what they had for that number goes.
+pub(crate) fn hand_out(
+    mailboxes: &[Arc<Mailbox>],
+    number: PortId,
+    receiving: usize,
+    mut receiver: Option<Box<dyn Receiver>>,
+    transmitters: Vec<Box<dyn Transmitter>>,
+) {
+    for (index, (mailbox, transmitter)) in mailboxes.iter().zip(transmitters).enumerate() {
+        let receiver = if index == receiving {
+            receiver.take()
+        } else {
+            None
+        };
+        mailbox.send(Command::AddPort(number, receiver, transmitter));
+    }
+}
+
+/// Notes that a link went up or down.
+pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, up: bool) {
+    let mut control = control.lock();
+    let Some(state) = control.ports.get_mut(&port) else {
+        return;
+    };
+    if state.up != up {
+        tracing::info!(port, name = state.name, up, "link");
+    }
+    state.up = up;
+    if let Some(store) = &control.store {
+        store.port_status(u32::from(port), up);
+    }
+}
+
+/// Follows the links of all ports that are interfaces.
+pub(crate) struct Links {
+    pub(crate) control: Weak<Mutex<Control>>,
+    pub(crate) mailboxes: Arc<[Arc<Mailbox>]>,
+}
+
+impl LinkObserver for Links {
+    fn state(&mut self, port: PortId, up: bool) {
+        if let Some(control) = self.control.upgrade() {
+            port_status(&control, port, up);
+        }
+    }
+
+    fn appeared(&mut self, port: PortId) -> io::Result<()> {
+        let Some(control) = self.control.upgrade() else {
+            return Ok(());
+        };
+        let mut control = control.lock();
+        let Some(state) = control.ports.get_mut(&port) else {
+            return Ok(());
+        };
+        if let Some(attachment) = &mut state.attachment {
+            let halves = attachment.reopen(port, self.mailboxes.len())?;
+            let receiver = Some(halves.receiver);
+            hand_out(
+                &self.mailboxes,
+                port,
+                state.receiving,
+                receiver,
+                halves.transmitters,
+            );
+            tracing::info!(port, name = state.name, "the interface is back");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker receives from, and its waiting for any of that and for commands.
+//!
+//! A receiver that leaves, because its port was removed or because it has come to its end, is waited for no more:
+//! its descriptor may live on elsewhere, readable for ever.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use sluice_ports::poller::{Poller, Waker};
+use sluice_ports::{PortId, Receiver};
+
+/// The token of the worker's own waker; receivers have their index.
+const COMMANDS: u64 = u64::MAX;
+
+/// A receiver and the port that it came with.
+pub(crate) struct Input {
+    port: PortId,
+    pub(crate) receiver: Box<dyn Receiver>,
+}
+
+/// See the module.
+pub(crate) struct Inputs {
+    poller: Poller,
+    inputs: Vec<Option<Input>>,
+}
+
+impl Inputs {
+    /// No receivers yet; `commands` wakes the worker that waits here.
+    pub(crate) fn new(commands: &Waker) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        poller.add(commands.as_fd(), COMMANDS)?;
+        Ok(Self {
+            poller,
+            inputs: Vec::new(),
+        })
+    }
+
+    /// Those that there are.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Input> {
+        self.inputs.iter_mut().flatten()
+    }
+
+    /// Another one. One that cannot be waited for is left out, with a word in the log.
+    pub(crate) fn add(&mut self, port: PortId, receiver: Box<dyn Receiver>) {
+        let free = self.inputs.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.inputs.len());
+        if let Some(fd) = receiver.readiness()
+            && let Err(error) = self.poller.add(fd, index as u64)
+        {
+            tracing::error!(port, %error, "the port cannot be waited for");
+            return;
+        }
+        if index == self.inputs.len() {
+            self.inputs.push(None);
+        }
+        self.inputs[index] = Some(Input { port, receiver });
+    }
+
+    /// Takes out what came with a port.
+    pub(crate) fn remove(&mut self, port: PortId) {
+        for index in 0..self.inputs.len() {
+            if matches!(&self.inputs[index], Some(input) if input.port == port) {
+                self.take_out(index);
+            }
+        }
+    }
+
+    /// Waits for packets or commands; true if there are commands. To be called when no receiver had anything.
+    pub(crate) fn wait(&mut self) -> io::Result<bool> {
+        let mut commands = false;
+        let mut ended = Vec::new();
+        for event in self.poller.wait(None)? {
+            if event.token == COMMANDS {
+                commands = true;
+                continue;
+            }
+            let index = event.token as usize;
+            let Some(Some(input)) = self.inputs.get_mut(index) else {
+                continue;
+            };
+            if event.error {
+                input.receiver.clear_error();
+            }
+            if input.receiver.finished() {
+                ended.push(index);
+            }
+        }
+        for index in ended {
+            self.take_out(index);
+        }
+        Ok(commands)
+    }
+
+    fn take_out(&mut self, index: usize) {
+        let Some(input) = self.inputs[index].take() else {
+            return;
+        };
+        if let Some(fd) = input.receiver.readiness()
+            && let Err(error) = self.poller.remove(fd)
+        {
+            tracing::error!(port = input.port, %error, "a port that left is still waited for");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::Duration;
+
+    use sluice_ports::files::{self, Input as FileInput};
+    use sluice_ports::pcap::Writer;
+    use sluice_ports::{PortCounters, memory};
+
+    use super::*;
+
+    /// Whether anything but a command ends the wait: with one pending, the wait ends at once in any case.
+    fn quiet(inputs: &mut Inputs) -> bool {
+        let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
+        events.filter(|event| event.token != COMMANDS).count() == 0
+    }
+
+    #[test]
+    fn files_that_have_ended_wake_nobody_any_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("p0");
+        let file = File::create(directory.path().join("p0_in.pcap")).unwrap();
+        Writer::new(file).unwrap().write(&[7]).unwrap();
+        let input = FileInput {
+            port: 0,
+            base,
+            counters: Default::default(),
+        };
+        let waker = Waker::new().unwrap();
+        let mut inputs = Inputs::new(&waker).unwrap();
+        inputs.add(
+            0,
+            Box::new(files::read(vec![input], Duration::ZERO).unwrap()),
+        );
+        let mut seen = 0;
+        while inputs.iter_mut().next().is_some() {
+            assert!(!inputs.wait().unwrap());
+            for input in inputs.iter_mut() {
+                seen += input
+                    .receiver
+                    .receive(8, &mut |_, frame| assert_eq!(frame, [7]));
+            }
+        }
+        assert_eq!(seen, 1);
+        assert!(quiet(&mut inputs));
+        waker.wake();
+        assert!(inputs.wait().unwrap());
+    }
+
+    #[test]
+    fn a_port_that_was_removed_wakes_nobody_though_its_wire_is_held() {
+        let waker = Waker::new().unwrap();
+        let mut inputs = Inputs::new(&waker).unwrap();
+        let counters = std::sync::Arc::new(PortCounters::default());
+        let port = memory::port(3, 8, &counters).unwrap();
+        inputs.add(3, Box::new(port.receiver));
+        assert!(port.handle.send(&[1]));
+        assert!(!quiet(&mut inputs));
+        inputs.remove(3);
+        assert!(quiet(&mut inputs));
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Puts the engine's steps into words, by the names of the program.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
+use sluice_program::{Program, Table, TableId};
+use sluice_tables::{ActionEntry, Binding, Color, Entry, KeyField};
+
+use super::record::{Kind, PacketTrace, TraceLine};
+
+/// Bytes of the packet that a trace shows.
+const SHOWN: usize = 64;
+
+/// Where a packet can go.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KnownPorts {
+    /// Ports that are attached.
+    pub(crate) attached: BTreeSet<u32>,
+    /// The CPU port.
+    pub(crate) cpu: Option<u32>,
+}
+
+/// Records one packet after the other.
+pub(crate) struct Recorder {
+    program: Arc<Program>,
+    ports: KnownPorts,
+    lines: Vec<TraceLine>,
+}
+
+impl Recorder {
+    pub(crate) fn new(program: Arc<Program>) -> Self {
+        Self {
+            program,
+            ports: KnownPorts::default(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Begins with a packet that came in.
+    pub(crate) fn begin(&mut self, port: u32, packet: &[u8], ports: KnownPorts) {
+        self.ports = ports;
+        self.lines.clear();
+        let shown = &packet[..packet.len().min(SHOWN)];
+        let more = if packet.len() > SHOWN { "..." } else { "" };
+        let line = TraceLine::new(Kind::Enter, "switch")
+            .with("port", port)
+            .with("bytes", packet.len())
+            .with("data", hex(shown) + more);
+        self.lines.push(line);
+    }
+
+    /// What was recorded since.
+    pub(crate) fn end(&mut self, number: u64, time_us: u64) -> PacketTrace {
+        PacketTrace {
+            number,
+            time_us,
+            lines: std::mem::take(&mut self.lines),
+        }
+    }
+
+    fn push(&mut self, line: TraceLine) {
+        self.lines.push(line);
+    }
+
+    fn enter(stage: Stage, instance_type: u32) -> TraceLine {
+        let (name, port) = match stage {
+            Stage::Ingress(port) => ("ingress", port),
+            Stage::Egress(port) => ("egress", port),
+        };
+        let line = TraceLine::new(Kind::Enter, name).with("port", port);
+        line.with("as", instance_name(instance_type))
+    }
+
+    fn extracted(&mut self, header: &str) {
+        let state = self
+            .lines
+            .iter_mut()
+            .rev()
+            .find(|line| line.kind == Kind::Parser);
+        let Some(state) = state else { return };
+        match state
+            .details
+            .iter_mut()
+            .find(|(name, _)| name == "extracts")
+        {
+            Some((_, headers)) => {
+                headers.push(',');
+                headers.push_str(header);
+            }
+            None => state
+                .details
+                .push(("extracts".to_owned(), header.to_owned())),
+        }
+    }
+
+    fn parser_error(&self, error: u32) -> TraceLine {
+        let known = self
+            .program
+            .errors
+            .iter()
+            .find(|(_, value)| *value == error);
+        let name = known.map_or_else(|| error.to_string(), |(name, _)| name.clone());
+        TraceLine::new(Kind::Parser, "error").with("error", name)
+    }
+
+    fn condition(&self, id: sluice_program::ConditionalId, value: bool) -> TraceLine {
+        let conditional = self.program.conditional(id);
+        let mut line = TraceLine::new(Kind::Condition, &conditional.name).with("value", value);
+        if let Some(source) = &conditional.source {
+            line = line.with("source", source).with("text", &source.fragment);
+        }
+        line
+    }
+
+    fn table(
+        &self,
+        id: TableId,
+        key: &[u8],
+        entry: Option<&Entry>,
+        action: Option<&ActionEntry>,
+    ) -> TraceLine {
+        let table = self.program.table(id);
+        let mut line = TraceLine::new(Kind::Table, &table.name);
+        for field in &table.key {
+            let value = &key[field.offset..field.offset + field.bytes()];
+            line = line.with(&format!("key.{}", field.name), number(value));
+        }
+        line = match entry {
+            None => line.with("result", "miss"),
+            Some(entry) => self.entry(line.with("result", "hit"), table, entry),
+        };
+        match action {
+            None => line.with("action", "none"),
+            Some(action) => self.action(line, action),
+        }
+    }
+
+    fn entry(&self, line: TraceLine, table: &Table, entry: &Entry) -> TraceLine {
+        let spec = entry.spec(&self.program, table);
+        let fields: Vec<_> = spec.key.iter().map(key_field).collect();
+        let mut line = line.with("entry", fields.join(","));
+        if table.needs_priority() {
+            line = line.with("priority", spec.priority);
+        }
+        match entry.binding() {
+            Binding::Direct(_) => line,
+            Binding::Member(id) => line.with("member", id),
+            Binding::Group(id) => line.with("group", id),
+            Binding::OneShot(_) => line.with("group", "one-shot"),
+        }
+    }
+
+    fn action(&self, line: TraceLine, call: &ActionEntry) -> TraceLine {
+        let action = self.program.action(call.action);
+        let mut line = line.with("action", &action.name);
+        for param in &action.params {
+            let first = usize::from(param.slot.word);
+            let words = &call.params[first..first + param.slot.words()];
+            line = line.with(&param.name, number_of_words(words));
+        }
+        line
+    }
+
+    fn extern_use(&self, used: Extern<'_>) -> TraceLine {
+        let program = &self.program;
+        let line = |kind: &str, name: &str| TraceLine::new(Kind::Extern, kind).with("of", name);
+        let bare = |kind: &str| TraceLine::new(Kind::Extern, kind);
+        match used {
+            Extern::Count(id, index) => {
+                line("counter", &program.counter(id).name).with("index", index)
+            }
+            Extern::Meter(id, index, color) => line("meter", &program.meter(id).name)
+                .with("index", index)
+                .with("color", color_name(color)),
+            Extern::DirectMeter(id, color) => {
+                line("direct_meter", &program.meter(id).name).with("color", color_name(color))
+            }
+            Extern::RegisterRead(id, index, words) => {
+                line("register_read", &program.register(id).name)
+                    .with("index", index)
+                    .with("value", number_of_words(words))
+            }
+            Extern::RegisterWrite(id, index, words) => {
+                line("register_write", &program.register(id).name)
+                    .with("index", index)
+                    .with("value", number_of_words(words))
+            }
+            Extern::Hash(id, value) => {
+                line("hash", &program.calculation(id).name).with("value", number_of_words(&[value]))
+            }
+            Extern::Random(value) => bare("random").with("value", number_of_words(&[value])),
+            Extern::Digest(id) => line("digest", &program.digest(id).name),
+            Extern::Clone(session) => bare("clone").with("session", session),
+            Extern::Resubmit => bare("resubmit"),
+            Extern::Recirculate => bare("recirculate"),
+            Extern::Truncate(bytes) => bare("truncate").with("bytes", bytes),
+            Extern::MarkToDrop => bare("mark_to_drop"),
+        }
+    }
+
+    fn fate(&self, fate: Fate) -> TraceLine {
+        let line = |name: &str| TraceLine::new(Kind::Fate, name);
+        let dropped = |reason: &str| line("dropped").with("reason", reason);
+        match fate {
+            Fate::Transmitted { port, bytes } => {
+                let line = if self.ports.cpu == Some(port) {
+                    line("packet_in")
+                } else if self.ports.attached.contains(&port) {
+                    line("transmitted")
+                } else {
+                    dropped("no_such_port")
+                };
+                line.with("port", port).with("bytes", bytes)
+            }
+            Fate::DroppedIngress => dropped("dropped_ingress"),
+            Fate::DroppedEgress => dropped("dropped_egress"),
+            Fate::NoReplica(group) => dropped("dropped_no_replica").with("group", group),
+            Fate::PassLimit => dropped("dropped_pass_limit"),
+            Fate::ParserLimit => dropped("dropped_parser_limit"),
+            Fate::Multicast { group, copies } => line("multicast")
+                .with("group", group)
+                .with("copies", copies),
+            Fate::Cloned { session, copies } => line("cloned")
+                .with("session", session)
+                .with("copies", copies),
+            Fate::NoSession(session) => line("not_cloned")
+                .with("reason", "clone_no_session")
+                .with("session", session),
+            Fate::Resubmitted => line("resubmitted"),
+            Fate::Recirculated => line("recirculated"),
+        }
+    }
+}
+
+impl Trace for Recorder {
+    fn step(&mut self, step: Step<'_>) {
+        let line = match step {
+            Step::Enter(stage, instance_type) => Self::enter(stage, instance_type),
+            Step::State(id) => TraceLine::new(Kind::Parser, &self.program.state(id).name),
+            Step::Extract(id) => {
+                let program = Arc::clone(&self.program);
+                return self.extracted(&program.header(id).name);
+            }
+            Step::ParserError(error) => self.parser_error(error),
+            Step::ChecksumError => TraceLine::new(Kind::Parser, "checksum_error"),
+            Step::Condition(id, value) => self.condition(id, value),
+            Step::Table {
+                table,
+                key,
+                entry,
+                action,
+            } => self.table(table, key, entry, action),
+            Step::Extern(used) => self.extern_use(used),
+            Step::Log(text) => TraceLine::new(Kind::Log, "log_msg").with("text", text),
+            Step::AssertionFailed => TraceLine::new(Kind::Log, "assertion_failed"),
+            Step::OutOfRange => TraceLine::new(Kind::Extern, "index_out_of_range"),
+            Step::Fate(fate) => self.fate(fate),
+        };
+        self.push(line);
+    }
+}
+
+fn instance_name(instance_type: u32) -> String {
+    let known = [
+        (InstanceType::Normal, "normal"),
+        (InstanceType::IngressClone, "ingress_clone"),
+        (InstanceType::EgressClone, "egress_clone"),
+        (InstanceType::Recirculated, "recirculated"),
+        (InstanceType::Replicated, "replicated"),
+        (InstanceType::Resubmitted, "resubmitted"),
+    ];
+    let found = known.iter().find(|(kind, _)| *kind as u32 == instance_type);
+    found.map_or_else(|| instance_type.to_string(), |(_, name)| (*name).to_owned())
+}
+
+fn color_name(color: Color) -> &'static str {
+    match color {
+        Color::Green => "green",
+        Color::Yellow => "yellow",
+        Color::Red => "red",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// A big-endian number in hexadecimal.
+fn number(bytes: &[u8]) -> String {
+    let digits = hex(bytes);
+    let digits = digits.trim_start_matches('0');
+    format!("0x{}", if digits.is_empty() { "0" } else { digits })
+}
+
+fn number_of_words(words: &[u64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    number(&bytes)
+}
+
+/// A field of an entry's key.
+fn key_field(field: &KeyField) -> String {
+    match field {
+        KeyField::Exact(value) | KeyField::Optional(value) => number(value),
+        KeyField::Lpm { value, prefix_len } => format!("{}/{prefix_len}", number(value)),
+        KeyField::Ternary { value, mask } => format!("{}&&&{}", number(value), number(mask)),
+        KeyField::Range { low, high } => format!("{}..{}", number(low), number(high)),
+        KeyField::DontCare => "*".to_owned(),
+    }
+}
