@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 
 use crate::proto::rpc;
 use crate::proto::v1::{MasterArbitrationUpdate, Role, Uint128};
+use crate::role::{self, Rights};
 
 /// Identifies a stream for as long as the server runs.
 pub type ControllerId = u64;
@@ -65,6 +66,9 @@ struct RoleState {
     /// The highest election id that a primary of this role ever had.
     highest: Option<u128>,
     primary: Primary,
+    /// What the last primary gave as its role's configuration, and what it means.
+    config: Option<prost_types::Any>,
+    rights: Rights,
     /// Live controllers and their election ids.
     controllers: BTreeMap<ControllerId, Option<u128>>,
 }
@@ -126,7 +130,7 @@ impl Arbiter {
         controller: ControllerId,
         update: &MasterArbitrationUpdate,
     ) -> Result<Verdict, Status> {
-        let role = self.check(controller, update)?;
+        let (role, rights) = self.check(controller, update)?;
         let id = update.election_id.as_ref().map(election_id);
         self.controllers.insert(controller, role.clone());
         let state = self.roles.entry(role.clone()).or_default();
@@ -134,6 +138,8 @@ impl Arbiter {
         let was_primary = state.primary_controller() == Some(controller);
         match id {
             Some(id) if state.highest.is_none_or(|highest| id >= highest) => {
+                state.config = update.role.as_ref().and_then(|role| role.config.clone());
+                state.rights = rights;
                 Ok(self.take_over(role, controller, id))
             }
             _ if was_primary => {
@@ -198,8 +204,8 @@ impl Arbiter {
         self.notify(&role, |_| true)
     }
 
-    /// Checks that a request comes from the primary of the role that it names.
-    pub fn authorize(&self, role: &str, id: Option<&Uint128>) -> Result<(), Status> {
+    /// Checks that a request comes from the primary of the role that it names; what that may do.
+    pub fn authorize(&self, role: &str, id: Option<&Uint128>) -> Result<Rights, Status> {
         let Some(state) = self.roles.get(role) else {
             return Err(Status::not_found(format!(
                 "no role {role:?} on this device"
@@ -207,34 +213,39 @@ impl Arbiter {
         };
         let primary = matches!(state.primary, Primary::Active(_));
         if primary && id.is_some() && id.map(election_id) == state.highest {
-            return Ok(());
+            return Ok(state.rights.clone());
         }
         Err(Status::permission_denied(
             "not the primary: the election id is not the primary's",
         ))
     }
 
-    /// True if the controller is the accepted primary of its role.
-    pub fn is_primary(&self, controller: ControllerId) -> bool {
-        let role = self.controllers.get(&controller);
-        let state = role.and_then(|role| self.roles.get(role));
-        state.is_some_and(|state| state.primary == Primary::Active(controller))
+    /// What the controller may do if it is the accepted primary of its role.
+    pub fn rights_of(&self, controller: ControllerId) -> Option<&Rights> {
+        let state = self.roles.get(self.controllers.get(&controller)?)?;
+        (state.primary == Primary::Active(controller)).then_some(&state.rights)
     }
 
-    /// The accepted primaries of all roles.
-    pub fn primaries(&self) -> impl Iterator<Item = ControllerId> + '_ {
+    /// What a role may do, whoever its primary is.
+    pub fn rights(&self, role: &str) -> Rights {
+        let known = self.roles.get(role).map(|state| state.rights.clone());
+        known.unwrap_or_else(|| Rights::new(role, None))
+    }
+
+    /// The accepted primaries of all roles, and what they may do.
+    pub fn primaries(&self) -> impl Iterator<Item = (ControllerId, &Rights)> + '_ {
         self.roles.values().filter_map(|state| match state.primary {
-            Primary::Active(controller) => Some(controller),
+            Primary::Active(controller) => Some((controller, &state.rights)),
             _ => None,
         })
     }
 
-    /// The rules by which an update is refused; the role that it is for, if it is not.
+    /// The rules by which an update is refused; the role that it is for and what that may do, if it is not.
     fn check(
         &self,
         controller: ControllerId,
         update: &MasterArbitrationUpdate,
-    ) -> Result<RoleName, Status> {
+    ) -> Result<(RoleName, Rights), Status> {
         let role = update
             .role
             .as_ref()
@@ -252,17 +263,14 @@ impl Arbiter {
                 "a stream cannot change its role",
             ));
         }
-        if update
-            .role
-            .as_ref()
-            .is_some_and(|role| role.config.is_some())
-        {
-            return Err(Status::invalid_argument(
-                "no role configuration scheme is agreed upon",
-            ));
+        let config = update.role.as_ref().and_then(|role| role.config.as_ref());
+        if config.is_some() && role.is_empty() {
+            let message = "the default role has full access, and no configuration";
+            return Err(Status::invalid_argument(message));
         }
+        let rights = Rights::new(&role, config.map(role::decode_config).transpose()?);
         let Some(state) = self.roles.get(&role) else {
-            return Ok(role);
+            return Ok((role, rights));
         };
         let id = update.election_id.as_ref().map(election_id);
         let taken = |(other, other_id): (&ControllerId, &Option<u128>)| {
@@ -277,7 +285,7 @@ impl Arbiter {
             let message = format!("{MAX_CONTROLLERS} streams are open for this role");
             return Err(Status::resource_exhausted(message));
         }
-        Ok(role)
+        Ok((role, rights))
     }
 
     /// Advisory messages for those live controllers of a role that `select` picks.
@@ -293,6 +301,7 @@ impl Arbiter {
         };
         let role_message = (!role.is_empty()).then(|| Role {
             name: role.into(),
+            config: state.config.clone(),
             ..Role::default()
         });
         let selected = state
@@ -370,6 +379,7 @@ mod tests {
     fn may_write(arbiter: &Arbiter, role: &str, id: u128) -> Result<(), Code> {
         arbiter
             .authorize(role, Some(&to_message(id)))
+            .map(drop)
             .map_err(|status| status.code())
     }
 
@@ -380,7 +390,7 @@ mod tests {
             update(&mut arbiter, 1, "", 0),
             Ok(vec![(1, Code::Ok, Some(0))])
         );
-        assert!(arbiter.is_primary(1));
+        assert!(arbiter.rights_of(1).is_some());
     }
 
     #[test]
@@ -433,7 +443,7 @@ mod tests {
             .unwrap();
         assert_eq!(told(arbiter.complete(&second)), [(3, Code::Ok, Some(7))]);
         assert_eq!(arbiter.complete(&first), []);
-        assert!(arbiter.is_primary(3) && !arbiter.is_primary(2));
+        assert!(arbiter.rights_of(3).is_some() && arbiter.rights_of(2).is_none());
     }
 
     #[test]
@@ -490,7 +500,7 @@ mod tests {
         );
         assert_eq!(may_write(&arbiter, "routes", 9), Ok(()));
         assert_eq!(may_write(&arbiter, "flows", 9), Err(Code::NotFound));
-        let mut primaries: Vec<_> = arbiter.primaries().collect();
+        let mut primaries: Vec<_> = arbiter.primaries().map(|(id, _)| id).collect();
         primaries.sort_unstable();
         assert_eq!(primaries, [1, 2]);
     }
@@ -534,7 +544,7 @@ mod tests {
                 } else {
                     highest = highest.max(id);
                 }
-                let primaries: Vec<_> = arbiter.primaries().collect();
+                let primaries: Vec<_> = arbiter.primaries().map(|(id, _)| id).collect();
                 prop_assert!(primaries.len() <= 1);
                 if let Some(primary) = primaries.first() {
                     prop_assert_eq!(arbiter.roles[""].controllers[primary], highest);

@@ -66,7 +66,7 @@ impl Control {
 
     /// Runs a pipeline without a client's asking: what the command line gave.
     pub fn load(&self, config: ForwardingPipelineConfig) -> Result<(), Status> {
-        let pipeline = Arc::new(Pipeline::new(config, self.device.clock().epoch())?);
+        let pipeline = Arc::new(Pipeline::new(config, &self.device)?);
         let _writer = self.writer.lock();
         self.commit(pipeline);
         Ok(())
@@ -83,7 +83,8 @@ impl Control {
         self.check_device(request.device_id)?;
         let role = role_name(&request.role, request.role_id);
         let _writer = self.writer.lock();
-        self.hub.authorize(&role, request.election_id.as_ref())?;
+        let rights = self.hub.authorize(&role, request.election_id.as_ref())?;
+        rights.check_pipeline()?;
         let action = request.action();
         if action == Action::Commit {
             return match request.config {
@@ -96,7 +97,7 @@ impl Control {
         };
         let pipeline = match action {
             Action::Unspecified => return Err(Status::invalid_argument("no action")),
-            _ => Arc::new(Pipeline::new(config, self.device.clock().epoch())?),
+            _ => Arc::new(Pipeline::new(config, &self.device)?),
         };
         match action {
             Action::VerifyAndSave => self.current.store(Some(pipeline)),
@@ -150,7 +151,7 @@ impl Control {
         self.check_device(request.device_id)?;
         let role = role_name(&request.role, request.role_id);
         let _writer = self.writer.lock();
-        self.hub.authorize(&role, request.election_id.as_ref())?;
+        let rights = self.hub.authorize(&role, request.election_id.as_ref())?;
         let pipeline = self.pipeline()?;
         let atomicity = Atomicity::try_from(request.atomicity)
             .map_err(|_| Status::invalid_argument("no such atomicity"))?;
@@ -158,6 +159,7 @@ impl Control {
         batch_status(&write::apply(
             &pipeline,
             &port_exists,
+            &rights,
             &request.updates,
             atomicity,
         ))
@@ -167,8 +169,11 @@ impl Control {
     pub fn read(&self, request: &ReadRequest) -> Result<(Reading, Vec<UpdateResult>), Status> {
         self.check_device(request.device_id)?;
         let pipeline = self.pipeline()?;
+        // A role here is no claim of who asks, but a filter.
+        let rights = self.hub.rights(&request.role);
         Ok(read::read(
             &pipeline,
+            rights,
             &request.entities,
             self.device.clock().now_us(),
         ))

@@ -77,5 +77,8 @@ fn send(hub: &Hub, pipeline: &Pipeline, list: List) {
         data,
         timestamp: timestamp(),
     };
-    hub.send_to_primaries(&Update::Digest(message));
+    hub.send_to_primaries(|rights| {
+        let covered = rights.covers_id(&pipeline.schema, digest_id);
+        covered.then(|| Update::Digest(message.clone()))
+    });
 }

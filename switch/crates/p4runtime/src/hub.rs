@@ -29,8 +29,10 @@ use crate::entity::table::Wanted;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::stream_message_response::Update;
 use crate::proto::v1::{
-    IdleTimeoutNotification, MasterArbitrationUpdate, PacketIn, StreamMessageResponse, Uint128,
+    IdleTimeoutNotification, MasterArbitrationUpdate, PacketIn, StreamMessageResponse, TableEntry,
+    Uint128,
 };
+use crate::role::Rights;
 
 const CONTROL_QUEUE: usize = 64;
 const EVENT_QUEUE: usize = 2048;
@@ -38,8 +40,8 @@ const DIGEST_QUEUE: usize = 4096;
 
 /// What the event queue of a stream holds.
 enum Event {
-    /// A packet with its controller header still before it.
-    Packet(Arc<Pipeline>, Bytes),
+    /// A packet with its controller header still before it, for a role.
+    Packet(Arc<Pipeline>, Bytes, Arc<Rights>),
     Message(Update),
 }
 
@@ -102,9 +104,12 @@ impl Stream for Outbound {
         while self.told {
             match self.events.poll_recv(context) {
                 Poll::Ready(Some(Event::Message(update))) => return ready(update),
-                Poll::Ready(Some(Event::Packet(pipeline, packet))) => {
-                    if let Some(packet) = packet_in(&pipeline, packet) {
-                        return ready(Update::Packet(packet));
+                Poll::Ready(Some(Event::Packet(pipeline, packet, rights))) => {
+                    match packet_in(&pipeline, packet) {
+                        Some(packet) if rights.receives(&packet.metadata) => {
+                            return ready(Update::Packet(packet));
+                        }
+                        _ => {}
                     }
                 }
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
@@ -139,7 +144,7 @@ struct State {
 /// The streams of one device.
 pub struct Hub {
     state: Mutex<State>,
-    primaries: ArcSwap<Vec<Client>>,
+    primaries: ArcSwap<Vec<(Client, Arc<Rights>)>>,
     /// The pipeline that packets come from.
     running: ArcSwapOption<Pipeline>,
     digests: mpsc::Sender<DigestMessage>,
@@ -247,14 +252,19 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary.
-    pub fn authorize(&self, role: &str, election_id: Option<&Uint128>) -> Result<(), Status> {
+    /// Checks that a request comes from a primary; what that may do.
+    pub fn authorize(&self, role: &str, election_id: Option<&Uint128>) -> Result<Rights, Status> {
         self.state.lock().arbiter.authorize(role, election_id)
     }
 
-    /// Whether a stream is that of a primary.
-    pub fn is_primary(&self, controller: ControllerId) -> bool {
-        self.state.lock().arbiter.is_primary(controller)
+    /// What the client of a stream may do if it is a primary.
+    pub fn rights_of(&self, controller: ControllerId) -> Option<Rights> {
+        self.state.lock().arbiter.rights_of(controller).cloned()
+    }
+
+    /// What a role may do.
+    pub fn rights(&self, role: &str) -> Rights {
+        self.state.lock().arbiter.rights(role)
     }
 
     /// Makes the change of primaries visible to the packet path, and sends notifications. Under the state's lock, so that
@@ -285,7 +295,10 @@ impl Hub {
 
     fn publish(&self, state: &State) {
         let primaries = state.arbiter.primaries();
-        let primaries = primaries.filter_map(|controller| state.clients.get(&controller).cloned());
+        let primaries = primaries.filter_map(|(controller, rights)| {
+            let client = state.clients.get(&controller)?;
+            Some((client.clone(), Arc::new(rights.clone())))
+        });
         self.primaries.store(Arc::new(primaries.collect()));
     }
 
@@ -296,10 +309,12 @@ impl Hub {
         }
     }
 
-    /// Sends an event to all primaries; it is dropped for those that are slow.
-    pub fn send_to_primaries(&self, update: &Update) {
-        for client in self.primaries.load().iter() {
-            let _ = client.events.try_send(Event::Message(update.clone()));
+    /// Sends to each primary what `event` makes for its role; it is dropped for those that are slow.
+    pub fn send_to_primaries(&self, event: impl Fn(&Rights) -> Option<Update>) {
+        for (client, rights) in self.primaries.load().iter() {
+            if let Some(update) = event(rights) {
+                let _ = client.events.try_send(Event::Message(update));
+            }
         }
     }
 }
@@ -321,8 +336,11 @@ impl Handler for Hub {
         };
         let packet = Bytes::copy_from_slice(packet);
         let mut taken = false;
-        for client in primaries.iter() {
-            let event = Event::Packet(pipeline.clone(), packet.clone());
+        let receivers = primaries
+            .iter()
+            .filter(|(_, rights)| rights.receives_packets());
+        for (client, rights) in receivers {
+            let event = Event::Packet(pipeline.clone(), packet.clone(), rights.clone());
             taken |= client.events.try_send(event).is_ok();
         }
         taken
@@ -345,10 +363,16 @@ impl Handler for Hub {
         if table_entry.is_empty() {
             return;
         }
-        let notification = IdleTimeoutNotification {
-            table_entry,
-            timestamp: timestamp(),
-        };
-        self.send_to_primaries(&Update::IdleTimeoutNotification(notification));
+        let timestamp = timestamp();
+        self.send_to_primaries(|rights| {
+            let covered = |entry: &&TableEntry| rights.covers_id(&pipeline.schema, entry.table_id);
+            let table_entry: Vec<_> = table_entry.iter().filter(covered).cloned().collect();
+            (!table_entry.is_empty()).then(|| {
+                Update::IdleTimeoutNotification(IdleTimeoutNotification {
+                    table_entry,
+                    timestamp,
+                })
+            })
+        });
     }
 }

@@ -9,10 +9,11 @@
 //!
 //! * [`proto`]: the generated messages
 //! * [`arbitration`], [`digest`]: pure state machines
+//! * [`role`]: what a role may do
 //! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`error`]: per-update errors
 //! * [`entity`]: one file for each kind of entity
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
-//! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`]: gRPC
+//! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`], [`tls`]: gRPC
 //!
 //! Promises: a request either does what it says or is refused with the specification's code, in the specification's
 //! order of checks; nothing is half-applied; whatever a client sends or fails to read, other clients and packets do not
@@ -34,10 +35,13 @@ pub mod pipeline;
 pub mod proto;
 pub mod read;
 pub mod reconcile;
+pub mod role;
 pub mod schema;
 pub mod server;
 pub mod service;
+pub mod tls;
 pub mod write;
 
 pub use hub::Hub;
-pub use server::Server;
+pub use server::{ServeError, Server};
+pub use tls::Tls;

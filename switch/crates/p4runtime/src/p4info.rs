@@ -4,10 +4,8 @@
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 
+use crate::proto::DESCRIPTORS;
 use crate::proto::config::v1::P4Info;
-
-/// The protobuf files that the messages were generated from.
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// A file that is no P4Info.
 #[derive(Debug, thiserror::Error)]

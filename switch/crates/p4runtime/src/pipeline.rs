@@ -3,9 +3,9 @@
 //! Configuration").
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
+use sluice_device::Device;
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 use tonic::Status;
@@ -32,8 +32,9 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Verifies a configuration: the device config is p4c's BMv2 JSON, and P4Info fits it. Times count from the epoch.
-    pub fn new(config: ForwardingPipelineConfig, epoch: Instant) -> Result<Self, Status> {
+    /// Verifies a configuration: the device config is p4c's BMv2 JSON, and P4Info fits it; its state is as the device
+    /// wants it.
+    pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
             return Err(Status::invalid_argument("the config has no p4info"));
         };
@@ -43,7 +44,7 @@ impl Pipeline {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Self {
             schema,
-            store: Arc::new(Store::with_epoch(Arc::new(program), epoch)),
+            store: device.new_store(program),
             digests: DigestConfigs::default(),
             p4info,
             device_config: config.p4_device_config,

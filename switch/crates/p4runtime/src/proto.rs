@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protobuf messages and the service, generated from the P4Runtime project's files at build time.
+//! The protobuf messages and the service, generated from the P4Runtime project's files, and our own, at build time.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
 pub use google::rpc;
 pub use p4::{config, v1};
+pub use sluice::p4runtime::v1 as role;
 
 /// `package p4`.
 pub mod p4 {
@@ -28,3 +29,17 @@ pub mod google {
         tonic::include_proto!("google.rpc");
     }
 }
+
+/// `package sluice`.
+pub mod sluice {
+    pub mod p4runtime {
+        /// Role configurations.
+        pub mod v1 {
+            tonic::include_proto!("sluice.p4runtime.v1");
+        }
+    }
+}
+
+/// The protobuf files that the messages were generated from, with all that they import, as a serialized
+/// FileDescriptorSet.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

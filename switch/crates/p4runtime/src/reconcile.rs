@@ -16,6 +16,7 @@ use crate::proto::v1::{
     MeterEntry, PacketReplicationEngineEntry, RegisterEntry, TableEntry, Update, ValueSetEntry,
     update,
 };
+use crate::role::Rights;
 use crate::schema::Schema;
 use crate::{read, write};
 
@@ -38,14 +39,20 @@ pub fn carry_over(
         Kind::RegisterEntry(RegisterEntry::default()),
     ];
     let requests = everything.map(|kind| Entity { entity: Some(kind) });
-    let (entities, results) = read::read(old, &requests, 0);
+    let (entities, results) = read::read(old, Rights::default(), &requests, 0);
     if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
         return Err(Status::internal(error.message));
     }
     let updates: Vec<_> = entities
         .filter_map(|entity| update(&old.schema, entity))
         .collect();
-    let results = write::apply(new, port_exists, &updates, Atomicity::RollbackOnError);
+    let results = write::apply(
+        new,
+        port_exists,
+        &Rights::default(),
+        &updates,
+        Atomicity::RollbackOnError,
+    );
     let refused = results
         .iter()
         .zip(&updates)

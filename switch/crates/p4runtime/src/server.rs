@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening: the service on a TCP address, until it is told to stop.
+//! Listening: P4Runtime, health and reflection on a TCP address, with TLS if wanted, until it is told to stop.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,10 @@ use tonic::transport::server::TcpIncoming;
 use crate::control::Control;
 use crate::digest_task;
 use crate::hub::{DigestMessage, Hub};
+use crate::proto;
 use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
 use crate::service::Service;
+use crate::tls::Tls;
 
 /// Largest request: pipelines and large batches of updates.
 const MAX_REQUEST: usize = 256 << 20;
@@ -31,6 +33,21 @@ pub struct Server {
     listener: TcpListener,
     control: Arc<Control>,
     digests: mpsc::Receiver<DigestMessage>,
+    tls: Option<Tls>,
+}
+
+/// Why a server cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The certificates or the key cannot be used.
+    #[error("TLS: {0}")]
+    Tls(#[source] tonic::transport::Error),
+    /// The descriptors that reflection shows cannot be used.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The transport failed.
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
 }
 
 impl Server {
@@ -48,7 +65,16 @@ impl Server {
             listener,
             control,
             digests,
+            tls: None,
         })
+    }
+
+    /// Serves with TLS, and nothing without.
+    pub fn with_tls(self, tls: Tls) -> Self {
+        Self {
+            tls: Some(tls),
+            ..self
+        }
     }
 
     /// The address that it listens on.
@@ -62,10 +88,20 @@ impl Server {
     }
 
     /// Serves until `stop` is ready; then all streams are ended with UNAVAILABLE.
-    pub async fn serve(
-        self,
-        stop: impl Future<Output = ()> + Send,
-    ) -> Result<(), tonic::transport::Error> {
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let mut builder = GrpcServer::builder().http2_keepalive_interval(Some(KEEPALIVE));
+        if let Some(tls) = &self.tls {
+            builder = builder.tls_config(tls.config()).map_err(ServeError::Tls)?;
+        }
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_serving::<P4RuntimeServer<Service>>().await;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let (reflection, reflection_alpha) =
+            (reflection().build_v1()?, reflection().build_v1alpha()?);
         let (sender, acknowledgements) = mpsc::channel(digest_task::QUEUE);
         let hub = self.control.hub().clone();
         let digests = tokio::spawn(digest_task::run(
@@ -79,14 +115,17 @@ impl Server {
         let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let stopped = async {
             stop.await;
+            health.set_not_serving::<P4RuntimeServer<Service>>().await;
             hub.end_all(&Status::unavailable("the switch is shutting down"));
         };
-        let result = GrpcServer::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE))
+        let result = builder
             .add_service(service)
+            .add_service(health_service)
+            .add_service(reflection)
+            .add_service(reflection_alpha)
             .serve_with_incoming_shutdown(incoming, stopped)
             .await;
         digests.abort();
-        result
+        Ok(result?)
     }
 }

@@ -220,9 +220,14 @@ impl Session {
     }
 
     fn try_packet_out(&self, packet: &PacketOut) -> UpdateResult {
-        if !self.hub().is_primary(self.id) {
+        let Some(rights) = self.hub().rights_of(self.id) else {
             return Err(UpdateError::permission_denied(
                 "only the primary sends packets",
+            ));
+        };
+        if !rights.sends(&packet.metadata) {
+            return Err(UpdateError::permission_denied(
+                "the role does not include this packet-out",
             ));
         }
         let Some(pipeline) = self.hub().running() else {
@@ -259,7 +264,7 @@ impl Session {
     fn digest_ack(&self, ack: DigestListAck) {
         let running = self.hub().running();
         let known = running.is_some_and(|p| p.schema.digests.contains_key(&ack.digest_id));
-        let error = if !self.hub().is_primary(self.id) {
+        let error = if self.hub().rights_of(self.id).is_none() {
             UpdateError::permission_denied("only the primary acknowledges digests")
         } else if !known {
             UpdateError::invalid(format!("P4Info has no digest {:#010x}", ack.digest_id))

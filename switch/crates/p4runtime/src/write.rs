@@ -4,7 +4,8 @@
 //! Updates are applied in their order, and packets see all of them at once, which is more than any of the three modes of
 //! atomicity asks for. They differ in what an error does: CONTINUE_ON_ERROR keeps the others, the other two modes undo the
 //! whole batch; the updates that would have succeeded are then reported as ABORTED. Cells of counters, meters and registers
-//! lie outside of the tables' versions and are written right after the commit, so DATAPLANE_ATOMIC refuses them.
+//! lie outside of the tables' versions: they are written right after the commit, or, with DATAPLANE_ATOMIC, together with
+//! it, while no packet is being processed.
 
 use sluice_tables::Transaction;
 
@@ -17,12 +18,14 @@ use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity;
 use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{DigestEntry, Update};
+use crate::role::Rights;
 use crate::schema::unknown;
 
-/// Applies a batch; returns the outcome of each update, in order.
+/// Applies a batch for a role; returns the outcome of each update, in order.
 pub fn apply(
     pipeline: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,
+    rights: &Rights,
     updates: &[Update],
     atomicity: Atomicity,
 ) -> Vec<UpdateResult> {
@@ -33,6 +36,7 @@ pub fn apply(
     };
     let mut batch = Batch {
         context: &context,
+        rights,
         transaction: pipeline.store.transaction(),
         direct: DirectWrites::default(),
         cells: Vec::new(),
@@ -56,6 +60,7 @@ pub fn apply(
 
 struct Batch<'a> {
     context: &'a Context<'a>,
+    rights: &'a Rights,
     transaction: Transaction<'a>,
     direct: DirectWrites,
     cells: Vec<CellWrite>,
@@ -75,6 +80,7 @@ impl Batch<'_> {
         let Some(entity) = entity else {
             return Err(UpdateError::invalid("the update has no entity"));
         };
+        self.rights.check(self.context.schema, entity)?;
         let savepoint = self.transaction.savepoint();
         let direct = self.direct.savepoint();
         let result = self.entity(operation, entity);
@@ -108,11 +114,6 @@ impl Batch<'_> {
             Entity::ValueSetEntry(entry) => {
                 value_set::apply(context, transaction, operation, entry)
             }
-            _ if self.atomic => {
-                let message = "cells of counters, meters and registers, and digest settings, \
-                               cannot be part of an atomic batch";
-                Err(UpdateError::unimplemented(message))
-            }
             Entity::DirectCounterEntry(entry) => {
                 direct.counter(context, transaction, operation, entry)
             }
@@ -123,7 +124,7 @@ impl Batch<'_> {
                 Ok(())
             }
             Entity::MeterEntry(entry) => {
-                self.cells.push(array::meter(context, operation, entry)?);
+                self.cells.extend(array::meter(context, operation, entry)?);
                 Ok(())
             }
             Entity::RegisterEntry(entry) => {
@@ -147,10 +148,19 @@ impl Batch<'_> {
     }
 
     fn commit(self, pipeline: &Pipeline) {
-        self.transaction.commit();
-        self.direct.perform();
-        let externs = pipeline.store.externs();
-        self.cells.iter().for_each(|write| write.perform(externs));
+        let (direct, cells) = (self.direct, self.cells);
+        let has_cells = !direct.is_empty() || !cells.is_empty();
+        let write_cells = || {
+            direct.perform();
+            let externs = pipeline.store.externs();
+            cells.iter().for_each(|write| write.perform(externs));
+        };
+        if self.atomic && has_cells {
+            self.transaction.commit_with(write_cells);
+        } else {
+            self.transaction.commit();
+            write_cells();
+        }
         for (operation, entry) in self.digests {
             pipeline.digests.apply(operation, &entry);
         }

@@ -47,6 +47,9 @@ pub fn decode_call(
                 what()
             )));
         };
+        if param.unused {
+            continue;
+        }
         let value = bytestring::check(&value.value, param.width).map_err(|e| e.of(&what()))?;
         params.push(value.to_vec());
     }
@@ -66,13 +69,19 @@ pub fn encode_call(
         .keys()
         .filter_map(|id| Some((*id, context.schema.actions.get(id)?)));
     let (action_id, schema) = known.find(|(_, schema)| schema.name == *name)?;
-    let params = schema.params.iter().zip(&call.params);
-    let params = params
-        .map(|(param, value)| Param {
+    let mut values = call.params.iter();
+    let mut value = |unused: bool| match unused {
+        true => Some(vec![0]),
+        false => values.next().map(|value| canonical(value).to_vec()),
+    };
+    let params = schema.params.iter().map_while(|param| {
+        let value = value(param.unused)?;
+        Some(Param {
             param_id: param.id,
-            value: canonical(value).to_vec(),
+            value,
         })
-        .collect();
+    });
+    let params = params.collect();
     Some(Action { action_id, params })
 }
 

@@ -4,14 +4,15 @@
 
 use std::ops::Range;
 
-use sluice_tables::{Externs, MeterConfig as TableMeterConfig};
+use sluice_tables::{Externs, Meter, MeterConfig as TableMeterConfig};
 
-use super::direct::check_zero;
+use super::direct::check_colors;
 use super::{Context, Operation};
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{
-    CounterData, CounterEntry, Index, MeterConfig, MeterEntry, P4Data, RegisterEntry, p4_data,
+    CounterData, CounterEntry, Index, MeterConfig, MeterCounterData, MeterEntry, P4Data,
+    RegisterEntry, p4_data,
 };
 use crate::schema::{ArraySchema, MeterType, unknown};
 
@@ -25,6 +26,8 @@ pub enum CellWrite {
         Range<usize>,
         Option<TableMeterConfig>,
     ),
+    /// Sets the counters of meters by colour to 0.
+    Colors(sluice_program::MeterId, Range<usize>),
     /// Sets registers.
     Register(sluice_program::RegisterId, Range<usize>, Vec<u8>),
 }
@@ -42,6 +45,10 @@ impl CellWrite {
             Self::Meter(id, cells, config) => {
                 let meters = cells.clone().filter_map(|index| externs.meter(*id, index));
                 meters.for_each(|meter| meter.set_config(*config));
+            }
+            Self::Colors(id, cells) => {
+                let meters = cells.clone().filter_map(|index| externs.meter(*id, index));
+                meters.for_each(reset_colors);
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
@@ -95,14 +102,15 @@ pub fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter; without a configuration it returns to the default.
+/// Checks a write to an indirect meter: without a configuration it returns to the default; with counter data its
+/// counters by colour return to 0.
 pub fn meter(
     context: &Context<'_>,
     operation: Operation,
     entry: &MeterEntry,
-) -> UpdateResult<CellWrite> {
+) -> UpdateResult<Vec<CellWrite>> {
     operation.modify_only("meter")?;
-    check_zero(entry.counter_data.as_ref())?;
+    let reset = check_colors(entry.counter_data.as_ref())?;
     let id = entry.meter_id;
     let (array, kind) = context
         .schema
@@ -115,7 +123,11 @@ pub fn meter(
         .as_ref()
         .map(|config| decode_config(config, *kind))
         .transpose()?;
-    Ok(CellWrite::Meter(array.id, cells, config))
+    let mut writes = vec![CellWrite::Meter(array.id, cells.clone(), config)];
+    if reset {
+        writes.push(CellWrite::Colors(array.id, cells));
+    }
+    Ok(writes)
 }
 
 /// Checks a write to a register.
@@ -137,9 +149,10 @@ pub fn register(
             let value = check(value, *width).map_err(|error| error.of(&array.name))?;
             Ok(CellWrite::Register(array.id, cells, value.to_vec()))
         }
-        Some(_) => Err(UpdateError::unimplemented(
-            "registers of other types than bitstrings",
-        )),
+        Some(_) => {
+            let message = format!("{:?} holds bitstrings", array.name);
+            Err(UpdateError::invalid(message))
+        }
         None => Err(UpdateError::invalid("a register is written with data")),
     }
 }
@@ -169,19 +182,15 @@ pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<Tabl
     };
     let single_rate = config.pir == config.cir && config.pburst == config.cburst;
     match kind {
-        MeterType::SingleRateThreeColor => {
-            return Err(UpdateError::unimplemented(
-                "single-rate three-colour meters",
+        MeterType::SingleRateThreeColor | MeterType::SingleRateTwoColor if !single_rate => {
+            return Err(UpdateError::invalid(
+                "pir and pburst of a single rate are cir and cburst",
             ));
         }
+        MeterType::SingleRateThreeColor => {}
         _ if config.eburst != 0 => {
             return Err(UpdateError::invalid(
                 "eburst is for single-rate three-colour meters",
-            ));
-        }
-        MeterType::SingleRateTwoColor if !single_rate => {
-            return Err(UpdateError::invalid(
-                "pir and pburst of a single rate are cir and cburst",
             ));
         }
         _ => {}
@@ -196,6 +205,10 @@ pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<Tabl
         cburst: rate("cburst", config.cburst)?,
         pir: rate("pir", config.pir)?,
         pburst: rate("pburst", config.pburst)?,
+        excess: match kind {
+            MeterType::SingleRateThreeColor => Some(rate("eburst", config.eburst)?),
+            _ => None,
+        },
     })
 }
 
@@ -206,8 +219,22 @@ pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
         cburst: i64::try_from(config.cburst).ok()?,
         pir: i64::try_from(config.pir).ok()?,
         pburst: i64::try_from(config.pburst).ok()?,
-        eburst: 0,
+        eburst: i64::try_from(config.excess.unwrap_or(0)).ok()?,
     })
+}
+
+/// Writes a meter's counters by colour.
+pub fn encode_colors(meter: &Meter) -> MeterCounterData {
+    let [green, yellow, red] = meter.colors().each_ref().map(|cell| {
+        let (packets, bytes) = cell.get();
+        Some(encode_counter(packets, bytes))
+    });
+    MeterCounterData { green, yellow, red }
+}
+
+/// Sets a meter's counters by colour to 0.
+pub fn reset_colors(meter: &Meter) {
+    meter.colors().iter().for_each(|cell| cell.set(0, 0));
 }
 
 /// Reads a cell's index into a message.
@@ -251,6 +278,20 @@ mod tests {
             ..PLAIN
         };
         assert!(code(single, MeterType::SingleRateTwoColor).is_ok());
+        let excess = MeterConfig {
+            eburst: 7,
+            ..single
+        };
+        assert_eq!(
+            decode_config(&excess, MeterType::SingleRateThreeColor)
+                .map(encode_config)
+                .unwrap(),
+            Some(excess)
+        );
+        assert_eq!(
+            code(PLAIN, MeterType::SingleRateThreeColor),
+            Err(Code::InvalidArgument)
+        );
         for wrong in [
             MeterConfig { eburst: 1, ..PLAIN },
             MeterConfig { cir: -1, ..PLAIN },

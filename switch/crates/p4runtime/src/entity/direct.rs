@@ -11,7 +11,7 @@ use sluice_tables::{
     DefaultEntry, Entry, EntryState, MeterConfig as TableMeterConfig, Transaction,
 };
 
-use super::array::{decode_config, encode_config};
+use super::array::{decode_config, encode_colors, encode_config, reset_colors};
 use super::table::{Wanted, decode_key};
 use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
@@ -57,6 +57,7 @@ impl Owner {
 enum Write {
     Counter(Owner, u64, u64),
     Meter(Owner, Option<TableMeterConfig>),
+    Colors(Owner),
 }
 
 impl Write {
@@ -67,6 +68,9 @@ impl Write {
                 if let Some(meter) = owner.state().meter() {
                     meter.set_config(*config);
                 }
+            }
+            Self::Colors(owner) => {
+                owner.state().meter().into_iter().for_each(reset_colors);
             }
         }
     }
@@ -83,6 +87,11 @@ impl DirectWrites {
         self.0.truncate(savepoint);
     }
 
+    /// Whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Does what was collected.
     pub fn perform(self) {
         self.0.iter().for_each(Write::perform);
@@ -96,8 +105,11 @@ impl DirectWrites {
         given: &TableEntry,
         owner: Owner,
     ) -> UpdateResult {
-        check_zero(given.meter_counter_data.as_ref())?;
-        let mut writes = Vec::with_capacity(2);
+        let mut writes = Vec::with_capacity(3);
+        if check_colors(given.meter_counter_data.as_ref())? {
+            table.direct_meter.ok_or_else(no_meter)?;
+            writes.push(Write::Colors(owner.clone()));
+        }
         if let Some(data) = &given.counter_data {
             let (packets, bytes) = decode_counter(table, data)?;
             writes.push(Write::Counter(owner.clone(), packets, bytes));
@@ -147,7 +159,7 @@ impl DirectWrites {
         entry: &DirectMeterEntry,
     ) -> UpdateResult {
         operation.modify_only("direct meter")?;
-        check_zero(entry.counter_data.as_ref())?;
+        let reset = check_colors(entry.counter_data.as_ref())?;
         let (table, owner) = find(context, transaction, entry.table_entry.as_ref())?;
         let kind = table.direct_meter.ok_or_else(no_meter)?;
         let config = entry
@@ -155,7 +167,10 @@ impl DirectWrites {
             .as_ref()
             .map(|config| decode_config(config, kind))
             .transpose()?;
-        self.0.push(Write::Meter(owner, config));
+        self.0.push(Write::Meter(owner.clone(), config));
+        if reset {
+            self.0.push(Write::Colors(owner));
+        }
         Ok(())
     }
 }
@@ -168,12 +183,19 @@ fn no_meter() -> UpdateError {
     UpdateError::invalid("the table has no direct meter")
 }
 
-/// Meters here do not count by colour, so such a field cannot be written.
-pub(super) fn check_zero(counters: Option<&MeterCounterData>) -> UpdateResult {
-    match counters {
-        Some(_) => Err(UpdateError::unimplemented("meters that count by colour")),
-        None => Ok(()),
+/// Counters by colour can only be set to 0. Whether they are to be.
+pub(super) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
+    let Some(counters) = counters else {
+        return Ok(false);
+    };
+    let colors = [counters.green, counters.yellow, counters.red];
+    let zero = |data: &CounterData| data.packet_count == 0 && data.byte_count == 0;
+    if colors.iter().flatten().all(zero) {
+        return Ok(true);
     }
+    Err(UpdateError::invalid(
+        "a meter's counters by colour can only be set to 0",
+    ))
 }
 
 fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64, u64)> {
@@ -211,6 +233,11 @@ pub fn meter_config(state: &EntryState) -> Option<MeterConfig> {
     encode_config(state.meter()?.config()?)
 }
 
+/// The counters by colour of a direct meter, if there is one.
+pub fn meter_counters(state: &EntryState) -> Option<MeterCounterData> {
+    state.meter().map(encode_colors)
+}
+
 /// A table entry with nothing but the direct resources that are wanted and that the table has.
 pub fn encode(table: &TableSchema, state: &EntryState, wanted: Wanted) -> TableEntry {
     TableEntry {
@@ -220,6 +247,7 @@ pub fn encode(table: &TableSchema, state: &EntryState, wanted: Wanted) -> TableE
         } else {
             None
         },
+        meter_counter_data: meter_counters(state).filter(|_| wanted.meter_counters),
         ..TableEntry::default()
     }
 }

@@ -194,6 +194,7 @@ mod tests {
             name: "f".into(),
             kind,
             as_ternary: false,
+            translated: false,
             width,
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
 
-use sluice_tables::{CloneSession, Replica, Transaction};
+use sluice_tables::{BackupReplica, CloneSession, MulticastGroup, Replica, Transaction};
 
 use super::Operation;
 use crate::bytestring;
@@ -64,11 +64,11 @@ fn apply_session(
     Ok(())
 }
 
-fn decode_group(group: &MulticastGroupEntry) -> UpdateResult<Vec<Replica>> {
-    if !group.metadata.is_empty() {
-        return Err(UpdateError::unimplemented("metadata of a multicast group"));
-    }
-    decode_replicas(&group.replicas)
+fn decode_group(group: &MulticastGroupEntry) -> UpdateResult<MulticastGroup> {
+    Ok(MulticastGroup {
+        replicas: decode_replicas(&group.replicas)?,
+        metadata: group.metadata.clone(),
+    })
 }
 
 fn decode_session(session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
@@ -86,47 +86,61 @@ fn decode_session(session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
 }
 
 fn decode_replicas(replicas: &[v1::Replica]) -> UpdateResult<Vec<Replica>> {
-    let mut decoded: Vec<Replica> = Vec::with_capacity(replicas.len());
-    for replica in replicas {
-        if !replica.backup_replicas.is_empty() {
-            return Err(UpdateError::unimplemented("backup replicas"));
-        }
-        let port = match &replica.port_kind {
-            Some(replica::PortKind::Port(port)) => {
-                bytestring::to_u32(port).map_err(|error| error.of("port of a replica"))?
-            }
-            // Deprecated since 1.4, and what older clients send.
-            Some(replica::PortKind::EgressPort(port)) => *port,
-            None => return Err(UpdateError::invalid("a replica without port")),
-        };
-        let instance = u16::try_from(replica.instance).map_err(|_| {
-            UpdateError::invalid(format!("replica instance {} above 65535", replica.instance))
-        })?;
-        let replica = Replica { port, instance };
-        if decoded.contains(&replica) {
-            let message = format!("two replicas with port {port} and instance {instance}");
-            return Err(UpdateError::invalid(message));
-        }
-        decoded.push(replica);
-    }
-    Ok(decoded)
+    replicas.iter().map(decode_replica).collect()
+}
+
+fn decode_replica(replica: &v1::Replica) -> UpdateResult<Replica> {
+    let port = match &replica.port_kind {
+        Some(replica::PortKind::Port(port)) => decode_port(port)?,
+        // Deprecated since 1.4, and what older clients send.
+        Some(replica::PortKind::EgressPort(port)) => *port,
+        None => return Err(UpdateError::invalid("a replica without port")),
+    };
+    let backup = |backup: &v1::BackupReplica| {
+        Ok(BackupReplica {
+            port: decode_port(&backup.port)?,
+            instance: decode_instance(backup.instance)?,
+        })
+    };
+    Ok(Replica {
+        port,
+        instance: decode_instance(replica.instance)?,
+        backups: replica
+            .backup_replicas
+            .iter()
+            .map(backup)
+            .collect::<UpdateResult<_>>()?,
+    })
+}
+
+fn decode_port(port: &[u8]) -> UpdateResult<u32> {
+    bytestring::to_u32(port).map_err(|error| error.of("port of a replica"))
+}
+
+fn decode_instance(instance: u32) -> UpdateResult<u16> {
+    u16::try_from(instance)
+        .map_err(|_| UpdateError::invalid(format!("replica instance {instance} above 65535")))
 }
 
 fn encode_replicas(replicas: &[Replica]) -> Vec<v1::Replica> {
+    let backup = |backup: &BackupReplica| v1::BackupReplica {
+        port: bytestring::from_u32(backup.port),
+        instance: u32::from(backup.instance),
+    };
     let encode = |replica: &Replica| v1::Replica {
         port_kind: Some(replica::PortKind::Port(bytestring::from_u32(replica.port))),
         instance: u32::from(replica.instance),
-        backup_replicas: Vec::new(),
+        backup_replicas: replica.backups.iter().map(backup).collect(),
     };
     replicas.iter().map(encode).collect()
 }
 
 /// Writes a multicast group.
-pub fn encode_group(id: u32, replicas: &[Replica]) -> Type {
+pub fn encode_group(id: u32, group: &MulticastGroup) -> Type {
     Type::MulticastGroupEntry(MulticastGroupEntry {
         multicast_group_id: id,
-        replicas: encode_replicas(replicas),
-        metadata: Vec::new(),
+        replicas: encode_replicas(&group.replicas),
+        metadata: group.metadata.clone(),
     })
 }
 

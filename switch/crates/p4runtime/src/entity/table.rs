@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Table entries (P4Runtime specification, "TableEntry").
 
-use sluice_tables::{DefaultEntry, Entry, EntrySpec, KeyField, Transaction};
+use sluice_tables::{DefaultEntry, DefaultSpec, Entry, EntrySpec, KeyField, Transaction};
 
 use super::direct::{self, DirectWrites};
 use super::{Context, Operation, action, key};
@@ -116,9 +116,6 @@ fn apply_default(
             "its default entry is constant",
         ));
     }
-    if !entry.metadata.is_empty() || entry.controller_metadata != 0 {
-        return Err(UpdateError::unimplemented("metadata of a default entry"));
-    }
     let action = match &entry.action {
         Some(_) if table.implementation.is_some() => {
             let message = "the default entry of an indirect table is always NoAction";
@@ -127,7 +124,13 @@ fn apply_default(
         Some(given) => Some(action::decode(context, table, given, true)?),
         None => None,
     };
-    transaction.set_default(table.id, action)?;
+    // Without an action everything goes back to what the program says, metadata included.
+    let spec = action.map(|action| DefaultSpec {
+        action,
+        controller_metadata: entry.controller_metadata,
+        metadata: entry.metadata.clone(),
+    });
+    transaction.set_default(table.id, spec)?;
     let stored = transaction.default_entry(table.id)?;
     direct.of_entry(operation, table, entry, stored.into())
 }
@@ -189,7 +192,7 @@ impl Wanted {
         if wanted.last_hit && (!table.idle_timeout || entry.is_default_action) {
             return Err(UpdateError::invalid("there is no idle timeout here"));
         }
-        wanted.supported()
+        Ok(wanted)
     }
 
     /// The wishes for all tables at once: each table fulfils what it can.
@@ -200,13 +203,6 @@ impl Wanted {
             meter_counters: entry.meter_counter_data.is_some(),
             last_hit: entry.time_since_last_hit.is_some(),
         }
-    }
-
-    fn supported(self) -> UpdateResult<Self> {
-        if self.meter_counters {
-            return Err(UpdateError::unimplemented("meters that count by colour"));
-        }
-        Ok(self)
     }
 }
 
@@ -255,6 +251,8 @@ pub fn encode_default(
         table_id,
         is_default_action: true,
         action: action.and_then(|action| action::encode(context, table, &action)),
+        controller_metadata: entry.controller_metadata(),
+        metadata: entry.metadata().to_vec(),
         ..direct::encode(table, entry.state(), wanted)
     }
 }

@@ -19,15 +19,18 @@ use crate::proto::v1::{
     CounterEntry, DirectCounterEntry, DirectMeterEntry, Entity, MeterEntry, RegisterEntry,
     TableEntry,
 };
+use crate::role::Rights;
 
 /// Something read, cheap to keep until it is made into a message.
 enum Item {
     Table(u32, Arc<Entry>, Wanted),
     Default(u32, Arc<DefaultEntry>, Wanted),
     DirectCounter(u32, Found),
-    DirectMeter(u32, Found),
+    /// With its counters by colour, if so.
+    DirectMeter(u32, Found, bool),
     Counter(u32, usize),
-    Meter(u32, usize),
+    /// With its counters by colour, if so.
+    Meter(u32, usize, bool),
     Register(u32, usize),
     Ready(Box<Kind>),
 }
@@ -58,13 +61,15 @@ impl Found {
 /// The result of a read, to be turned into messages.
 pub struct Reading {
     pipeline: Arc<Pipeline>,
+    rights: Rights,
     items: std::vec::IntoIter<Item>,
     now_us: u64,
 }
 
-/// Reads all that the requests ask for. Errors are by request, in order.
+/// Reads all that the requests ask for and that a role's scope includes. Errors are by request, in order.
 pub fn read(
     pipeline: &Arc<Pipeline>,
+    rights: Rights,
     requests: &[Entity],
     now_us: u64,
 ) -> (Reading, Vec<UpdateResult>) {
@@ -83,6 +88,7 @@ pub fn read(
     (
         Reading {
             pipeline: pipeline.clone(),
+            rights,
             items,
             now_us,
         },
@@ -96,8 +102,11 @@ impl Iterator for Reading {
     fn next(&mut self) -> Option<Entity> {
         loop {
             let item = self.items.next()?;
-            // An item that cannot be said in P4Info's terms (an action that it does not list) is left out.
-            if let Some(entity) = self.encode(item) {
+            // An item that cannot be said in P4Info's terms (an action that it does not list) is left out, as is what
+            // belongs to another role.
+            let entity = self.encode(item);
+            let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
+            if let Some(entity) = entity.filter(covered) {
                 return Some(Entity {
                     entity: Some(entity),
                 });
@@ -142,10 +151,10 @@ impl Reading {
                 table_entry: Some(key(id, &found)?),
                 data: Some(direct::counter_data(found.state())),
             }),
-            Item::DirectMeter(id, found) => Kind::DirectMeterEntry(DirectMeterEntry {
+            Item::DirectMeter(id, found, colors) => Kind::DirectMeterEntry(DirectMeterEntry {
                 table_entry: Some(key(id, &found)?),
                 config: direct::meter_config(found.state()),
-                counter_data: None,
+                counter_data: direct::meter_counters(found.state()).filter(|_| colors),
             }),
             Item::Counter(id, index) => {
                 let cell = externs.counter(schema.counters.get(&id)?.id, index)?;
@@ -156,13 +165,13 @@ impl Reading {
                     data: Some(array::encode_counter(packets, bytes)),
                 })
             }
-            Item::Meter(id, index) => {
+            Item::Meter(id, index, colors) => {
                 let meter = externs.meter(schema.meters.get(&id)?.0.id, index)?;
                 Kind::MeterEntry(MeterEntry {
                     meter_id: id,
                     index: array::encode_index(index),
                     config: meter.config().and_then(array::encode_config),
-                    counter_data: None,
+                    counter_data: colors.then(|| array::encode_colors(meter)),
                 })
             }
             Item::Register(id, index) => {

@@ -158,8 +158,9 @@ impl Reader<'_> {
             }
             Found::Default(entry) => {
                 let given = entry.action(self.pipeline.store.program());
-                filter.metadata.is_empty()
-                    && filter.controller_metadata == 0
+                (filter.metadata.is_empty() || entry.metadata() == filter.metadata)
+                    && (filter.controller_metadata == 0
+                        || entry.controller_metadata() == filter.controller_metadata)
                     && given.as_ref().is_some_and(is)
             }
         }
@@ -205,15 +206,13 @@ impl Reader<'_> {
     }
 
     fn direct_meters(&mut self, entry: &DirectMeterEntry) -> UpdateResult {
-        if entry.counter_data.is_some() {
-            return Err(UpdateError::unimplemented("meters that count by colour"));
-        }
+        let colors = entry.counter_data.is_some();
         let has_meter = |table: &TableSchema| table.direct_meter.is_some();
         let found = self.direct("meter", entry.table_entry.as_ref(), has_meter)?;
         self.items.extend(
             found
                 .into_iter()
-                .map(|(id, entry)| Item::DirectMeter(id, entry)),
+                .map(|(id, entry)| Item::DirectMeter(id, entry, colors)),
         );
         Ok(())
     }
@@ -255,12 +254,11 @@ impl Reader<'_> {
     }
 
     fn meters(&mut self, entry: &MeterEntry) -> UpdateResult {
-        if entry.counter_data.is_some() {
-            return Err(UpdateError::unimplemented("meters that count by colour"));
-        }
+        let colors = entry.counter_data.is_some();
         for (id, (array, _)) in select("meter", &self.pipeline.schema.meters, entry.meter_id)? {
             let cells = self.cells(array, entry.meter_id, entry.index.as_ref())?;
-            self.items.extend(cells.map(|index| Item::Meter(id, index)));
+            self.items
+                .extend(cells.map(|index| Item::Meter(id, index, colors)));
         }
         Ok(())
     }

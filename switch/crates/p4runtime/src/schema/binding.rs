@@ -63,6 +63,7 @@ pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema>
     binder.digests()?;
     binder.value_sets()?;
     binder.controller_headers()?;
+    binder.roles();
     if let Some(extern_) = p4info.externs.first() {
         let name = &extern_.extern_type_name;
         return Err(SchemaError::Unsupported(format!("extern type {name:?}")));
@@ -80,10 +81,19 @@ impl Binder<'_> {
     fn actions(&mut self) -> Result<()> {
         for action in &self.p4info.actions {
             let (id, name) = preamble(&action.preamble)?;
-            let params = action.params.iter().map(|param| ParamSchema {
-                id: param.id,
-                name: param.name.clone(),
-                width: usize::try_from(param.bitwidth).unwrap_or(0),
+            let program_action = self.program.action_by_name(name);
+            let params = action.params.iter().map(|param| {
+                let params = program_action.map(|id| &self.program.action(id).params);
+                let program_param =
+                    params.and_then(|params| params.iter().find(|p| p.name == param.name));
+                let program_width = program_param.map_or(0, |param| usize::from(param.slot.width));
+                let translated = param.type_name.is_some();
+                ParamSchema {
+                    id: param.id,
+                    name: param.name.clone(),
+                    width: width(param.bitwidth, translated, program_width),
+                    unused: program_action.is_some() && program_param.is_none(),
+                }
             });
             let schema = ActionSchema {
                 name: name.into(),
@@ -94,13 +104,42 @@ impl Binder<'_> {
         Ok(())
     }
 
+    /// Notes an object that p4c has left out of the program.
+    fn unused(&mut self, kind: &'static str, id: u32, name: &str) -> Result<()> {
+        tracing::warn!(kind, name, "is in P4Info only: the program does not use it");
+        insert(
+            &mut self.schema.unused,
+            id,
+            name,
+            format!("{kind} {name:?}"),
+        )
+    }
+
+    /// A table for clients that P4Info does not have: then this P4Info is another program's. Those that p4c makes up have no
+    /// key, or only constant entries.
+    fn is_unlisted(&self, table: &Table) -> bool {
+        let listed = |info: &config::Table| {
+            let preamble = info.preamble.as_ref();
+            preamble.is_some_and(|preamble| preamble.name == table.name)
+        };
+        !table.key.is_empty() && !table.const_entries && !self.p4info.tables.iter().any(listed)
+    }
+
     fn tables(&mut self) -> Result<()> {
         for table in &self.p4info.tables {
             let (id, name) = preamble(&table.preamble)?;
-            let program_id = self
-                .program
-                .table_by_name(name)
-                .ok_or_else(|| absent("table", name))?;
+            let Some(program_id) = self.program.table_by_name(name) else {
+                if self
+                    .program
+                    .tables
+                    .iter()
+                    .any(|table| self.is_unlisted(table))
+                {
+                    return Err(absent("table", name));
+                }
+                self.unused("table", id, name)?;
+                continue;
+            };
             let program_table = self.program.table(program_id);
             let meter = |id: &u32| {
                 let meters = self.p4info.direct_meters.iter();
@@ -129,15 +168,13 @@ impl Binder<'_> {
                 is_const: table.is_const_table,
                 const_default: table.const_default_action_id != 0,
             };
-            if schema.direct_meter.is_some() != program_table.meter.is_some() {
-                return Err(different(
-                    "table",
-                    name,
-                    "only one of them has a direct meter".into(),
-                ));
+            // For P4_14 programs, p4c forgets both in P4Info: then clients cannot use them.
+            if schema.direct_meter.is_some() && program_table.meter.is_none() {
+                let difference = "only P4Info has a direct meter".into();
+                return Err(different("table", name, difference));
             }
-            if schema.implementation.is_some() != program_table.profile.is_some() {
-                let difference = "only one of them has an action profile".into();
+            if schema.implementation.is_some() && program_table.profile.is_none() {
+                let difference = "only P4Info has an action profile".into();
                 return Err(different("table", name, difference));
             }
             insert(&mut self.schema.tables, id, name, schema)?;
@@ -178,11 +215,11 @@ impl Binder<'_> {
 
     fn check_params(&self, action: &ActionSchema, id: ActionId) -> Result<()> {
         let params = &self.program.action(id).params;
-        let ours = action.params.iter().map(|param| (&param.name, param.width));
-        let theirs = params
-            .iter()
-            .map(|param| (&param.name, usize::from(param.slot.width)));
-        if !ours.eq(theirs) {
+        let used = || action.params.iter().filter(|param| !param.unused);
+        let same = used().zip(params).all(|(ours, theirs)| {
+            ours.name == theirs.name && ours.width == usize::from(theirs.slot.width)
+        });
+        if !same || used().count() != params.len() {
             let difference = "parameters differ in number, name or width".into();
             return Err(different("action", &action.name, difference));
         }
@@ -192,10 +229,10 @@ impl Binder<'_> {
     fn profiles(&mut self) -> Result<()> {
         for profile in &self.p4info.action_profiles {
             let (id, name) = preamble(&profile.preamble)?;
-            let program_id = self
-                .program
-                .profile_by_name(name)
-                .ok_or_else(|| absent("action profile", name))?;
+            let Some(program_id) = self.program.profile_by_name(name) else {
+                self.unused("action profile", id, name)?;
+                continue;
+            };
             let table = profile.table_ids.iter().find(|id| {
                 let table = self.schema.tables.get(id);
                 table.is_some_and(|t| self.program.table(t.id).profile == Some(program_id))
@@ -294,10 +331,10 @@ impl Binder<'_> {
     fn digests(&mut self) -> Result<()> {
         for digest in &self.p4info.digests {
             let (id, name) = preamble(&digest.preamble)?;
-            let program_id = self
-                .program
-                .digest_by_name(name)
-                .ok_or_else(|| absent("digest", name))?;
+            let Some(program_id) = self.program.digest_by_name(name) else {
+                self.unused("digest", id, name)?;
+                continue;
+            };
             let fields = &self.program.digest(program_id).fields;
             let spec = digest
                 .type_spec
@@ -327,14 +364,37 @@ impl Binder<'_> {
                 .r#match
                 .iter()
                 .map(|field| match_field("value set", name, field));
+            let fields = fields.collect::<Result<Vec<_>>>()?;
+            if let Some(field) = fields.iter().find(|field| field.width == 0) {
+                let message = format!("value set {name:?}: field {:?} has no width", field.name);
+                return Err(SchemaError::Unsupported(message));
+            }
             let schema = ValueSetSchema {
                 id: program_id,
                 name: name.into(),
-                fields: fields.collect::<Result<_>>()?,
+                fields,
             };
             insert(&mut self.schema.value_sets, id, name, schema)?;
         }
         Ok(())
+    }
+
+    fn roles(&mut self) {
+        let info = self.p4info;
+        let tables = info.tables.iter().map(|o| &o.preamble);
+        let preambles = tables
+            .chain(info.action_profiles.iter().map(|o| &o.preamble))
+            .chain(info.counters.iter().map(|o| &o.preamble))
+            .chain(info.meters.iter().map(|o| &o.preamble))
+            .chain(info.registers.iter().map(|o| &o.preamble))
+            .chain(info.value_sets.iter().map(|o| &o.preamble))
+            .chain(info.digests.iter().map(|o| &o.preamble));
+        for preamble in preambles.flatten() {
+            let roles = crate::role::annotated(&preamble.annotations);
+            if !roles.is_empty() {
+                self.schema.roles.insert(preamble.id, roles);
+            }
+        }
     }
 
     fn controller_headers(&mut self) -> Result<()> {
@@ -351,6 +411,18 @@ impl Binder<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A width in P4Info, or the program's where P4Info has none: the type is `error`, or a string for clients ("Translation
+/// of User-Defined Types" in the specification). The bytes of such a value are those of the program's number; a type that
+/// is wider for clients than in the program holds what the program can.
+fn width(p4info: i32, translated: bool, program: usize) -> usize {
+    match usize::try_from(p4info) {
+        Ok(0) => program,
+        Ok(width) if translated && program > 0 => width.min(program),
+        Ok(width) => width,
+        Err(_) => 0,
     }
 }
 
@@ -373,17 +445,13 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
         MatchType::Optional => MatchKind::Optional,
         MatchType::Unspecified => return Err(unsupported()),
     };
-    let width = usize::try_from(field.bitwidth).unwrap_or(0);
-    if width == 0 {
-        let message = format!("{kind} {name:?}: field {:?} has no width", field.name);
-        return Err(SchemaError::Unsupported(message));
-    }
     Ok(MatchField {
         id: field.id,
         name: field.name.clone(),
         kind: match_kind,
         as_ternary: false,
-        width,
+        width: width(field.bitwidth, false, 0),
+        translated: field.type_name.is_some(),
     })
 }
 
@@ -407,6 +475,10 @@ fn match_fields(
         fields.sort_by_key(position);
     }
     for (field, key) in fields.iter_mut().zip(key) {
+        let program_width = usize::from(key.width);
+        if field.width == 0 || (field.translated && field.width > program_width) {
+            field.width = program_width;
+        }
         field.as_ternary = field.kind == MatchKind::Optional && key.kind == MatchKind::Ternary;
         if field.as_ternary && field.width == usize::from(key.width) {
             continue;

@@ -23,7 +23,7 @@ pub struct HeaderField {
     offset: usize,
 }
 
-/// A controller header: fields in the order in which they lie in the packet, without gaps.
+/// A controller header: fields in the order in which they lie in the packet, without gaps. p4c fills up the last byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHeader {
     fields: Vec<HeaderField>,
@@ -57,13 +57,9 @@ impl ControllerHeader {
             });
             offset += width;
         }
-        if !offset.is_multiple_of(8) {
-            let message = format!("{name}: a header of {offset} bits is not whole bytes");
-            return Err(SchemaError::Malformed(message));
-        }
         Ok(Self {
             fields,
-            bytes: offset / 8,
+            bytes: offset.div_ceil(8),
         })
     }
 
@@ -175,8 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_is_not_whole_bytes_ends_in_zero_bits() {
+        let header = header(&[9, 9]).unwrap();
+        assert_eq!(header.bytes(), 3);
+        let values = metadata(&[(1, &[1, 0xff]), (2, &[1])]);
+        let bytes = header.encode(&values).unwrap();
+        assert_eq!(bytes, [0xff, 0x80, 0x40]);
+        assert_eq!(header.decode(&bytes), Some(values));
+    }
+
+    #[test]
     fn headers_that_cannot_lie_in_a_packet_are_refused() {
-        assert!(matches!(header(&[9]), Err(SchemaError::Malformed(_))));
         assert!(matches!(header(&[0]), Err(SchemaError::Unsupported(_))));
         assert!(matches!(header(&[-8]), Err(SchemaError::Unsupported(_))));
     }

@@ -3,6 +3,8 @@
 //!
 //! A P4Info that does not fit the program is refused as a whole, naming the object; after that every look-up here succeeds
 //! or is the client's mistake. Objects of the program that P4Info does not list (tables that p4c made up) are invisible.
+//! Tables, action profiles and digests that only P4Info lists are ones that p4c found unused and left out of the program:
+//! they have no state, and naming them is an error that says so.
 
 mod binding;
 mod header;
@@ -123,6 +125,10 @@ pub struct Schema {
     pub digests: BTreeMap<u32, DigestSchema>,
     /// Value sets.
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
+    /// What only P4Info lists: kind and name.
+    pub unused: BTreeMap<u32, String>,
+    /// The roles that objects are given to by `@p4runtime_role`.
+    pub roles: BTreeMap<u32, Vec<String>>,
     /// The header before packets to the controller.
     pub packet_in: Option<ControllerHeader>,
     /// The header before packets from the controller.
@@ -137,7 +143,9 @@ impl Schema {
 
     /// The table with this P4Info id.
     pub fn table(&self, id: u32) -> UpdateResult<&TableSchema> {
-        self.tables.get(&id).ok_or_else(|| unknown("table", id))
+        self.tables
+            .get(&id)
+            .ok_or_else(|| self.missing("table", id))
     }
 
     /// The action with this P4Info id.
@@ -149,7 +157,16 @@ impl Schema {
     pub fn profile(&self, id: u32) -> UpdateResult<&ProfileSchema> {
         self.profiles
             .get(&id)
-            .ok_or_else(|| unknown("action profile", id))
+            .ok_or_else(|| self.missing("action profile", id))
+    }
+
+    fn missing(&self, kind: &str, id: u32) -> UpdateError {
+        match self.unused.get(&id) {
+            Some(what) => UpdateError::invalid(format!(
+                "{what} is not in the device config: no packet can use it"
+            )),
+            None => unknown(kind, id),
+        }
     }
 
     /// The table that the program knows by this id, with its P4Info id.

@@ -31,6 +31,8 @@ pub struct MatchField {
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
+    /// Its type has another representation for clients.
+    pub translated: bool,
 }
 
 /// An action's parameter.
@@ -42,6 +44,8 @@ pub struct ParamSchema {
     pub name: String,
     /// Width in bits.
     pub width: usize,
+    /// The program does without it (p4c leaves it out of P4_14 programs): clients give it, and read back 0.
+    pub unused: bool,
 }
 
 /// An action, whichever table it is used in.

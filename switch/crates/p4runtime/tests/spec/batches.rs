@@ -69,16 +69,30 @@ async fn rollback_on_error_and_dataplane_atomic_leave_nothing_of_a_failed_batch(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cells_of_counters_cannot_be_part_of_an_atomic_batch() {
+async fn cells_are_part_of_an_atomic_batch_and_of_its_failure() {
     let (_fixture, mut client) = start_loaded().await;
-    let counter = CounterEntry {
+    let counter = |packet_count| CounterEntry {
         counter_id: id("port_counter"),
-        ..Default::default()
+        index: Some(Index { index: 3 }),
+        data: Some(CounterData {
+            packet_count,
+            byte_count: 0,
+        }),
+    };
+    let batch = |packet_count| {
+        let counter = modify(counter(packet_count));
+        vec![counter, insert(exact_entry(&[1], 1))]
     };
     let codes = client
-        .write_codes_with(Atomicity::DataplaneAtomic, vec![modify(counter)])
+        .write_codes_with(Atomicity::DataplaneAtomic, batch(5))
         .await;
-    assert_eq!(codes, [Code::Unimplemented]);
+    assert_eq!(codes, [Code::Ok, Code::Ok]);
+    let codes = client
+        .write_codes_with(Atomicity::DataplaneAtomic, batch(6))
+        .await;
+    assert_eq!(codes, [Code::Aborted, Code::AlreadyExists]);
+    let read = client.read(counter(0)).await;
+    assert_eq!(read, [entity::Entity::CounterEntry(counter(5))]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,14 +151,40 @@ async fn meters_are_green_until_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn meters_do_not_count_by_colour() {
-    let (_fixture, mut client) = start_loaded().await;
-    let counting = MeterEntry {
-        counter_data: Some(MeterCounterData::default()),
-        ..meter(Some(0), None)
+async fn meters_count_by_colour() {
+    let (fixture, mut client) = start_loaded().await;
+    let packet = frame([0, 0, 0, 1], 0);
+    let config = MeterConfig {
+        cir: 1,
+        cburst: 1,
+        pir: 1,
+        pburst: 2,
+        eburst: 0,
     };
-    assert_eq!(client.modify(counting).await, Code::Unimplemented);
-    assert_eq!(client.read_code(counting).await, Code::Unimplemented);
+    assert_eq!(client.modify(meter(Some(1), Some(config))).await, Code::Ok);
+    for _ in 0..3 {
+        fixture.forward(1, &packet);
+    }
+    let counted = |packets: i64| {
+        Some(CounterData {
+            packet_count: packets,
+            byte_count: packets * packet.len() as i64,
+        })
+    };
+    let with = |colors: [i64; 3]| MeterEntry {
+        counter_data: Some(MeterCounterData {
+            green: counted(colors[0]),
+            yellow: counted(colors[1]),
+            red: counted(colors[2]),
+        }),
+        ..meter(Some(1), Some(config))
+    };
+    let read = client.read(with([0, 0, 0])).await;
+    assert_eq!(read, [entity::Entity::MeterEntry(with([1, 1, 1]))]);
+    assert_eq!(client.modify(with([1, 0, 0])).await, Code::InvalidArgument);
+    assert_eq!(client.modify(with([0, 0, 0])).await, Code::Ok);
+    let read = client.read(with([0, 0, 0])).await;
+    assert_eq!(read, [entity::Entity::MeterEntry(with([0, 0, 0]))]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

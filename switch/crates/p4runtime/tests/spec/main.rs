@@ -16,3 +16,4 @@ mod replication;
 mod streams;
 mod support;
 mod table_entries;
+mod tls;

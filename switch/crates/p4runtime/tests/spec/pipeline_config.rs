@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! "SetForwardingPipelineConfig RPC", "GetForwardingPipelineConfig RPC", "Capabilities RPC".
 
+use sluice_p4runtime::error::batch_errors;
 use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action;
 use sluice_p4runtime::proto::v1::*;
@@ -92,6 +93,32 @@ async fn what_cannot_be_realized_is_refused_by_name() {
         }
     }
     assert_eq!(client.pipeline().await, None);
+}
+
+/// p4c leaves what no packet can reach out of the program, and in P4Info.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_program_does_not_use_has_no_state() {
+    let fixture = start().await;
+    let mut client = fixture.primary().await;
+    let mut config = pipeline_config();
+    let p4info = config.p4info.as_mut().unwrap();
+    let mut unused = p4info.tables[0].clone();
+    let preamble = unused.preamble.as_mut().unwrap();
+    (preamble.id, preamble.name) = (0x0200_4242, "ingress.unreachable".into());
+    p4info.tables.push(unused);
+    client
+        .set_pipeline(Action::VerifyAndCommit, Some(config))
+        .await
+        .unwrap();
+    let entry = TableEntry {
+        table_id: 0x0200_4242,
+        ..TableEntry::default()
+    };
+    let status = client.try_read(vec![wildcard(entry)]).await.unwrap_err();
+    let errors = batch_errors(&status);
+    assert_eq!(errors[0].canonical_code, Code::InvalidArgument as i32);
+    let message = &errors[0].message;
+    assert!(message.contains("ingress.unreachable"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

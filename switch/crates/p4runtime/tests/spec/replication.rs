@@ -103,13 +103,6 @@ async fn replication_entries_must_be_well_formed() {
         port_kind: None,
         ..replica(1, 1)
     };
-    let backed = Replica {
-        backup_replicas: vec![BackupReplica {
-            port: vec![2],
-            instance: 1,
-        }],
-        ..replica(1, 1)
-    };
     for (entry, code) in [
         (group(0, vec![]), Code::InvalidArgument),
         (session(0, vec![], 0), Code::InvalidArgument),
@@ -119,7 +112,14 @@ async fn replication_entries_must_be_well_formed() {
         ),
         (group(1, vec![replica(1, 65536)]), Code::InvalidArgument),
         (group(1, vec![portless]), Code::InvalidArgument),
-        (group(1, vec![backed]), Code::Unimplemented),
+        (
+            group(1, vec![backed(replica(1, 1), &[(1, 2)])]),
+            Code::InvalidArgument,
+        ),
+        (
+            group(1, vec![backed(replica(1, 1), &[(2, 1)]), replica(2, 1)]),
+            Code::InvalidArgument,
+        ),
         (session(1, vec![], -1), Code::InvalidArgument),
         (
             PacketReplicationEngineEntry { r#type: None },
@@ -133,6 +133,49 @@ async fn replication_entries_must_be_well_formed() {
     assert_eq!(client.delete(session(1, vec![], 0)).await, Code::NotFound);
     assert_eq!(client.insert(group(1, vec![])).await, Code::Ok);
     assert_eq!(client.insert(group(1, vec![])).await, Code::AlreadyExists);
+}
+
+fn backed(replica: Replica, backups: &[(u8, u32)]) -> Replica {
+    let backup = |&(port, instance): &(u8, u32)| BackupReplica {
+        port: vec![port],
+        instance,
+    };
+    Replica {
+        backup_replicas: backups.iter().map(backup).collect(),
+        ..replica
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_replicas_stand_in_while_ports_are_down() {
+    let (fixture, mut client) = start_loaded().await;
+    let multicast = lpm_entry(&[0], 0, direct("multicast", &[&[9]]));
+    assert_eq!(client.insert(multicast).await, Code::Ok);
+    let replicas = vec![
+        backed(replica(1, 1), &[(2, 1), (3, 1)]),
+        backed(replica(4, 1), &[(5, 1)]),
+    ];
+    let mut entry = group(9, replicas);
+    if let Some(packet_replication_engine_entry::Type::MulticastGroupEntry(group)) =
+        &mut entry.r#type
+    {
+        group.metadata = b"opaque".to_vec();
+    }
+    assert_eq!(client.insert(entry.clone()).await, Code::Ok);
+    let read = client.read(entry.clone()).await;
+    assert_eq!(read, [entity::Entity::PacketReplicationEngineEntry(entry)]);
+    let packet = frame([0, 0, 0, 1], 0);
+    assert_eq!(fixture.forward(0, &packet), [1, 4]);
+    for (port, up, expected) in [
+        (1, false, [2, 4]),
+        (2, false, [3, 4]),
+        (4, false, [3, 5]),
+        (2, true, [2, 5]),
+        (1, true, [1, 5]),
+    ] {
+        fixture.device.set_port_status(port, up);
+        assert_eq!(fixture.forward(0, &packet), expected, "port {port}: {up}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -335,6 +335,22 @@ async fn the_default_entry_has_neither_key_nor_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_default_entry_keeps_metadata_until_it_is_reset() {
+    let (_fixture, mut client) = start_loaded().await;
+    let entry = TableEntry {
+        metadata: b"opaque".to_vec(),
+        controller_metadata: 42,
+        ..default_entry("lpm_table", forward_to(5))
+    };
+    assert_eq!(client.modify(entry.clone()).await, Code::Ok);
+    let filter = default_entry("lpm_table", None);
+    assert_eq!(client.read_entries(filter.clone()).await, [entry]);
+    assert_eq!(client.modify(filter.clone()).await, Code::Ok);
+    let reset = default_entry("lpm_table", direct("NoAction", &[]));
+    assert_eq!(client.read_entries(filter).await, [reset]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_constant_default_is_denied() {
     let (_fixture, mut client) = start_loaded().await;
     let entry = default_entry("ternary_table", forward_to(5));

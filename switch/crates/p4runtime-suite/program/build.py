@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the P4Runtime test suite's program.
+
+With p4c on PATH this writes program/build/ and its manifest; with --check it compiles
+nothing and fails if anything committed is stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[3] / "p4src"))
+
+import build  # noqa: E402  (the tool lives beside the router's sources)
+
+SUITE = build.Program(
+    name="suite",
+    root=HERE,
+    main=HERE / "suite.p4",
+    sources=(HERE / "suite.p4",),
+    out=HERE / "build",
+)
+
+if __name__ == "__main__":
+    sys.exit(build.main(HERE / "build", [SUITE]))

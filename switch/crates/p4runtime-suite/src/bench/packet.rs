@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets that walk through `program/suite.p4` and come back.
+
+use sluice_p4runtime::proto::v1::{PacketIn, PacketMetadata, PacketOut};
+
+use crate::case::{Failure, Outcome};
+use crate::entity::number;
+
+/// The program's ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "named after tables and features of the program"
+)]
+pub enum Walk {
+    Out = 0,
+    Exact = 1,
+    Lpm = 2,
+    Ternary = 3,
+    Range = 4,
+    Optional = 5,
+    Const = 6,
+    Profile = 7,
+    Selector = 8,
+    Keyless = 9,
+    Cells = 10,
+    Learn = 11,
+    Multicast = 12,
+    Clone = 13,
+    ValueSet = 14,
+    Timeout = 15,
+}
+
+/// The frame that walks, and what the packet-out says besides.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    /// Source address.
+    pub src: u64,
+    /// EtherType: 0x88b5 where the key follows.
+    pub kind: u16,
+    /// Key field.
+    pub a: u32,
+    /// Key field.
+    pub b: u16,
+    /// Key field of 12 bits.
+    pub c: u16,
+    /// Key field of 4 bits.
+    pub d: u8,
+    /// Key field.
+    pub wide: u128,
+    /// The packet-out's egress port.
+    pub port: u16,
+    /// The packet-out's index.
+    pub index: u8,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self {
+            src: 0x0200_0000_0001,
+            kind: 0x88b5,
+            a: 0,
+            b: 0,
+            c: 0,
+            d: 0,
+            wide: 0,
+            port: 0,
+            index: 0,
+        }
+    }
+}
+
+impl Frame {
+    /// The bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![2, 0, 0, 0, 0, 2];
+        bytes.extend_from_slice(&self.src.to_be_bytes()[2..]);
+        bytes.extend_from_slice(&self.kind.to_be_bytes());
+        bytes.extend_from_slice(&self.a.to_be_bytes());
+        bytes.extend_from_slice(&self.b.to_be_bytes());
+        let cd = self.c << 4 | u16::from(self.d & 0xf);
+        bytes.extend_from_slice(&cd.to_be_bytes());
+        bytes.extend_from_slice(&self.wide.to_be_bytes());
+        bytes.extend_from_slice(b"what comes behind the headers");
+        bytes
+    }
+
+    /// The packet-out.
+    pub fn out(&self, walk: Walk) -> PacketOut {
+        let field = |(index, value): (usize, u128)| PacketMetadata {
+            metadata_id: index as u32 + 1,
+            value: number(value),
+        };
+        let values = [self.port.into(), walk as u128, self.index.into()];
+        PacketOut {
+            payload: self.bytes().into(),
+            metadata: values.into_iter().enumerate().map(field).collect(),
+        }
+    }
+}
+
+/// A packet that came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Where it came in.
+    pub ingress_port: u128,
+    /// What the table's action said; 0 for a miss.
+    pub mark: u128,
+    /// The replica's instance.
+    pub instance: u128,
+    /// The meter's colour.
+    pub color: u128,
+    /// It is a clone.
+    pub is_clone: bool,
+    /// The frame.
+    pub payload: Vec<u8>,
+}
+
+impl Seen {
+    /// Reads a packet-in; fails where a metadata field is missing.
+    pub(super) fn read(packet: &PacketIn) -> Outcome<Self> {
+        let field = |id: u32| -> Outcome<u128> {
+            let found = packet.metadata.iter().find(|field| field.metadata_id == id);
+            let missing = || Failure::Failed(format!("packet-in without metadata field {id}"));
+            let value = &found.ok_or_else(missing)?.value;
+            Ok(value
+                .iter()
+                .fold(0, |number: u128, byte| number << 8 | u128::from(*byte)))
+        };
+        Ok(Self {
+            ingress_port: field(1)?,
+            mark: field(2)?,
+            instance: field(3)?,
+            color: field(4)?,
+            is_clone: field(5)? == 1,
+            payload: packet.payload.to_vec(),
+        })
+    }
+}

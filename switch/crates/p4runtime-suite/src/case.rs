@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a case is, and running one.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use tonic::Status;
+
+use crate::bench::{Bench, Target};
+
+/// A case that takes longer has failed.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Why a case did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The server did not do what the specification says.
+    Failed(String),
+    /// It could not be tested, for this reason.
+    Skipped(String),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Failed(format!("{:?}: {}", status.code(), status.message()))
+    }
+}
+
+/// What a case, or a step of it, comes to.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it came to.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A case's steps while they run.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+/// One case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The specification's section, by its title.
+    pub section: &'static str,
+    /// What the server must do.
+    pub name: &'static str,
+    steps: for<'a> fn(&'a mut Bench) -> Running<'a>,
+}
+
+impl Case {
+    /// A case with these steps.
+    pub const fn new(
+        section: &'static str,
+        name: &'static str,
+        steps: for<'a> fn(&'a mut Bench) -> Running<'a>,
+    ) -> Self {
+        Self {
+            section,
+            name,
+            steps,
+        }
+    }
+
+    /// Section and name, as filters and reports have them.
+    pub fn full_name(&self) -> String {
+        format!("{}: {}", self.section, self.name)
+    }
+
+    /// Runs it against a server.
+    pub async fn run(&self, target: &Target) -> Verdict {
+        let start = Instant::now();
+        let mut bench = Bench::new(target.clone());
+        let steps = tokio::time::timeout(LIMIT, (self.steps)(&mut bench)).await;
+        let late = || {
+            let limit = LIMIT.as_secs();
+            Err(Failure::Failed(format!("not done after {limit} seconds")))
+        };
+        Verdict {
+            outcome: steps.unwrap_or_else(|_| late()),
+            took: start.elapsed(),
+        }
+    }
+}
+
+/// Fails unless `found` is `expected`.
+pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -> Outcome {
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("{what}: expected {expected:?}, found {found:?}");
+    Err(Failure::Failed(message))
+}
+
+/// Fails unless it holds.
+pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
+    if it {
+        Ok(())
+    } else {
+        Err(Failure::Failed(what.into()))
+    }
+}

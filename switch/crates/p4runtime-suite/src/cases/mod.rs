@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All cases, by the specification's sections. `t` is the bench, `c` a client.
+
+/// Declares the cases of a section: a function for each, and `cases()`, which lists them in their order.
+macro_rules! section {
+    ($title:literal; $(async fn $name:ident($bench:ident) $steps:block)*) => {
+        /// The section's cases.
+        pub(super) fn cases() -> Vec<crate::case::Case> {
+            vec![$(crate::case::Case::new($title, stringify!($name), |bench| Box::pin($name(bench)))),*]
+        }
+        $(
+            async fn $name($bench: &mut crate::bench::Bench) -> crate::case::Outcome {
+                $steps
+                Ok(())
+            }
+        )*
+    };
+}
+
+mod action;
+mod action_profile;
+mod arbitration;
+mod atomicity;
+mod bytestrings;
+mod capabilities;
+mod clone_session;
+mod constant_table;
+mod counter;
+mod default_entry;
+mod digest;
+mod direct_resources;
+mod extern_entry;
+mod get_pipeline;
+mod idle_timeout;
+mod match_format;
+mod meter;
+mod multicast;
+mod one_shot;
+mod packet_io;
+mod read;
+mod register;
+mod role;
+mod set_pipeline;
+mod stream_error;
+mod symmetry;
+mod table_entry;
+mod table_read;
+mod value_set;
+mod write;
+
+use crate::case::Case;
+
+/// Every case. Those that need a server without pipeline come first.
+pub fn all() -> Vec<Case> {
+    [
+        get_pipeline::cases(),
+        set_pipeline::cases(),
+        capabilities::cases(),
+        arbitration::cases(),
+        role::cases(),
+        bytestrings::cases(),
+        symmetry::cases(),
+        table_entry::cases(),
+        match_format::cases(),
+        action::cases(),
+        default_entry::cases(),
+        constant_table::cases(),
+        table_read::cases(),
+        direct_resources::cases(),
+        idle_timeout::cases(),
+        action_profile::cases(),
+        one_shot::cases(),
+        counter::cases(),
+        meter::cases(),
+        multicast::cases(),
+        clone_session::cases(),
+        value_set::cases(),
+        register::cases(),
+        digest::cases(),
+        extern_entry::cases(),
+        write::cases(),
+        atomicity::cases(),
+        read::cases(),
+        packet_io::cases(),
+        stream_error::cases(),
+    ]
+    .concat()
+}
+
+/// What cases use.
+mod prelude {
+    pub(super) use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as Set;
+    pub(super) use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
+    pub(super) use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
+    pub(super) use sluice_p4runtime::proto::v1::write_request::Atomicity;
+    pub(super) use sluice_p4runtime::proto::v1::*;
+    pub(super) use tonic::Code;
+
+    pub(super) use crate::bench::{Frame, Optional, Walk};
+    pub(super) use crate::case::{Failure, holds, same};
+    pub(super) use crate::entity::*;
+    pub(super) use crate::program::{self, UNKNOWN_ID, id};
+
+    pub(super) const OK: Code = Code::Ok;
+    pub(super) const INVALID: Code = Code::InvalidArgument;
+    pub(super) const NOT_FOUND: Code = Code::NotFound;
+    pub(super) const EXISTS: Code = Code::AlreadyExists;
+    pub(super) const DENIED: Code = Code::PermissionDenied;
+    pub(super) const RANGE: Code = Code::OutOfRange;
+    pub(super) const FULL: Code = Code::ResourceExhausted;
+    pub(super) const PRECONDITION: Code = Code::FailedPrecondition;
+    pub(super) const UNIMPLEMENTED: Code = Code::Unimplemented;
+}

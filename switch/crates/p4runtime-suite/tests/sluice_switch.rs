@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every case against our own server, each with a server of its own, in this process: a device without ports.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use sluice_device::{Config, Device};
+use sluice_p4runtime::{Hub, Server};
+use sluice_p4runtime_suite::{Case, Failure, Target, cases, program};
+use tokio::runtime::Runtime;
+
+const DEVICE: u64 = 1;
+
+fn run(case: &Case) -> Result<(), Failed> {
+    let runtime = Runtime::new()?;
+    let outcome = runtime.block_on(async {
+        let (hub, digests) = Hub::new(DEVICE);
+        let config = Config {
+            cpu_port: Some(program::CPU_PORT),
+            ..Config::default()
+        };
+        let device = Arc::new(Device::start(config, hub.clone())?);
+        let server = Server::bind("127.0.0.1:0", DEVICE, device.clone(), hub, digests).await?;
+        let target = Target::new(&server.address()?.to_string(), DEVICE, true);
+        let serving = tokio::spawn(server.serve(std::future::pending()));
+        let verdict = case.run(&target).await;
+        serving.abort();
+        device.stop();
+        Ok::<_, std::io::Error>(verdict.outcome)
+    })?;
+    match outcome {
+        Ok(()) => Ok(()),
+        // Nothing is optional here.
+        Err(Failure::Failed(reason) | Failure::Skipped(reason)) => Err(reason.into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Cases mostly wait; more threads than a few only make timeouts tight.
+    arguments.test_threads.get_or_insert(4);
+    let trials = cases::all()
+        .into_iter()
+        .map(|case| Trial::test(case.full_name(), move || run(&case)))
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

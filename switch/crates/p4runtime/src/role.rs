@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a role may do (P4Runtime specification, "Role Config").
+//!
+//! The default role may do everything. Another role may do what its configuration says, in the scheme of
+//! `proto/sluice/p4runtime/v1/role.proto`; without one it may do everything too, but for objects that the program gives to
+//! others by `@p4runtime_role("NAME")`.
+
+use prost::Message;
+use tonic::Status;
+
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::role::{PacketFilter, RoleConfig};
+use crate::proto::v1::PacketMetadata;
+use crate::proto::v1::entity::Entity;
+use crate::schema::Schema;
+
+/// The message type that `role.config` holds.
+pub const CONFIG_TYPE: &str = "sluice.p4runtime.v1.RoleConfig";
+
+/// Reads `role.config`.
+pub fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
+    let refused = |why: &str| {
+        Status::invalid_argument(format!("role.config holds a {CONFIG_TYPE}; this {why}"))
+    };
+    let type_name = config.type_url.rsplit('/').next().unwrap_or_default();
+    if type_name != CONFIG_TYPE {
+        return Err(refused(&format!("is {type_name:?}")));
+    }
+    RoleConfig::decode(config.value.as_slice()).map_err(|error| refused(&error.to_string()))
+}
+
+/// A role and its configuration.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rights {
+    role: String,
+    config: Option<RoleConfig>,
+}
+
+/// What an entity belongs to.
+enum Object {
+    /// The object with this P4Info id.
+    Id(u32),
+    /// The packet replication engine.
+    Replication,
+}
+
+fn object(entity: &Entity) -> Object {
+    Object::Id(match entity {
+        Entity::TableEntry(entry) => entry.table_id,
+        Entity::ActionProfileMember(member) => member.action_profile_id,
+        Entity::ActionProfileGroup(group) => group.action_profile_id,
+        Entity::MeterEntry(entry) => entry.meter_id,
+        Entity::DirectMeterEntry(entry) => entry.table_entry.as_ref().map_or(0, |e| e.table_id),
+        Entity::CounterEntry(entry) => entry.counter_id,
+        Entity::DirectCounterEntry(entry) => entry.table_entry.as_ref().map_or(0, |e| e.table_id),
+        Entity::ValueSetEntry(entry) => entry.value_set_id,
+        Entity::RegisterEntry(entry) => entry.register_id,
+        Entity::DigestEntry(entry) => entry.digest_id,
+        Entity::ExternEntry(entry) => entry.extern_id,
+        Entity::PacketReplicationEngineEntry(_) => return Object::Replication,
+    })
+}
+
+impl Rights {
+    /// Those of a role with this configuration.
+    pub fn new(role: &str, config: Option<RoleConfig>) -> Self {
+        Self {
+            role: role.into(),
+            config,
+        }
+    }
+
+    /// Whether the object with this P4Info id is in the role's scope.
+    pub fn covers_id(&self, schema: &Schema, id: u32) -> bool {
+        if self.role.is_empty() {
+            return true;
+        }
+        match &self.config {
+            Some(config) => config.p4_ids.contains(&id),
+            None => {
+                let owners = schema.roles.get(&id);
+                owners.is_none_or(|owners| owners.contains(&self.role))
+            }
+        }
+    }
+
+    /// Whether the entity is in the role's scope.
+    pub fn covers(&self, schema: &Schema, entity: &Entity) -> bool {
+        match (object(entity), &self.config) {
+            (Object::Id(id), _) => self.covers_id(schema, id),
+            (Object::Replication, config) => config.as_ref().is_none_or(|c| c.replication),
+        }
+    }
+
+    /// Refuses a write to what is not in the role's scope.
+    pub fn check(&self, schema: &Schema, entity: &Entity) -> UpdateResult {
+        if self.covers(schema, entity) {
+            return Ok(());
+        }
+        let message = format!("role {:?} does not include this entity", self.role);
+        Err(UpdateError::permission_denied(message))
+    }
+
+    /// Refuses to set the pipeline where that is not in the role's scope.
+    pub fn check_pipeline(&self) -> Result<(), Status> {
+        match &self.config {
+            Some(config) if !config.pipeline => Err(Status::permission_denied(format!(
+                "role {:?} does not include the forwarding pipeline config",
+                self.role
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether any packet-in is for the role.
+    pub fn receives_packets(&self) -> bool {
+        self.config
+            .as_ref()
+            .is_none_or(|config| config.packet_in.is_some())
+    }
+
+    /// Whether a packet-in is for the role.
+    pub fn receives(&self, metadata: &[PacketMetadata]) -> bool {
+        self.config.as_ref().is_none_or(|config| {
+            let filter = config.packet_in.as_ref();
+            filter.is_some_and(|filter| passes(filter, metadata))
+        })
+    }
+
+    /// Whether the role may send a packet-out.
+    pub fn sends(&self, metadata: &[PacketMetadata]) -> bool {
+        self.config.as_ref().is_none_or(|config| {
+            let filter = config.packet_out.as_ref();
+            filter.is_some_and(|filter| passes(filter, metadata))
+        })
+    }
+}
+
+fn passes(filter: &PacketFilter, metadata: &[PacketMetadata]) -> bool {
+    let same =
+        |a: &[u8], b: &[u8]| crate::bytestring::canonical(a) == crate::bytestring::canonical(b);
+    filter.metadata_id == 0
+        || metadata
+            .iter()
+            .filter(|field| field.metadata_id == filter.metadata_id)
+            .any(|field| filter.values.iter().any(|value| same(value, &field.value)))
+}
+
+/// The roles that annotations give an object to.
+pub fn annotated(annotations: &[String]) -> Vec<String> {
+    let name = |annotation: &String| {
+        let argument = annotation
+            .strip_prefix("@p4runtime_role(")?
+            .strip_suffix(')')?;
+        Some(argument.trim().trim_matches('"').to_string())
+    };
+    annotations.iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    #[test]
+    fn a_configuration_of_another_scheme_is_refused() {
+        let mut config = prost_types::Any {
+            type_url: format!("type.googleapis.com/{CONFIG_TYPE}"),
+            value: RoleConfig::default().encode_to_vec(),
+        };
+        assert_eq!(decode_config(&config).unwrap(), RoleConfig::default());
+        config.value = vec![0xff];
+        assert_eq!(
+            decode_config(&config).unwrap_err().code(),
+            Code::InvalidArgument
+        );
+        config.type_url = "type.googleapis.com/other.Config".into();
+        let error = decode_config(&config).unwrap_err();
+        assert!(error.message().contains("other.Config"), "{error}");
+    }
+
+    #[test]
+    fn annotations_name_roles() {
+        let annotations = ["@p4runtime_role(\"sdn\")".into(), "@brief(\"x\")".into()];
+        assert_eq!(annotated(&annotations), ["sdn"]);
+    }
+
+    #[test]
+    fn packets_pass_by_one_metadata_field() {
+        let filter = PacketFilter {
+            metadata_id: 2,
+            values: vec![vec![0, 7]],
+        };
+        let packet = |metadata_id, value| {
+            [PacketMetadata {
+                metadata_id,
+                value: vec![value],
+            }]
+        };
+        let config = RoleConfig {
+            packet_in: Some(filter),
+            ..RoleConfig::default()
+        };
+        let rights = Rights::new("r", Some(config));
+        assert!(rights.receives(&packet(2, 7)));
+        assert!(!rights.receives(&packet(2, 8)));
+        assert!(!rights.receives(&packet(1, 7)));
+        assert!(!rights.sends(&packet(2, 7)));
+        assert!(Rights::new("r", None).sends(&packet(2, 7)));
+    }
+}
