@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where log lines go: standard output, a file, or, without being asked, warnings to standard error.
 
-use std::fs::File;
 use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use anyhow::Context;
 use tracing::level_filters::LevelFilter;
 
+use crate::log_file::LogFile;
 use crate::options::{Level, Options};
 
 /// Starts logging for the whole process.
 pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
-    let level = match options.log_level {
+    let level = match options.log_level() {
         Level::Trace => LevelFilter::TRACE,
         Level::Debug => LevelFilter::DEBUG,
         Level::Info => LevelFilter::INFO,
@@ -29,6 +29,7 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
             "sluice_device",
             "sluice_ports",
             "sluice_engine",
+            "sluice_admin",
         ]
         .iter()
         .filter_map(|name| format!("{name}={level}").parse().ok())
@@ -43,7 +44,8 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
     if options.log_console {
         subscriber.with_env_filter(ours(level)).init();
     } else if let Some(path) = &options.log_file {
-        let file = File::create(path).with_context(|| path.display().to_string())?;
+        let file = LogFile::create(path, options.rotation());
+        let file = file.with_context(|| path.display().to_string())?;
         subscriber
             .with_env_filter(ours(level))
             .with_ansi(false)

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-switch`: reads the command line, starts the device and the P4Runtime server, stops them on a signal.
+//! `sluice-switch`: reads the command line, starts the device and its servers, stops them on a signal.
+//!
+//! `sluice-switch ctl ...` is a client instead: it asks a switch that runs ([`ctl`]).
 
+mod admin;
+mod ctl;
+mod log_file;
 mod logging;
 mod options;
 mod run;
+mod tls;
+mod trace_log;
 
 use std::process::ExitCode;
 
@@ -16,6 +23,10 @@ const JSON_VERSION: &str = "2.24";
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == "ctl") {
+        return ctl::main(arguments);
+    }
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
         Err(error) => error.exit(),

@@ -7,7 +7,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, ValueEnum};
-use sluice_device::PortId;
+use sluice_admin::Address;
+use sluice_device::{Limits, PortId};
+
+use crate::log_file::Rotation;
+use crate::tls::TlsOptions;
 
 /// A P4 switch that runs p4c's BMv2 JSON and speaks P4Runtime; a stand-in for simple_switch_grpc.
 #[derive(Debug, Parser)]
@@ -65,9 +69,37 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "log_console")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// What is logged
-    #[arg(short = 'L', long, value_enum, default_value = "info")]
-    pub(crate) log_level: Level,
+    /// What is logged; `trace` has every step of every packet (default: trace, as in BMv2, when a log is asked for)
+    #[arg(short = 'L', long, value_enum)]
+    log_level: Option<Level>,
+
+    /// Bytes after which a log file is put aside
+    #[arg(long, value_name = "BYTES", default_value_t = 5 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    log_file_max_size: u64,
+
+    /// Log files that are kept besides the current one
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    log_file_max_files: u32,
+
+    /// Serve `sluice-switch ctl` at unix:PATH or 127.0.0.1:PORT, or `none` (default: a socket in /run/sluice-switch)
+    #[arg(long, value_name = "ADDRESS", value_parser = admin)]
+    pub(crate) admin: Option<Admin>,
+
+    /// Multicast groups that there may be
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_mc_groups: Option<u32>,
+
+    /// Replicas of all multicast groups and clone sessions that there may be (BMv2's level 1)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_l1_entries: Option<u32>,
+
+    /// Likewise (BMv2's level 2); the smaller of the two counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_l2_entries: Option<u32>,
+
+    /// Refuse to start with more ports than this
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    max_port_count: usize,
 
     /// Threads that process packets; packets of one port stay in order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -84,6 +116,9 @@ pub(crate) struct Options {
     /// Print the version
     #[arg(short = 'v', long, action = ArgAction::Version)]
     version: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsOptions,
 
     #[command(flatten)]
     pub(crate) foreign: Foreign,
@@ -109,20 +144,11 @@ pub(crate) struct Foreign {
     nanolog: Option<String>,
     #[arg(long, hide = true)]
     notifications_addr: Option<String>,
+    /// Every line is written at once anyway.
     #[arg(long, hide = true)]
     log_flush: bool,
     #[arg(long, hide = true)]
-    log_file_max_size: Option<String>,
-    #[arg(long, hide = true)]
-    log_file_max_files: Option<String>,
-    #[arg(long, hide = true)]
-    max_port_count: Option<String>,
-    #[arg(long, hide = true)]
-    max_mc_groups: Option<String>,
-    #[arg(long, hide = true)]
-    max_l1_entries: Option<String>,
-    #[arg(long, hide = true)]
-    max_l2_entries: Option<String>,
+    load_modules: Option<String>,
     #[arg(long, hide = true)]
     dump_packet_data: Option<String>,
     #[arg(long, hide = true)]
@@ -139,16 +165,6 @@ pub(crate) struct Foreign {
     packet_in: Option<String>,
     #[arg(long, hide = true)]
     dp_grpc_server_addr: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_server_ssl: bool,
-    #[arg(long, hide = true)]
-    grpc_server_cacert: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_server_cert: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_server_key: Option<String>,
-    #[arg(long, hide = true)]
-    grpc_server_with_client_auth: bool,
 }
 
 impl Foreign {
@@ -156,12 +172,8 @@ impl Foreign {
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (
-                self.grpc_server_ssl,
-                "--grpc-server-ssl: gRPC is served without TLS; bind a loopback address",
-            ),
-            (
-                self.priority_queues.is_some_and(|n| n > 1),
-                "--priority-queues: there is one queue for each port",
+                self.load_modules.is_some(),
+                "--load-modules: externs come with the switch, not as shared objects",
             ),
             (
                 self.debugger || self.debugger_addr.is_some(),
@@ -195,28 +207,15 @@ impl Foreign {
             (self.thrift_port.is_some(), "--thrift-port"),
             (self.nanolog.is_some(), "--nanolog"),
             (self.notifications_addr.is_some(), "--notifications-addr"),
-            (self.log_flush, "--log-flush"),
-            (self.log_file_max_size.is_some(), "--log-file-max-size"),
-            (self.log_file_max_files.is_some(), "--log-file-max-files"),
-            (self.max_port_count.is_some(), "--max-port-count"),
-            (self.max_mc_groups.is_some(), "--max-mc-groups"),
-            (self.max_l1_entries.is_some(), "--max-l1-entries"),
-            (self.max_l2_entries.is_some(), "--max-l2-entries"),
+            (self.priority_queues.is_some(), "--priority-queues"),
             (self.dump_packet_data.is_some(), "--dump-packet-data"),
-            (self.grpc_server_cacert.is_some(), "--grpc-server-cacert"),
-            (self.grpc_server_cert.is_some(), "--grpc-server-cert"),
-            (self.grpc_server_key.is_some(), "--grpc-server-key"),
-            (
-                self.grpc_server_with_client_auth,
-                "--grpc-server-with-client-auth",
-            ),
         ]
         .into_iter()
         .filter_map(|(given, name)| given.then_some(name))
     }
 }
 
-fn interface(argument: &str) -> Result<(PortId, String), String> {
+pub(crate) fn interface(argument: &str) -> Result<(PortId, String), String> {
     let (port, name) = argument
         .split_once('@')
         .ok_or("expected PORT@IFACE, such as 1@eth0")?;
@@ -229,7 +228,49 @@ fn interface(argument: &str) -> Result<(PortId, String), String> {
     Ok((port, name.into()))
 }
 
+/// Where the switch is administered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Admin {
+    /// Nowhere.
+    None,
+    /// Here.
+    At(Address),
+}
+
+fn admin(argument: &str) -> Result<Admin, String> {
+    match argument {
+        "none" => Ok(Admin::None),
+        address => address.parse().map(Admin::At),
+    }
+}
+
 impl Options {
+    /// What is logged, where a log is asked for.
+    pub(crate) fn log_level(&self) -> Level {
+        self.log_level.unwrap_or(Level::Trace)
+    }
+
+    /// How large a log file may become.
+    pub(crate) fn rotation(&self) -> Rotation {
+        let (max_size, max_files) = (self.log_file_max_size, self.log_file_max_files);
+        Rotation {
+            max_size,
+            max_files,
+        }
+    }
+
+    /// How much the state of programs may grow.
+    pub(crate) fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        let or = |given: Option<u32>, usual: usize| given.map_or(usual, |given| given as usize);
+        let replicas = [self.max_l1_entries, self.max_l2_entries];
+        Limits {
+            multicast_groups: or(self.max_mc_groups, usual.multicast_groups),
+            replicas: or(replicas.into_iter().flatten().min(), usual.replicas),
+            ..usual
+        }
+    }
+
     /// Reads arguments as BMv2 does: options of the target may come after `--`.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut separated = false;
@@ -264,9 +305,16 @@ impl Options {
                 directory.display()
             ));
         }
+        if self.interfaces.len() > self.max_port_count {
+            let (there, most) = (self.interfaces.len(), self.max_port_count);
+            return Err(format!(
+                "--max-port-count {most}: there are {there} interfaces"
+            ));
+        }
         if self.use_files.is_some() && self.workers > 1 {
             return Err("--use-files takes one worker: files have an order".into());
         }
+        self.tls.check()?;
         match self.foreign.refusal() {
             Some(reason) => Err(reason.into()),
             None => Ok(()),
@@ -312,6 +360,45 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_asked_for_has_everything_unless_told_otherwise() {
+        assert_eq!(
+            read("x.json --log-console").unwrap().log_level(),
+            Level::Trace
+        );
+        assert_eq!(
+            read("x.json --log-console -L warn").unwrap().log_level(),
+            Level::Warn
+        );
+        let rotation = read("x.json --log-file x --log-file-max-files 1")
+            .unwrap()
+            .rotation();
+        assert_eq!((rotation.max_size, rotation.max_files), (5_242_880, 1));
+    }
+
+    #[test]
+    fn the_smaller_limit_counts() {
+        let limits = read("x.json --max-mc-groups 5 --max-l1-entries 7 --max-l2-entries 6")
+            .unwrap()
+            .limits();
+        assert_eq!((limits.multicast_groups, limits.replicas), (5, 6));
+        assert_eq!(read("x.json").unwrap().limits(), Limits::default());
+    }
+
+    #[test]
+    fn the_operator_is_served_on_a_socket_on_loopback_or_not_at_all() {
+        assert_eq!(
+            read("x.json --admin none").unwrap().admin,
+            Some(Admin::None)
+        );
+        let loopback = Admin::At(Address::Loopback(([127, 0, 0, 1], 9560).into()));
+        assert_eq!(
+            read("x.json --admin 127.0.0.1:9560").unwrap().admin,
+            Some(loopback)
+        );
+        assert_eq!(read("x.json").unwrap().admin, None);
+    }
+
+    #[test]
     fn pcap_without_a_directory_means_the_current_one() {
         assert_eq!(read("x.json --pcap").unwrap().pcap, Some(".".into()));
         assert_eq!(
@@ -330,8 +417,32 @@ mod tests {
             ("--no-p4 --cpu-port 0", "not valid"),
             ("--no-p4 --cpu-port 511", "the same"),
             ("--no-p4 --pcap /nonexistent", "not a directory"),
-            ("--no-p4 --grpc-server-ssl", "TLS"),
+            ("--no-p4 --grpc-server-ssl", "needs --grpc-server-cert"),
+            (
+                "--no-p4 --grpc-server-cert c --grpc-server-key k",
+                "needs --grpc-server-ssl",
+            ),
+            (
+                "--no-p4 --grpc-server-ssl --grpc-server-cert c --grpc-server-key k --grpc-server-with-client-auth",
+                "needs --grpc-server-cacert",
+            ),
             ("--no-p4 --use-files 0 --workers 2", "one worker"),
+            ("--no-p4 -i 1@a -i 2@b --max-port-count 1", "2 interfaces"),
+            ("--no-p4 --load-modules x.so", "shared objects"),
+            ("--no-p4 --admin 0.0.0.0:9560", "loopback"),
+            ("--no-p4 --debugger", "debugger"),
+            (
+                "--no-p4 --packet-in ipc:///tmp/x",
+                "interfaces or pcap files",
+            ),
+            ("--no-p4 --restore-state x", "P4Runtime clients"),
+            (
+                "--no-p4 --dp-grpc-server-addr 127.0.0.1:1",
+                "interfaces or pcap files",
+            ),
+            ("--no-p4 --disable-swap", "always swaps"),
+            ("--no-p4 --max-mc-groups 0", "invalid value"),
+            ("--no-p4 --log-file-max-size 0", "invalid value"),
             ("--no-p4 --log-console --log-file x", "cannot be used with"),
         ] {
             let error = read(line).unwrap_err();

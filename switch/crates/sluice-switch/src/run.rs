@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use sluice_device::{Config, Device, InterfaceOptions, file_ports, interface_port};
+use sluice_device::{Config, Device, file_ports, interface_port};
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
 use sluice_p4runtime::{Hub, Server, p4info};
 use sluice_program::Program;
-use sluice_tables::Store;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
+use crate::{admin, trace_log};
 
 /// How long connections may take to end when the switch stops.
 const GRACE: Duration = Duration::from_millis(300);
@@ -30,6 +30,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         workers: usize::from(options.workers),
         cpu_port: options.cpu_port,
         drop_port: u32::from(options.drop_port),
+        limits: options.limits(),
     };
     let (hub, digests) = Hub::new(options.device_id);
     let device = Arc::new(Device::start(config, hub.clone())?);
@@ -48,12 +49,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         )
         .await
         .with_context(|| format!("--grpc-server-addr {}", options.grpc_server_addr))?;
+        let server = match options.tls.load()? {
+            Some(tls) => server.with_tls(tls),
+            None => server,
+        };
+        let address = server.address()?.to_string();
+        let admin = admin::start(options, device.clone(), address).await?;
+        let _trace_log = trace_log::start(&device)?;
         // Before ports, so that the first packet meets the program.
         tokio::task::block_in_place(|| {
             load_program(options, &server, &device)?;
             attach_ports(options, &device)
         })?;
-        serve(server).await
+        let result = serve(server).await;
+        admin.stop();
+        result
     });
     stop(runtime, &device);
     result
@@ -66,8 +76,7 @@ fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::
     let json = read(path)?;
     let Some(p4info_path) = &options.p4info else {
         let program = Program::from_json(&json).with_context(|| path.display().to_string())?;
-        let store = Store::with_epoch(Arc::new(program), device.clock().epoch());
-        device.load(Some(Arc::new(store)));
+        device.load(Some(device.new_store(program)));
         return Ok(());
     };
     let bytes = read(p4info_path)?;
@@ -102,10 +111,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let how = InterfaceOptions {
-        ring_frames: options.rx_ring as usize,
-        capture: options.pcap.clone(),
-    };
+    let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
             let port = interface_port(*number, name, device.config().workers, &how)?;

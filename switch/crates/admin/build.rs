@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compiles `proto/`, without needing `protoc`.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(["sluice/admin/v1/admin.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .message_attribute(".", "#[derive(serde::Serialize)]")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which switches run on this machine: each has a socket named by its process in one directory.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Where switches put their sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
+pub fn directory() -> PathBuf {
+    let chosen = std::env::var_os("SLUICE_SWITCH_RUN");
+    chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
+}
+
+/// Whether somebody accepts connections there.
+pub(crate) fn is_served(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// Sockets in a directory that are served, in the order of their names; none if there is no such directory.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|suffix| suffix == "sock") && is_served(&path) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn only_living_sockets_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let living = [
+            UnixListener::bind(at("2.sock")),
+            UnixListener::bind(at("1.sock")),
+        ];
+        drop(UnixListener::bind(at("dead.sock")).unwrap());
+        std::fs::write(at("file.sock"), "").unwrap();
+        assert!(living.iter().all(Result::is_ok));
+        assert_eq!(
+            sockets(directory.path()).unwrap(),
+            [at("1.sock"), at("2.sock")]
+        );
+        assert!(sockets(&at("absent")).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator's side of a switch: a small gRPC service on a Unix socket (mode 0660) or on loopback.
+//!
+//! * [`Server`]: listening, until told to stop;
+//! * [`find`]: which switches run on this machine, for the client;
+//! * [`proto`]: the messages, and the client.
+//!
+//! Depends on `device` and `tables`; knows nothing of P4Runtime. Promises: nobody but root and the
+//! socket's group can reach a switch by its socket, nobody but this machine by an address; a client
+//! that stops reading costs a bounded buffer.
+
+pub mod find;
+mod listen;
+#[allow(clippy::all)]
+pub mod proto;
+mod service;
+mod trace;
+
+pub use listen::{Address, Server};
+pub use service::{About, PortPolicy};

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages, client and server of `proto/sluice/admin/v1/admin.proto`.
+
+#![allow(missing_docs, unreachable_pub, clippy::all)]
+
+tonic::include_proto!("sluice.admin.v1");

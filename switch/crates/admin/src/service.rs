@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each request does.
+
+use std::io;
+use std::sync::Arc;
+
+use sluice_device::trace::Filter;
+use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, interface_port};
+use sluice_program::{ProfileId, TableId};
+use sluice_tables::Store;
+use tonic::{Request, Response, Status};
+
+use crate::proto::admin_server::Admin;
+use crate::proto::*;
+use crate::trace::TraceStream;
+
+/// What the switch says about itself and the device cannot know.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The version of this software.
+    pub version: &'static str,
+    /// The id by which P4Runtime clients name the device.
+    pub device_id: u64,
+    /// Where P4Runtime is served.
+    pub p4runtime_address: String,
+}
+
+/// How ports that are added are attached.
+#[derive(Debug, Clone)]
+pub enum PortPolicy {
+    /// As interfaces, with these options.
+    Interfaces(InterfaceOptions),
+    /// Not at all: ports are files, which are read together.
+    Refused,
+}
+
+pub(crate) struct Service {
+    pub(crate) about: About,
+    pub(crate) ports: PortPolicy,
+    pub(crate) device: Arc<Device>,
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+
+impl Service {
+    /// Runs what waits for the operating system or for workers off the threads that serve others.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&Device) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let device = self.device.clone();
+        let done = tokio::task::spawn_blocking(move || action(&device)).await;
+        done.map_err(|error| Status::internal(error.to_string()))?
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for Service {
+    async fn get_switch(&self, _: Request<GetSwitchRequest>) -> Reply<Switch> {
+        let (about, config) = (&self.about, self.device.config());
+        let store = self.device.store();
+        let program = store.map_or_else(String::new, |store| store.program().name.clone());
+        Ok(Response::new(Switch {
+            version: about.version.to_owned(),
+            device_id: about.device_id,
+            p4runtime_address: about.p4runtime_address.clone(),
+            process_id: std::process::id(),
+            uptime_us: self.device.clock().now_us(),
+            workers: u32::try_from(config.workers).unwrap_or(u32::MAX),
+            cpu_port: config.cpu_port.map(u32::from),
+            drop_port: config.drop_port,
+            program,
+        }))
+    }
+
+    async fn list_ports(&self, _: Request<ListPortsRequest>) -> Reply<ListPortsResponse> {
+        let ports = self.device.ports().into_iter().map(port).collect();
+        Ok(Response::new(ListPortsResponse { ports }))
+    }
+
+    async fn add_port(&self, request: Request<AddPortRequest>) -> Reply<Port> {
+        let AddPortRequest { number, interface } = request.into_inner();
+        let number = port_number(number)?;
+        let PortPolicy::Interfaces(options) = self.ports.clone() else {
+            let problem = "the ports are pcap files (--use-files); none can be added";
+            return Err(Status::failed_precondition(problem));
+        };
+        let added = move |device: &Device| {
+            // Asked first, so that an interface in use is not touched for nothing.
+            device.check_port(number, &interface).map_err(status)?;
+            let port = interface_port(number, &interface, device.config().workers, &options)
+                .map_err(|error| interface_error(&interface, &error))?;
+            device.add_port(port).map_err(status)?;
+            let info = device
+                .ports()
+                .into_iter()
+                .find(|port| port.number == number);
+            info.ok_or_else(|| Status::aborted(format!("port {number} was removed meanwhile")))
+        };
+        Ok(Response::new(port(self.blocking(added).await?)))
+    }
+
+    async fn remove_port(&self, request: Request<RemovePortRequest>) -> Reply<RemovePortResponse> {
+        let number = port_number(request.into_inner().number)?;
+        let remove = move |device: &Device| device.remove_port(number).map_err(status);
+        self.blocking(remove).await?;
+        Ok(Response::new(RemovePortResponse {}))
+    }
+
+    async fn get_counters(&self, _: Request<GetCountersRequest>) -> Reply<GetCountersResponse> {
+        let counter = |(name, value): (&str, u64)| Counter {
+            name: name.to_owned(),
+            value,
+        };
+        let program = self.blocking(|device| Ok(device.engine_counters())).await?;
+        Ok(Response::new(GetCountersResponse {
+            device: self.device.statistics().named().map(counter).collect(),
+            program: program.into_iter().map(counter).collect(),
+        }))
+    }
+
+    async fn get_tables(&self, _: Request<GetTablesRequest>) -> Reply<GetTablesResponse> {
+        let tables = |device: &Device| {
+            let no_program = || Status::failed_precondition("no program is loaded");
+            let store = device.store().ok_or_else(no_program)?;
+            Ok(occupancy(&store))
+        };
+        Ok(Response::new(self.blocking(tables).await?))
+    }
+
+    type TraceStream = TraceStream;
+
+    async fn trace(&self, request: Request<TraceRequest>) -> Reply<TraceStream> {
+        let TraceRequest { filter, count } = request.into_inner();
+        let mut wanted = Filter::default();
+        for condition in &filter {
+            wanted.add(condition).map_err(Status::invalid_argument)?;
+        }
+        let count = (count != 0).then_some(count);
+        Ok(Response::new(TraceStream::start(
+            &self.device,
+            wanted,
+            count,
+        )))
+    }
+}
+
+fn port_number(number: u32) -> Result<PortId, Status> {
+    let beyond = |_| Status::invalid_argument(format!("{number} is not a port number"));
+    PortId::try_from(number).map_err(beyond)
+}
+
+fn port(info: PortInfo) -> Port {
+    let counted = info.statistics;
+    Port {
+        number: u32::from(info.number),
+        name: info.name,
+        up: info.up,
+        statistics: Some(PortStatistics {
+            rx_packets: counted.rx_packets,
+            rx_bytes: counted.rx_bytes,
+            rx_ring_full: counted.rx_dropped,
+            rx_damaged: counted.rx_errors,
+            tx_packets: counted.tx_packets,
+            tx_bytes: counted.tx_bytes,
+            tx_link_down: counted.tx_link_down,
+            tx_queue_full: counted.tx_queue_full,
+            tx_bad_length: counted.tx_too_long,
+        }),
+    }
+}
+
+fn status(error: DeviceError) -> Status {
+    let message = error.to_string();
+    match error {
+        DeviceError::PortExists(_) | DeviceError::InterfaceInUse { .. } => {
+            Status::already_exists(message)
+        }
+        DeviceError::PortReserved(_) => Status::invalid_argument(message),
+        DeviceError::NoSuchPort(_) => Status::not_found(message),
+        DeviceError::Io(_) => Status::failed_precondition(message),
+    }
+}
+
+fn interface_error(name: &str, error: &io::Error) -> Status {
+    let message = format!("interface {name}: {error}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Status::permission_denied(message),
+        io::ErrorKind::InvalidInput => Status::invalid_argument(message),
+        // What the kernel says of a name that no interface has.
+        _ if error.raw_os_error() == Some(libc::ENODEV) => Status::not_found(message),
+        _ => Status::failed_precondition(message),
+    }
+}
+
+fn occupancy(store: &Store) -> GetTablesResponse {
+    let (program, view) = (store.program(), store.view());
+    let used = |used: usize, size: usize| {
+        let (used, size) = (used as u64, size as u64);
+        Some(Occupancy { used, size })
+    };
+    let tables = (0..program.tables.len()).map(|index| TableId(index as u32));
+    let tables = tables.filter(|id| !program.table(*id).key.is_empty());
+    let profiles = (0..program.profiles.len()).map(|index| ProfileId(index as u32));
+    let table = |id| {
+        let table = program.table(id);
+        Table {
+            name: table.name.clone(),
+            entries: used(view.entry_count(id), table.max_size),
+            is_const: table.const_entries,
+        }
+    };
+    let profile = |id| {
+        let (members, groups) = view.profile_counts(id);
+        let profile = program.profile(id);
+        ActionProfile {
+            name: profile.name.clone(),
+            members: used(members, profile.max_size),
+            groups: groups as u64,
+        }
+    };
+    let (groups, sessions) = view.replication_counts();
+    let limits = store.limits();
+    GetTablesResponse {
+        tables: tables.map(table).collect(),
+        action_profiles: profiles.map(profile).collect(),
+        multicast_groups: used(groups, limits.multicast_groups),
+        clone_sessions: used(sessions, limits.clone_sessions),
+    }
+}

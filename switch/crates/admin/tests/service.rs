@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The service as a client sees it, on a switch with ports in memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_admin::proto::admin_client::AdminClient;
+use sluice_admin::proto::*;
+use sluice_admin::{About, Address, PortPolicy, Server};
+use sluice_device::{Config, Device, Handler, InterfaceOptions, memory_port};
+use sluice_ports::memory::MemoryHandle;
+use sluice_program::{DigestId, Program, TableId};
+use sluice_tables::Entry;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+struct Nobody;
+
+impl Handler for Nobody {
+    fn packet_in(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn digest(&self, _: DigestId, _: &[u8]) -> bool {
+        false
+    }
+
+    fn idle(&self, _: Vec<(TableId, Arc<Entry>)>) {}
+}
+
+/// A served switch; it ends with this.
+struct Served {
+    device: Arc<Device>,
+    client: AdminClient<Channel>,
+    _directory: tempfile::TempDir,
+    socket: PathBuf,
+    task: tokio::task::JoinHandle<()>,
+    stop: tokio::sync::oneshot::Sender<()>,
+}
+
+async fn serve(config: Config, ports: PortPolicy) -> Served {
+    let device = Arc::new(Device::start(config, Arc::new(Nobody)).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("1.sock");
+    let about = About {
+        version: "1.2.3",
+        device_id: 7,
+        p4runtime_address: "127.0.0.1:9559".to_owned(),
+    };
+    let address = Address::Unix(socket.clone());
+    let server = Server::bind(&address, device.clone(), about, ports)
+        .await
+        .unwrap();
+    let uri = server.address().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(async move {
+        server.serve(async { drop(stopped.await) }).await.unwrap();
+    });
+    let channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
+    let client = AdminClient::new(channel);
+    Served {
+        device,
+        client,
+        _directory: directory,
+        socket,
+        task,
+        stop,
+    }
+}
+
+fn interfaces() -> PortPolicy {
+    PortPolicy::Interfaces(InterfaceOptions::default())
+}
+
+fn load(device: &Device, program: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/build");
+    let json = std::fs::read(folder.join(program).with_extension("json")).unwrap();
+    device.load(Some(device.new_store(Program::from_json(&json).unwrap())));
+}
+
+fn attach(device: &Device, number: u16) -> MemoryHandle {
+    let (port, wire) = memory_port(number, device.config().workers).unwrap();
+    device.add_port(port).unwrap();
+    wire
+}
+
+fn code<T: std::fmt::Debug>(result: Result<tonic::Response<T>, tonic::Status>) -> (Code, String) {
+    let status = result.unwrap_err();
+    (status.code(), status.message().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_says_what_it_is_and_its_socket_goes_with_it() {
+    let config = Config {
+        cpu_port: Some(510),
+        workers: 2,
+        ..Config::default()
+    };
+    let mut served = serve(config, interfaces()).await;
+    let found = served
+        .client
+        .get_switch(GetSwitchRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        (found.version.as_str(), found.device_id, found.workers),
+        ("1.2.3", 7, 2)
+    );
+    assert_eq!((found.cpu_port, found.drop_port), (Some(510), 511));
+    assert_eq!(
+        (found.p4runtime_address.as_str(), found.program.as_str()),
+        ("127.0.0.1:9559", "")
+    );
+    assert_eq!(found.process_id, std::process::id());
+    load(&served.device, "registers");
+    let found = served
+        .client
+        .get_switch(GetSwitchRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(found.program.ends_with("registers.p4"), "{}", found.program);
+    drop(served.client);
+    served.stop.send(()).unwrap();
+    served.task.await.unwrap();
+    assert!(!served.socket.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn loopback_does_as_well() {
+    let device = Arc::new(Device::start(Config::default(), Arc::new(Nobody)).unwrap());
+    let about = About {
+        version: "1.2.3",
+        device_id: 8,
+        p4runtime_address: String::new(),
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(&address, device, about, interfaces())
+        .await
+        .unwrap();
+    let uri = format!("http://{}", server.address().unwrap());
+    let task = tokio::spawn(server.serve(std::future::pending()));
+    let mut client = AdminClient::connect(uri).await.unwrap();
+    let found = client.get_switch(GetSwitchRequest {}).await.unwrap();
+    assert_eq!(found.into_inner().device_id, 8);
+    task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_have_their_statistics() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    load(&served.device, "registers");
+    let wires: Vec<_> = (0..2)
+        .map(|number| attach(&served.device, number))
+        .collect();
+    assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
+    assert!(wires[1].receive(DEADLINE).is_some());
+    served.device.set_port_status(1, false);
+    let list = served
+        .client
+        .list_ports(ListPortsRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let seen = |port: &Port| {
+        let counted = port.statistics.unwrap();
+        (
+            port.number,
+            port.up,
+            (counted.rx_packets, counted.rx_bytes),
+            counted.tx_bytes,
+        )
+    };
+    let seen: Vec<_> = list.ports.iter().map(seen).collect();
+    assert_eq!(seen, [(0, true, (1, 6), 0), (1, false, (0, 0), 6)]);
+    assert_eq!(list.ports[1].name, "memory1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_are_added_and_removed_or_refused_by_name() {
+    let config = Config {
+        cpu_port: Some(510),
+        ..Config::default()
+    };
+    let mut served = serve(config, interfaces()).await;
+    attach(&served.device, 3);
+    let add = |number, interface: &str| AddPortRequest {
+        number,
+        interface: interface.to_owned(),
+    };
+    for (request, wanted, said) in [
+        (add(3, "eth0"), Code::AlreadyExists, "port 3 exists already"),
+        (
+            add(4, "memory3"),
+            Code::AlreadyExists,
+            "memory3 is port 3 already",
+        ),
+        (add(510, "eth0"), Code::InvalidArgument, "CPU port"),
+        (add(511, "eth0"), Code::InvalidArgument, "drop port"),
+        (
+            add(70_000, "eth0"),
+            Code::InvalidArgument,
+            "70000 is not a port number",
+        ),
+        (add(4, "no-such-if"), Code::NotFound, "interface no-such-if"),
+        (add(4, "lo"), Code::InvalidArgument, "loopback"),
+    ] {
+        let (code, message) = code(served.client.add_port(request.clone()).await);
+        assert_eq!(code, wanted, "{request:?}: {message}");
+        assert!(message.contains(said), "{request:?}: {message}");
+    }
+    served
+        .client
+        .remove_port(RemovePortRequest { number: 3 })
+        .await
+        .unwrap();
+    let again = served
+        .client
+        .remove_port(RemovePortRequest { number: 3 })
+        .await;
+    assert_eq!(code(again).0, Code::NotFound);
+    assert!(served.device.ports().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_on_files_takes_no_more_ports() {
+    let mut served = serve(Config::default(), PortPolicy::Refused).await;
+    let request = AddPortRequest {
+        number: 1,
+        interface: "eth0".to_owned(),
+    };
+    let (code, message) = code(served.client.add_port(request).await);
+    assert_eq!(code, Code::FailedPrecondition);
+    assert!(message.contains("--use-files"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drops_and_punts_have_names() {
+    let config = Config {
+        cpu_port: Some(1),
+        ..Config::default()
+    };
+    let mut served = serve(config, interfaces()).await;
+    load(&served.device, "registers");
+    let wire = attach(&served.device, 0);
+    assert!(
+        wire.send(&[1, 0, 0, 0, 0, 0]),
+        "goes to port 1, where nobody takes it"
+    );
+    let counters = loop {
+        let counters = served
+            .client
+            .get_counters(GetCountersRequest {})
+            .await
+            .unwrap();
+        let counters = counters.into_inner();
+        if counters
+            .program
+            .iter()
+            .any(|counter| counter.name == "received" && counter.value == 1)
+        {
+            break counters;
+        }
+    };
+    let value = |list: &[Counter], name: &str| {
+        list.iter()
+            .find(|counter| counter.name == name)
+            .unwrap()
+            .value
+    };
+    assert_eq!(value(&counters.program, "transmitted"), 1);
+    assert_eq!(value(&counters.device, "packet_in"), 1);
+    assert_eq!(value(&counters.device, "packet_in_dropped"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_say_how_full_they_are() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let (code, _) = code(served.client.get_tables(GetTablesRequest {}).await);
+    assert_eq!(code, Code::FailedPrecondition);
+    load(&served.device, "action_selector");
+    let store = served.device.store().unwrap();
+    let mut tx = store.transaction();
+    let replica = sluice_tables::Replica::new(1, 1);
+    tx.multicast_insert(1, vec![replica]).unwrap();
+    tx.commit();
+    let found = served
+        .client
+        .get_tables(GetTablesRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let with_key = store
+        .program()
+        .tables
+        .iter()
+        .filter(|table| !table.key.is_empty());
+    assert_eq!(found.tables.len(), with_key.count());
+    assert!(!found.action_profiles.is_empty());
+    assert_eq!(
+        found.multicast_groups.unwrap(),
+        Occupancy {
+            used: 1,
+            size: 65_535
+        }
+    );
+    assert_eq!(
+        found.clone_sessions.unwrap(),
+        Occupancy {
+            used: 0,
+            size: 32_767
+        }
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_ends_after_its_count_and_a_wrong_filter_is_refused() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    load(&served.device, "registers");
+    let wire = attach(&served.device, 0);
+    let request = |filter: &str, count| TraceRequest {
+        filter: vec![filter.to_owned()],
+        count,
+    };
+    let (code, message) = code(served.client.trace(request("ip=1", 0)).await);
+    assert_eq!(code, Code::InvalidArgument, "{message}");
+    let stream = served.client.trace(request("port=0", 2)).await.unwrap();
+    let mut stream = stream.into_inner();
+    for _ in 0..3 {
+        assert!(wire.send(&[1, 0, 0, 0, 0, 0]));
+    }
+    for number in 1..=2 {
+        let trace = stream.message().await.unwrap().unwrap();
+        assert_eq!((trace.packet, trace.lost), (number, 0));
+        let last = trace.lines.last().unwrap();
+        assert_eq!(
+            (last.step.as_str(), last.name.as_str()),
+            ("fate", "dropped")
+        );
+        let reason = Detail {
+            name: "reason".to_owned(),
+            value: "no_such_port".to_owned(),
+        };
+        assert!(last.details.contains(&reason), "{:?}", last.details);
+    }
+    assert!(stream.message().await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    load(&served.device, "registers");
+    let (wire, output) = (attach(&served.device, 0), attach(&served.device, 1));
+    let request = TraceRequest {
+        filter: Vec::new(),
+        count: 0,
+    };
+    let mut stream = served.client.trace(request).await.unwrap().into_inner();
+    // More than the buffer, gRPC's windows and the sockets hold; none of the packets is lost.
+    const PACKETS: u64 = 20_000;
+    for _ in 0..PACKETS {
+        assert!(wire.send(&[3, 0, 0, 0, 0, 0]));
+        assert!(output.receive(DEADLINE).is_some());
+    }
+    let (mut read, mut lost) = (0, 0);
+    while lost == 0 {
+        let trace = stream.message().await.unwrap().unwrap();
+        read += 1;
+        lost += trace.lost;
+        assert!(read < PACKETS, "nothing was lost");
+    }
+    assert!(lost < PACKETS && read > 0);
+}

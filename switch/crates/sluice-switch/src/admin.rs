@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator's service beside P4Runtime.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use sluice_admin::{About, Address, PortPolicy, Server};
+use sluice_device::{Device, InterfaceOptions};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::options::{Admin, Options};
+
+/// The running service, if there is one.
+pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+
+/// Serves the operator where the options say. A default socket that cannot be made is warned about; what was asked
+/// for by name must work.
+pub(crate) async fn start(
+    options: &Options,
+    device: Arc<Device>,
+    p4runtime_address: String,
+) -> anyhow::Result<Running> {
+    let about = About {
+        version: env!("CARGO_PKG_VERSION"),
+        device_id: options.device_id,
+        p4runtime_address,
+    };
+    let ports = match options.use_files {
+        Some(_) => PortPolicy::Refused,
+        None => PortPolicy::Interfaces(interface_options(options)),
+    };
+    let server = match &options.admin {
+        Some(Admin::None) => return Ok(Running(None)),
+        Some(Admin::At(address)) => {
+            let server = Server::bind(address, device, about, ports).await;
+            server.with_context(|| format!("--admin {address}"))?
+        }
+        None => {
+            let address = Address::default_socket();
+            match Server::bind(&address, device, about, ports).await {
+                Ok(server) => server,
+                Err(error) => {
+                    tracing::warn!(%address, %error, "not serving `sluice-switch ctl`");
+                    return Ok(Running(None));
+                }
+            }
+        }
+    };
+    tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        // Told to stop, or the switch has failed: either way it ends.
+        if let Err(error) = server.serve(async { drop(stopped.await) }).await {
+            tracing::error!(%error, "`sluice-switch ctl` is no longer served");
+        }
+    });
+    Ok(Running(Some((stop, task))))
+}
+
+/// How interfaces are attached, at the start and later.
+pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
+    InterfaceOptions {
+        ring_frames: options.rx_ring as usize,
+        capture: options.pcap.clone(),
+    }
+}
+
+impl Running {
+    /// Ends the service. Clients that still read a trace are not waited for.
+    pub(crate) fn stop(self) {
+        if let Some((stop, task)) = self.0 {
+            // It may have ended by itself.
+            let _ = stop.send(());
+            task.abort();
+        }
+    }
+}

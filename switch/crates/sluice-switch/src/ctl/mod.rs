@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sluice-switch ctl`: asks a running switch, for people (tables) and for programs (`--json`).
+
+mod connect;
+mod render;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use sluice_admin::Address;
+use sluice_admin::proto::*;
+
+use connect::{Client, Target};
+
+/// Ask a running switch: its ports, counters and tables, and what happens to packets.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-switch ctl", max_term_width = 100)]
+struct Options {
+    /// The switch's admin address: unix:PATH or 127.0.0.1:PORT (default: the only switch that runs here)
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    admin: Option<Address>,
+
+    /// Of several switches that run here, the one with this device id
+    #[arg(long, value_name = "ID", global = true, conflicts_with = "admin")]
+    device_id: Option<u64>,
+
+    /// Print JSON: one document, or one line for each step of a trace
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What the switch is
+    Show,
+    /// Ports with their statistics
+    Ports,
+    /// Attach a network interface as a port
+    AddPort {
+        /// The port's number and the interface
+        #[arg(value_name = "PORT@IFACE", value_parser = crate::options::interface)]
+        port: (u16, String),
+    },
+    /// Detach a port; its interface is given back
+    RemovePort {
+        /// The port's number
+        port: u16,
+    },
+    /// What was counted outside of ports: drops and punts by name
+    Counters {
+        /// Leave out what is 0
+        #[arg(long)]
+        nonzero: bool,
+    },
+    /// How full the tables are
+    Tables {
+        /// Leave out what is empty
+        #[arg(long)]
+        nonempty: bool,
+    },
+    /// What happens to packets, step by step
+    Trace {
+        /// Only packets with this: port=N, ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
+        #[arg(long, value_name = "CONDITION")]
+        filter: Vec<String>,
+        /// End after so many packets
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+}
+
+/// Runs the client with the arguments after `ctl`.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let name = OsString::from("sluice-switch ctl");
+    let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
+        Ok(options) => options,
+        Err(error) => error.exit(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let result = runtime
+        .context("no runtime")
+        .and_then(|runtime| runtime.block_on(run(&options)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-switch ctl: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> anyhow::Result<()> {
+    let target = match (&options.admin, options.device_id) {
+        (Some(address), _) => Target::At(address.clone()),
+        (None, Some(id)) => Target::Device(id),
+        (None, None) => Target::Only,
+    };
+    let client = connect::connect(&target).await?;
+    ask(client, options)
+        .await
+        .map_err(|error| match error.downcast::<tonic::Status>() {
+            // The message is for people; the code is what programs go by.
+            Ok(status) => anyhow::anyhow!("{} ({:?})", status.message(), status.code()),
+            Err(other) => other,
+        })
+}
+
+async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
+    let json = options.json;
+    match &options.command {
+        Command::Show => {
+            let found = client.get_switch(GetSwitchRequest {}).await?.into_inner();
+            render::show(&found, json, || render::switch(&found))
+        }
+        Command::Ports => {
+            let found = client.list_ports(ListPortsRequest {}).await?.into_inner();
+            render::show(&found, json, || render::ports(&found.ports))
+        }
+        Command::AddPort {
+            port: (number, interface),
+        } => {
+            let (number, interface) = (u32::from(*number), interface.clone());
+            let request = AddPortRequest { number, interface };
+            let found = client.add_port(request).await?.into_inner();
+            render::show(&found, json, || render::ports(std::slice::from_ref(&found)))
+        }
+        Command::RemovePort { port } => {
+            let number = u32::from(*port);
+            let found = client
+                .remove_port(RemovePortRequest { number })
+                .await?
+                .into_inner();
+            render::show(&found, json, String::new)
+        }
+        Command::Counters { nonzero } => {
+            let mut found = client
+                .get_counters(GetCountersRequest {})
+                .await?
+                .into_inner();
+            for list in [&mut found.device, &mut found.program] {
+                list.retain(|counter| !nonzero || counter.value != 0);
+            }
+            render::show(&found, json, || render::counters(&found))
+        }
+        Command::Tables { nonempty } => {
+            let mut found = client.get_tables(GetTablesRequest {}).await?.into_inner();
+            let used = |table: &Table| table.entries.is_some_and(|entries| entries.used != 0);
+            found.tables.retain(|table| !nonempty || used(table));
+            render::show(&found, json, || render::tables(&found))
+        }
+        Command::Trace { filter, count } => {
+            let request = TraceRequest {
+                filter: filter.clone(),
+                count: count.unwrap_or(0),
+            };
+            let mut stream = client.trace(request).await?.into_inner();
+            while let Some(trace) = stream.message().await? {
+                render::trace(&trace, json)?;
+            }
+            Ok(())
+        }
+    }
+}
