@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch under test, with pcap ports and P4Runtime, in a folder of its own.
+
+Depends on sluice_testkit (binaries, waiting) and on pipes. Both targets take
+the same command line. They differ in how they read pipes: BMv2 merges its
+inputs by time and stops at an input that has nothing yet, sluice-switch takes
+what comes.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sluice_conformance.pipes import InputPipe, frames
+from sluice_testkit import target as targets
+from sluice_testkit.wait import Timeout, wait_until
+
+DEVICE_ID = 1
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+_PORT_RANGE = (12000, 32000)
+
+
+class TargetDied(Exception):
+    """The switch ended by itself."""
+
+
+class Target:
+    """One running switch with some ports."""
+
+    def __init__(self, name: str, ports: Iterable[int], folder: Path):
+        self.name = name
+        self.merges_inputs = name == "bmv2"
+        self.address = f"127.0.0.1:{_free_port()}"
+        self._folder = folder
+        self._ports = sorted(ports)
+        self._pipes: dict[int, InputPipe] = {}
+        self._stamp = 0
+
+    def __enter__(self) -> Self:
+        self._pipes = {port: InputPipe(self._folder / f"p{port}_in.pcap") for port in self._ports}
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                self._argv(),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        wait_until(self._listens, START_SECONDS, f"{self.name} to listen on {self.address}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close_inputs()
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_SECONDS)
+
+    def _argv(self) -> list[str]:
+        words = [str(targets.binary(self.name)), "--device-id", str(DEVICE_ID), "--no-p4"]
+        words += ["--use-files", "0"]
+        for port in self._ports:
+            words += ["-i", f"{port}@p{port}"]
+        if self.name == "bmv2":
+            words += ["--log-console", "--log-level", "warn", "--thrift-port", str(_free_port())]
+        return [*words, "--", "--grpc-server-addr", self.address]
+
+    def _listens(self) -> bool:
+        self.check()
+        host, port = self.address.split(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex((host, int(port))) == 0
+
+    def check(self) -> None:
+        """Raise TargetDied with the end of its log unless it is running."""
+        if self._process.poll() is not None:
+            log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
+            end = " / ".join(log.strip().splitlines()[-3:])
+            raise TargetDied(f"{self.name} ended with {self._process.returncode}: {end}")
+
+    def send(self, port: int, frame: bytes) -> None:
+        """A frame comes in. Where inputs are not merged, the switch has it when this returns."""
+        self._stamp += 1
+        pipe = self._pipes[port]
+        pipe.write(self._stamp, frame)
+        if not self.merges_inputs:
+            wait_until(pipe.taken, START_SECONDS, f"{self.name} to read port {port}", interval=1e-3)
+
+    def close_input(self, port: int) -> None:
+        """No more frames come in by a port."""
+        self._pipes[port].close()
+
+    def close_inputs(self) -> None:
+        """No more frames come in at all."""
+        for pipe in self._pipes.values():
+            pipe.close()
+
+    def sent(self) -> dict[int, list[bytes]]:
+        """What has left so far, by port."""
+        return {port: frames(self._folder / f"p{port}_out.pcap") for port in self._ports}
+
+    def wait_for_frames(self, count: int, seconds: float) -> bool:
+        """Wait until so many frames have left in total; False if they did not in time."""
+
+        def enough() -> bool:
+            self.check()
+            return sum(len(found) for found in self.sent().values()) >= count
+
+        try:
+            return wait_until(enough, seconds, "frames", interval=0.005)
+        except Timeout:
+            return False
+
+
+def _free_port() -> int:
+    """A port that nobody listens on, outside of the range from which the kernel serves others.
+
+    Chosen by chance, so that tests at the same time do not get the same one.
+    """
+    while True:
+        port = random.randrange(*_PORT_RANGE)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port

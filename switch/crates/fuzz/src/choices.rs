@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An input read as a series of decisions, so that any bytes mean something and equal bytes mean the same.
+
+/// Decisions taken from bytes. When the bytes are used up, every further decision is the first of its alternatives.
+#[derive(Clone, Debug)]
+pub struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// The decisions that these bytes make.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether the bytes are used up.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    /// The next two bytes as a number.
+    pub fn u16(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    /// The next four bytes as a number.
+    pub fn u32(&mut self) -> u32 {
+        u32::from(self.u16()) << 16 | u32::from(self.u16())
+    }
+
+    /// A number below `limit`, or 0 if that is 0.
+    pub fn below(&mut self, limit: usize) -> usize {
+        let number = match limit {
+            0 | 1 => return 0,
+            2..=0x100 => usize::from(self.byte()),
+            0x101..=0x1_0000 => usize::from(self.u16()),
+            _ => self.u32() as usize,
+        };
+        number % limit
+    }
+
+    /// True once in `n` times; false when the bytes are used up.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 1 || n < 2
+    }
+
+    /// One of the elements, which must not be none.
+    pub fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
+        &from[self.below(from.len())]
+    }
+
+    /// So many bytes, zeros when there are no more.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        let mut bytes = taken.to_vec();
+        bytes.resize(count, 0);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_up_bytes_choose_the_first_alternative() {
+        let mut choices = Choices::new(&[7]);
+        assert_eq!(choices.below(5), 2);
+        assert!(choices.is_empty());
+        assert_eq!(choices.below(1000), 0);
+        assert!(!choices.one_in(2));
+        assert_eq!(choices.bytes(3), [0, 0, 0]);
+        assert_eq!(choices.pick(&["a", "b"]), &"a");
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sluice-fuzz`: fuzzes for a time or up to the project's bars, and replays what crashed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use sluice_fuzz::{Driver, Until, driver, targets};
+
+/// Fuzz targets for programs, packets and P4Runtime requests.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-fuzz")]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Names the targets
+    List,
+    /// Fuzzes targets one after the other: all of them if none is named
+    Run {
+        /// Targets
+        targets: Vec<String>,
+        /// Time for each target; without it, until its bar is reached
+        #[arg(long)]
+        seconds: Option<u64>,
+        /// Where the inputs begin; equal seeds try equal inputs
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Folder for the inputs of crashes
+        #[arg(long, default_value = "fuzz-artifacts")]
+        artifacts: PathBuf,
+    },
+    /// Gives a file to a target as its input
+    Replay {
+        /// Target
+        target: String,
+        /// The input
+        file: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Options::parse().command {
+        Command::List => {
+            targets().iter().for_each(|(name, _)| println!("{name}"));
+            Ok(())
+        }
+        Command::Run {
+            targets,
+            seconds,
+            seed,
+            artifacts,
+        } => run(&targets, seconds, seed, &artifacts),
+        Command::Replay { target, file } => replay(&target, &file),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-fuzz: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(wanted: &[String], seconds: Option<u64>, seed: u64, artifacts: &PathBuf) -> Result<()> {
+    for name in wanted {
+        if targets().iter().all(|(known, _)| known != name) {
+            bail!("there is no target {name:?}; `sluice-fuzz list` names them");
+        }
+    }
+    for (name, make) in targets() {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        let target = make();
+        let until = match seconds {
+            Some(seconds) => Until::Elapsed(Duration::from_secs(seconds)),
+            None => Until::Count(target.bar()),
+        };
+        let start = Instant::now();
+        let mut driver = Driver::new(name, target, seed, artifacts);
+        let outcome = driver.run(until).map(drop);
+        println!("{}", driver.report(start.elapsed()));
+        outcome?;
+    }
+    Ok(())
+}
+
+fn replay(name: &str, file: &PathBuf) -> Result<()> {
+    let Some((_, make)) = targets().into_iter().find(|(known, _)| *known == name) else {
+        bail!("there is no target {name:?}; `sluice-fuzz list` names them");
+    };
+    let input = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let tally = driver::replay(&mut *make(), &input);
+    for (name, count) in tally.iter() {
+        println!("{count} {name}");
+    }
+    Ok(())
+}

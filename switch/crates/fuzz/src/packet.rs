@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Target `packet`: frames through a program with random tables.
+//!
+//! An input chooses a program, then tables, then frames, until it is used up. What must hold:
+//!
+//! * nothing panics, and nothing takes for ever;
+//! * no frame that leaves, and no digest, carries bytes of another frame's payload;
+//! * a switch that has seen other packets sends what a new one sends, where the program itself remembers nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sluice_engine::{PacketIn, Sink};
+use sluice_program::{DigestId, Program};
+use sluice_tables::Store;
+
+use crate::choices::Choices;
+use crate::frames::{self, Frame};
+use crate::programs;
+use crate::random::{Random, scramble};
+use crate::state;
+use crate::target::{Tally, Target};
+
+/// The target's name.
+pub const NAME: &str = "packet";
+
+/// Most frames of one input.
+const MAX_FRAMES: u64 = 256;
+/// Bytes of a new input.
+const LENGTH: usize = 8 << 10;
+/// Every so often a frame is sent through a new switch too.
+const AGAIN: u64 = 16;
+
+/// See the module.
+pub struct PacketTarget {
+    programs: Vec<Arc<Program>>,
+}
+
+impl PacketTarget {
+    /// The target, with the router and all programs of `switch/programs`.
+    ///
+    /// # Panics
+    /// Without the source tree.
+    pub fn new() -> Self {
+        let load = |compiled: programs::Compiled| {
+            let program = Program::from_json(&compiled.json);
+            Arc::new(program.unwrap_or_else(|error| panic!("{}: {error}", compiled.name)))
+        };
+        Self {
+            programs: programs::all().into_iter().map(load).collect(),
+        }
+    }
+}
+
+impl Default for PacketTarget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Target for PacketTarget {
+    fn unit(&self) -> &'static str {
+        "packets"
+    }
+
+    fn bar(&self) -> u64 {
+        10_000_000
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        let seed = |program: usize| {
+            let mut bytes = vec![program as u8];
+            bytes.extend(Random::new(program as u64).bytes(LENGTH));
+            bytes
+        };
+        (0..self.programs.len() * 2).map(seed).collect()
+    }
+
+    /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
+    fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
+        if random.one_in(2) {
+            return crate::mutate::bytes(random, input, other);
+        }
+        random.bytes(LENGTH)
+    }
+
+    fn run(&mut self, input: &[u8], tally: &mut Tally) {
+        let mut choices = Choices::new(input);
+        // Every other input is the router's.
+        let index = choices.below(self.programs.len() * 2);
+        let program = self.programs.get(index).unwrap_or(&self.programs[0]);
+        let store = Store::new(Arc::clone(program));
+        state::populate(&store, &mut Random::new(u64::from(choices.u32())));
+        let sent = run(&store, &mut choices);
+        tally.add("packets", sent.packets);
+        tally.add("transmitted", sent.transmitted);
+        tally.add("digests", sent.digests);
+    }
+}
+
+/// What came of the frames of one input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Frames that went in.
+    pub packets: u64,
+    /// Frames that came out.
+    pub transmitted: u64,
+    /// Digests sent.
+    pub digests: u64,
+}
+
+/// Sends frames through the store's program until the choices are used up.
+///
+/// # Panics
+/// When something that must hold does not.
+pub fn run(store: &Store, choices: &mut Choices<'_>) -> Sent {
+    let program = store.shared_program();
+    let remembers = programs::has_memory(program);
+    let mut switch = programs::switch(program);
+    let mut witness = Witness::default();
+    let mut reader = store.reader();
+    let side = reader.pin();
+    let mut sent = Sent::default();
+    while sent.packets < MAX_FRAMES && !choices.is_empty() {
+        let frame = frames::frame(choices, tag(sent.packets));
+        let input = input(&frame, sent.packets);
+        witness.expect(sent.packets);
+        switch.process(&side, store.externs(), input, &mut witness);
+        if !remembers && sent.packets % AGAIN == AGAIN - 1 {
+            let mut again = Witness::default();
+            again.expect(sent.packets);
+            programs::switch(program).process(&side, store.externs(), input, &mut again);
+            assert_eq!(
+                witness.seen, again.seen,
+                "a new switch differs on {frame:?}"
+            );
+        }
+        sent.packets += 1;
+        sent.transmitted += witness.seen.len() as u64;
+    }
+    let counters = switch.counters();
+    check_balance(counters);
+    sent.digests = counters.digests;
+    sent
+}
+
+fn input(frame: &Frame, number: u64) -> PacketIn<'_> {
+    PacketIn {
+        data: &frame.bytes,
+        port: frame.port,
+        now_us: number * 100,
+    }
+}
+
+/// Every packet and every copy has had exactly one fate.
+fn check_balance(counters: &sluice_engine::Counters) {
+    let ends = counters.transmitted
+        + counters.dropped_ingress
+        + counters.dropped_egress
+        + counters.dropped_no_replica
+        + counters.dropped_pass_limit
+        + counters.dropped_parser_limit
+        + counters.replaced;
+    assert_eq!(
+        counters.received + counters.copies,
+        ends,
+        "packets with no fate or two: {counters:?}"
+    );
+}
+
+/// What a frame's payload is full of.
+fn tag(number: u64) -> u64 {
+    scramble(number + 0x5109_ce00)
+}
+
+/// Sees what leaves, and that it is of the packet that went in.
+#[derive(Default)]
+struct Witness {
+    /// Numbers of the packets so far, by the first half of their tags.
+    tags: HashMap<u32, u64>,
+    now: u64,
+    seen: Vec<(u32, Vec<u8>)>,
+}
+
+impl Witness {
+    /// From now on, everything seen is to be of this packet.
+    fn expect(&mut self, number: u64) {
+        self.tags.insert((tag(number) >> 32) as u32, number);
+        self.now = number;
+        self.seen.clear();
+    }
+
+    fn check(&self, what: &str, bytes: &[u8]) {
+        for (at, window) in bytes.windows(8).enumerate() {
+            let half = u32::from_be_bytes([window[0], window[1], window[2], window[3]]);
+            let Some(number) = self.tags.get(&half).filter(|number| **number != self.now) else {
+                continue;
+            };
+            let whole = tag(*number).to_be_bytes();
+            assert_ne!(
+                window, whole,
+                "{what} of packet {} has bytes of packet {number} at {at}",
+                self.now
+            );
+        }
+    }
+}
+
+impl Sink for Witness {
+    fn transmit(&mut self, port: u32, data: &[u8]) {
+        self.check("a frame", data);
+        self.seen.push((port, data.to_vec()));
+    }
+
+    fn digest(&mut self, _digest: DigestId, fields: &[u8]) {
+        self.check("a digest", fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a frame of packet 1 has bytes of packet 0")]
+    fn bytes_of_another_packet_are_noticed() {
+        let mut witness = Witness::default();
+        witness.expect(0);
+        witness.transmit(1, &tag(0).to_be_bytes());
+        witness.expect(1);
+        witness.transmit(1, &tag(1).to_be_bytes());
+        let mut leak = vec![0; 3];
+        leak.extend(tag(0).to_be_bytes());
+        witness.transmit(1, &leak);
+    }
+}

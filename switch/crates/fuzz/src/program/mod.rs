@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Target `program`: BMv2 JSON that is damaged, into the loader.
+//!
+//! The input is the JSON. It is refused with an error that says what is wrong, or it is a program that can run: then fifty
+//! frames go through it, with random tables, and what the target `packet` demands must hold for it too.
+
+mod json;
+
+use sluice_program::Program;
+use sluice_tables::Store;
+use std::sync::Arc;
+
+use crate::choices::Choices;
+use crate::random::{Random, scramble};
+use crate::target::{Tally, Target};
+use crate::{mutate, packet, programs, state};
+
+/// The target's name.
+pub const NAME: &str = "program";
+
+/// Enough choices for about fifty frames.
+const CHOICES: usize = 2_500;
+
+/// See the module.
+pub struct ProgramTarget {
+    seeds: Vec<Vec<u8>>,
+}
+
+impl ProgramTarget {
+    /// The target, beginning with the router and all programs of `switch/programs`.
+    ///
+    /// # Panics
+    /// Without the source tree.
+    pub fn new() -> Self {
+        let compiled = programs::all().into_iter().chain([programs::surface()]);
+        Self {
+            seeds: compiled.map(|program| program.json).collect(),
+        }
+    }
+}
+
+impl Default for ProgramTarget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Target for ProgramTarget {
+    fn unit(&self) -> &'static str {
+        "programs"
+    }
+
+    fn bar(&self) -> u64 {
+        10_000
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        self.seeds.clone()
+    }
+
+    /// Mostly as JSON, so that what comes out is nearly a program; sometimes as bytes.
+    fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
+        match json::mutate(random, input, other) {
+            Some(changed) if !random.one_in(16) => changed,
+            _ => mutate::bytes(random, input, other),
+        }
+    }
+
+    fn run(&mut self, input: &[u8], tally: &mut Tally) {
+        tally.add("programs", 1);
+        let program = match Program::from_json(input) {
+            Ok(program) => Arc::new(program),
+            Err(error) => {
+                assert!(!error.message().is_empty(), "an error without a message");
+                return tally.add("refused", 1);
+            }
+        };
+        let store = Store::new(program);
+        let mut random = Random::new(digest(input));
+        state::populate(&store, &mut random);
+        let bytes = random.bytes(CHOICES);
+        let sent = packet::run(&store, &mut Choices::new(&bytes));
+        tally.add("packets", sent.packets);
+        tally.add("transmitted", sent.transmitted);
+    }
+}
+
+/// A number that the input decides.
+fn digest(input: &[u8]) -> u64 {
+    let words = input.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    words.fold(0, |state, word| scramble(state ^ word))
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The project's own compiled programs: what there is to fuzz with, and a switch that runs one of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sluice_engine::{Config, Interpreter};
+use sluice_program::{Op, Program};
+
+/// A compiled program.
+pub struct Compiled {
+    /// Name of its file without extension.
+    pub name: String,
+    /// BMv2 JSON.
+    pub json: Vec<u8>,
+    /// P4Info in text format.
+    pub p4info: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn load(json: &Path) -> Option<Compiled> {
+    let name = json.file_stem()?.to_str()?.to_owned();
+    let p4info = json.with_extension("p4info.txtpb");
+    if !p4info.exists() {
+        return None;
+    }
+    Some(Compiled {
+        name,
+        json: read(json),
+        p4info: String::from_utf8(read(&p4info)).expect("P4Info is text"),
+    })
+}
+
+/// The router.
+///
+/// # Panics
+/// Without the source tree.
+pub fn router() -> Compiled {
+    load(&root().join("p4src/build/v1model/router.json")).expect("the router is compiled")
+}
+
+/// The program with every P4Runtime entity, which the server's own tests use.
+///
+/// # Panics
+/// Without the source tree.
+pub fn surface() -> Compiled {
+    let path = "switch/crates/p4runtime/tests/spec/programs/surface.json";
+    load(&root().join(path)).expect("surface is compiled")
+}
+
+/// The router first, then `switch/programs` in the order of their names.
+///
+/// # Panics
+/// Without the source tree.
+pub fn all() -> Vec<Compiled> {
+    let folder = root().join("switch/programs/build");
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = files
+        .map(|file| file.expect("a folder's file").path())
+        .collect();
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
+    files.sort();
+    let mut programs = vec![router()];
+    programs.extend(files.iter().filter_map(|path| load(path)));
+    programs
+}
+
+/// Limits that let a program which never ends be told from one that hangs the switch, soon.
+fn limits() -> Config {
+    Config {
+        max_passes: 64,
+        max_parser_steps: 512,
+        max_action_steps: 4096,
+        ..Config::default()
+    }
+}
+
+/// A switch that runs the program.
+pub fn switch(program: &Arc<Program>) -> sluice_engine::Switch<Interpreter> {
+    sluice_engine::Switch::new(Interpreter::new(Arc::clone(program), limits()))
+}
+
+/// Whether a packet may leave its mark on those that come later: by registers or by the random numbers it uses up.
+pub fn has_memory(program: &Program) -> bool {
+    let mut ops = program.actions.iter().flat_map(|action| &action.ops);
+    !program.registers.is_empty() || ops.any(|op| matches!(op, Op::Random(..)))
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The server in this process: the real control plane of a device with eight ports, without gRPC around it.
+
+use std::sync::Arc;
+
+use sluice_device::{Config, Device, memory_port};
+use sluice_p4runtime::Hub;
+use sluice_p4runtime::control::Control;
+use sluice_p4runtime::error::batch_errors;
+use sluice_p4runtime::hub::{DigestMessage, Outbound};
+use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action;
+use sluice_p4runtime::proto::v1::*;
+use tokio::sync::mpsc;
+use tonic::{Code, Status};
+
+use super::generate::LAST_PORT;
+use super::info::Info;
+
+pub(super) const DEVICE: u64 = 1;
+pub(super) const ELECTION: Uint128 = Uint128 { high: 0, low: 5 };
+
+/// See the module.
+pub(super) struct Server {
+    control: Control,
+    /// Open as long as this client is to be the primary.
+    _stream: Outbound,
+    _digests: mpsc::Receiver<DigestMessage>,
+}
+
+impl Server {
+    /// A server without a program, and its primary.
+    pub(super) fn start() -> Self {
+        let (hub, digests) = Hub::new(DEVICE);
+        let config = Config {
+            cpu_port: Some(510),
+            ..Config::default()
+        };
+        let device = Arc::new(Device::start(config, hub.clone()).expect("a device"));
+        for number in 0..=LAST_PORT {
+            let (port, _) = memory_port(number.into(), 1).expect("a port");
+            device.add_port(port).expect("a port that is new");
+        }
+        let control = Control::new(DEVICE, device, hub);
+        let (id, stream) = control.hub().connect();
+        let update = MasterArbitrationUpdate {
+            device_id: DEVICE,
+            role: None,
+            election_id: Some(ELECTION),
+            status: None,
+        };
+        let takeover = control
+            .hub()
+            .arbitrate(id, &update)
+            .expect("a first client");
+        control.complete(&takeover.expect("the first client is the primary"));
+        Self {
+            control,
+            _stream: stream,
+            _digests: digests,
+        }
+    }
+
+    /// Begins with the program's initial state.
+    pub(super) fn load(&self, config: ForwardingPipelineConfig) {
+        let request = SetForwardingPipelineConfigRequest {
+            device_id: DEVICE,
+            election_id: Some(ELECTION),
+            action: Action::VerifyAndCommit.into(),
+            config: Some(config),
+            ..SetForwardingPipelineConfigRequest::default()
+        };
+        self.control.set_pipeline(request).expect("a good program");
+    }
+
+    /// Writes; the code of each update, or the code of the request if it was refused as a whole.
+    pub(super) fn write(&self, request: &WriteRequest) -> Result<Vec<Code>, Status> {
+        let Err(status) = self.control.write(request) else {
+            return Ok(vec![Code::Ok; request.updates.len()]);
+        };
+        if status.code() != Code::Unknown {
+            return Err(status);
+        }
+        let errors = batch_errors(&status);
+        assert_eq!(
+            errors.len(),
+            request.updates.len(),
+            "one error for each update"
+        );
+        let codes = errors.iter().map(|error| Code::from(error.canonical_code));
+        Ok(codes.collect())
+    }
+
+    /// Everything that can be read, but for large arrays.
+    pub(super) fn read(&self, info: &Info) -> Vec<entity::Entity> {
+        let request = ReadRequest {
+            device_id: DEVICE,
+            role: String::new(),
+            entities: everything(info),
+        };
+        let (reading, results) = self.control.read(&request).expect("a program is loaded");
+        results
+            .iter()
+            .for_each(|result| assert_eq!(*result, Ok(()), "a wildcard is refused"));
+        reading
+            .map(|entity| entity.entity.expect("an entity is something"))
+            .collect()
+    }
+}
+
+fn everything(info: &Info) -> Vec<Entity> {
+    use entity::Entity as Kind;
+    let entries = |is_default_action| {
+        Kind::TableEntry(TableEntry {
+            is_default_action,
+            counter_data: Some(CounterData::default()),
+            meter_config: Some(MeterConfig::default()),
+            ..TableEntry::default()
+        })
+    };
+    let mut kinds = vec![
+        entries(false),
+        entries(true),
+        Kind::ActionProfileMember(ActionProfileMember::default()),
+        Kind::ActionProfileGroup(ActionProfileGroup::default()),
+        Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
+        Kind::ValueSetEntry(ValueSetEntry::default()),
+        Kind::DigestEntry(DigestEntry::default()),
+    ];
+    kinds.extend(info.counters.iter().map(|array| {
+        Kind::CounterEntry(CounterEntry {
+            counter_id: array.id,
+            ..CounterEntry::default()
+        })
+    }));
+    kinds.extend(info.meters.iter().map(|array| {
+        Kind::MeterEntry(MeterEntry {
+            meter_id: array.id,
+            ..MeterEntry::default()
+        })
+    }));
+    kinds.extend(info.registers.iter().map(|array| {
+        Kind::RegisterEntry(RegisterEntry {
+            register_id: array.id,
+            ..RegisterEntry::default()
+        })
+    }));
+    let entity = |kind| Entity { entity: Some(kind) };
+    kinds.into_iter().map(entity).collect()
+}
