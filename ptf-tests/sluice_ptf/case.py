@@ -17,11 +17,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ptf
+from p4.config.v1 import p4info_pb2
 from ptf import testutils
 from ptf.base_tests import BaseTest
 
@@ -93,6 +95,32 @@ def reload_pipeline() -> None:
     """Load the program once more: all forwarding state is forgotten."""
     connection().set_pipeline(Path(testutils.test_param_get("build")) / "router.json")
     probe().install()
+
+
+@contextlib.contextmanager
+def small_flow_tables(router: Router, size: int) -> Iterator[None]:
+    """The program with room for `size` flows in each flow table, and the program again.
+
+    All forwarding state is forgotten both times.
+    """
+    build = Path(testutils.test_param_get("build"))
+    program = json.loads((build / "router.json").read_text())
+    p4info = p4info_pb2.P4Info()
+    p4info.CopyFrom(connection().schema.p4info)
+    for pipeline in program["pipelines"]:
+        for table in pipeline["tables"]:
+            if table["name"].endswith("_flow"):
+                table["max_size"] = size
+    for table in p4info.tables:
+        if table.preamble.alias.endswith("_flow"):
+            table.size = size
+    connection().load_pipeline(p4info, json.dumps(program).encode())
+    probe().install()
+    try:
+        yield
+    finally:
+        router.forget()
+        reload_pipeline()
 
 
 def ptf_test(function: Test) -> type[BaseTest]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
 from scapy.layers.l2 import ARP
 from scapy.packet import Packet, Raw
 
@@ -53,6 +53,16 @@ def echo() -> Packet:
 def udp_to(dst: str, **header: Any) -> Packet:
     """A UDP packet of the family of `dst` from the host on A."""
     return ip6(dst, udp(), **header) if ":" in dst else ip4(dst, udp(), **header)
+
+
+def too_deep(dst: str) -> Packet:
+    """A chain of nine extension headers, or twelve options: more than the parser walks."""
+    if ":" not in dst:
+        return ip4(dst, udp(), options=b"\1" * 12)
+    chain = udp()
+    for _ in range(9):
+        chain = IPv6ExtHdrDestOpt() / chain
+    return ip6(dst, chain)
 
 
 def hops(dst: str, left: int) -> dict[str, int]:

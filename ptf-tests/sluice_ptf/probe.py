@@ -76,6 +76,7 @@ class Outcome:
     drops: dict[str, int] = field(default_factory=dict)
     punted: dict[str, int] = field(default_factory=dict)
     metered: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)  # "inbound hit 7": the watched rules
 
     def at(self, port: int) -> list[bytes]:
         """The frames that came out of one port, in their order."""
@@ -91,6 +92,7 @@ class Probe:
         self._flushes = 0
         self._patience = DEADLINE_SECONDS
         self._templates = _templates(ports.numbers)
+        self.rules: Sequence[int] = ()  # whose counters are watched
         self.install()
 
     def install(self) -> None:
@@ -119,6 +121,8 @@ class Probe:
                 src_mac=SENTINEL_MAC,
                 mtu=1500,
             )
+            yield entry("inbound_binding", {"l3_if": own}, "no_inbound_policy")
+            yield entry("outbound_binding", {"l3_if": own}, "no_outbound_policy")
             yield entry(
                 "nexthop", {"nexthop_id": own}, "set_neighbor", l3_if=own, dst_mac=SENTINEL_MAC
             )
@@ -130,12 +134,15 @@ class Probe:
     def exchange(self, sends: Sequence[Send]) -> Outcome:
         """Send, and collect everything that comes of it, with the counters that moved."""
         before, flushes = self._counters(), self._flushes
+        counted = self._rule_counters()
         outcome = self.collect(sends)
         for name, cells in self._counters().items():
             if name == "punt_counter":
                 cells[SENTINEL_REASON] -= self._flushes - flushes
             moved = {key: cells[key] - before[name][key] for key in cells}
             setattr(outcome, _COUNTERS[name][0], {key: n for key, n in moved.items() if n})
+        now = self._rule_counters()
+        outcome.rules = {key: now[key] - counted[key] for key in now if now[key] != counted[key]}
         return outcome
 
     def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> Outcome:
@@ -204,6 +211,15 @@ class Probe:
             names = {value: name for name, value in self._client.schema.enums[enum].items()}
             cells = self._client.counter_cells(counter, sorted(names))
             read[counter] = {names[index]: count.packets for index, count in cells.items()}
+        return read
+
+    def _rule_counters(self) -> dict[str, int]:
+        read: dict[str, int] = {}
+        for direction in ("inbound", "outbound") if self.rules else ():
+            for what in ("hit", "claim"):
+                counter = f"{direction}.rule_{what}_counter"
+                cells = self._client.counter_cells(counter, self.rules)
+                read |= {f"{direction} {what} {rule}": n.packets for rule, n in cells.items()}
         return read
 
 

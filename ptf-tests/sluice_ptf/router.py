@@ -25,6 +25,8 @@ from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
 from sluice_ptf.schema import Match, Value, bytestring
 
 Frame: TypeAlias = Packet | bytes
+Rules: TypeAlias = Mapping[str, int]  # as Outcome.rules
+NO_RULES: Rules = {}
 
 
 class Router:
@@ -85,6 +87,7 @@ class Router:
             self.undo_default(table)
         for reason in sorted(self._limited):
             self.unlimit(reason)
+        self.probe.rules = ()
         undo, self._undo = self._undo, []
         self.client.write(reversed(undo))
 
@@ -103,6 +106,15 @@ class Router:
                 "router_mac", {"l3_if": interface.id, "dst_mac": interface.mac}, "admit_unicast"
             ),
             self.egress(interface),
+            *self.unbound(interface),
+        )
+
+    def unbound(self, interface: Interface) -> tuple[p4runtime_pb2.TableEntry, ...]:
+        """The entries that say that no SPD guards an interface."""
+        key: dict[str, Match] = {"l3_if": interface.id}
+        return (
+            self.entry("inbound_binding", key, "no_inbound_policy"),
+            self.entry("outbound_binding", key, "no_outbound_policy"),
         )
 
     def egress(self, interface: Interface) -> p4runtime_pb2.TableEntry:
@@ -229,22 +241,33 @@ class Router:
         return self.probe.exchange(sends)
 
     def forwards(
-        self, source: Interface, packet: Frame, via: Nexthop, sent: bytes | None = None
+        self,
+        source: Interface,
+        packet: Frame,
+        via: Nexthop,
+        sent: bytes | None = None,
+        rules: Rules = NO_RULES,
     ) -> None:
         """The packet is routed to the next hop, and nothing else happens."""
         frame = arriving(source, packet)
         expected = routed(frame, via) if sent is None else sent
         outcome = self.exchange(FromPort(source.port, frame))
-        _same(outcome, Outcome(out=[(via.interface.port, expected)]), frame)
+        same(outcome, Outcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
 
-    def drops(self, source: Interface, packet: Frame, reason: str) -> None:
+    def drops(self, source: Interface, packet: Frame, reason: str, rules: Rules = NO_RULES) -> None:
         """The packet is dropped for this reason, and nothing else happens."""
         frame = arriving(source, packet)
         outcome = self.exchange(FromPort(source.port, frame))
-        _same(outcome, Outcome(drops={reason: 1}), frame)
+        same(outcome, Outcome(drops={reason: 1}, rules=dict(rules)), frame)
 
     def punts(
-        self, source: Interface, packet: Frame, reason: str, stage: str, **metadata: Value
+        self,
+        source: Interface,
+        packet: Frame,
+        reason: str,
+        stage: str,
+        rules: Any = NO_RULES,  # Rules; to mypy any **metadata could be meant for it
+        **metadata: Value,
     ) -> None:
         """The packet goes to the CPU as it was received, and nothing else happens."""
         frame = arriving(source, packet)
@@ -256,8 +279,8 @@ class Router:
             "stage": stage,
         }
         expected = self.packet_in(frame, **(came | metadata))
-        outcome = self.exchange(FromPort(source.port, frame))
-        _same(outcome, Outcome(punts=[expected], punted={reason: 1}), frame)
+        wanted = Outcome(punts=[expected], punted={reason: 1}, rules=dict(rules))
+        same(self.exchange(FromPort(source.port, frame)), wanted, frame)
 
     def packet_in(self, frame: bytes, **metadata: Value) -> PacketIn:
         """A packet-in; metadata not named is 0."""
@@ -275,7 +298,7 @@ class Router:
 
     def packet_out(self, packet: Frame, expected: Outcome, **metadata: Value) -> None:
         """A packet-out comes to exactly this."""
-        _same(self.from_cpu(packet, **metadata), expected, bytes(packet))
+        same(self.from_cpu(packet, **metadata), expected, bytes(packet))
 
 
 def arriving(source: Interface, packet: Frame) -> bytes:
@@ -313,7 +336,8 @@ def _identity(change: p4runtime_pb2.Update) -> bytes:
     return bytes(entity.SerializeToString(deterministic=True))
 
 
-def _same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
+def same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
+    """The outcome of a frame is what was expected, to the last counter."""
     if outcome == expected:
         return
     lines = [f"sent      {frame.hex()}"]
@@ -321,6 +345,7 @@ def _same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
         lines += [f"{label}  port {port}: {out.hex()}" for port, out in one.out]
         lines += [f"{label}  punt {dict(punt.metadata)}: {punt.frame.hex()}" for punt in one.punts]
         lines.append(f"{label}  drops {one.drops}, punted {one.punted}, metered away {one.metered}")
+        lines.append(f"{label}  rules {one.rules}")
     raise AssertionError("\n".join(lines))
 
 
@@ -337,4 +362,5 @@ __all__ = [
     "arriving",
     "leaving",
     "routed",
+    "same",
 ]

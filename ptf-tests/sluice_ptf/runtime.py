@@ -2,8 +2,8 @@
 """A P4Runtime client for tests: one device, one primary, everything synchronous.
 
 Depends on schema for names. Promises: constructed means primary; a Write that
-fails raises WriteError with one line per failed update; packet-ins are queued
-in the order in which the switch sent them.
+fails raises WriteError with one line per failed update; packet-ins and idle
+timeout notifications are queued in the order in which the switch sent them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 from google.rpc import code_pb2, status_pb2
+from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from sluice_ptf.schema import Schema, Value, bytestring
@@ -80,6 +81,7 @@ class RuntimeClient:
         )
         self._arbitrations: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._packet_ins: queue.SimpleQueue[PacketIn] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[list[p4runtime_pb2.TableEntry]] = queue.SimpleQueue()
         self._in_fields = {field.id: field.name for field in schema.packet_fields("packet_in")}
         self._out_fields = schema.packet_fields("packet_out")
         self._reader = threading.Thread(target=self._read_stream, daemon=True)
@@ -115,6 +117,8 @@ class RuntimeClient:
                 kind = response.WhichOneof("update")
                 if kind == "packet":
                     self._packet_ins.put(self._packet_in(response.packet))
+                elif kind == "idle_timeout_notification":
+                    self._idle.put(list(response.idle_timeout_notification.table_entry))
                 elif kind == "arbitration":
                     self._arbitrations.put(response.arbitration.status)
                 elif kind == "error":
@@ -148,6 +152,13 @@ class RuntimeClient:
         except queue.Empty:
             return None
 
+    def next_idle_entries(self, timeout: float) -> list[p4runtime_pb2.TableEntry] | None:
+        """The entries of the oldest idle timeout notification not yet taken; None as above."""
+        try:
+            return self._idle.get(block=timeout > 0, timeout=timeout)
+        except queue.Empty:
+            return None
+
     def packet_out(self, frame: bytes, metadata: Mapping[str, Value]) -> None:
         """Send a frame with its header; fields not named are 0."""
         self._requests.put(self.packet_out_request(frame, metadata))
@@ -172,12 +183,16 @@ class RuntimeClient:
 
     def set_pipeline(self, device_config: Path) -> None:
         """Load the program and forget all forwarding state."""
+        self.load_pipeline(self.schema.p4info, device_config.read_bytes())
+
+    def load_pipeline(self, p4info: p4info_pb2.P4Info, device_config: bytes) -> None:
+        """Load any program; the client goes on calling things as its schema does."""
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest()
         request.device_id = self.device_id
         request.election_id.low = ELECTION_ID
         request.action = p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        request.config.p4info.CopyFrom(self.schema.p4info)
-        request.config.p4_device_config = device_config.read_bytes()
+        request.config.p4info.CopyFrom(p4info)
+        request.config.p4_device_config = device_config
         request.config.cookie.cookie = 1
         self._stub.SetForwardingPipelineConfig(request, timeout=CALL_SECONDS)
 

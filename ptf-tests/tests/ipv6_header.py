@@ -89,9 +89,11 @@ def ports_are_found_behind_extension_headers(router: Router) -> None:
 @ptf_test
 def ah_and_esp_end_the_chain(router: Router) -> None:
     """RFC 4301: they are next-layer protocols; what follows is not looked at."""
-    for header in (AH, ESP, NO_NEXT_HEADER):
+    for header in (AH, NO_NEXT_HEADER):
         frame = raw.framed(A, raw.ipv6(OURS, bytes([TCP, 4]) + BGP, next_header=header))
         router.punts(A, frame, "LOCAL", stage="LOCAL_DELIVERY")
+    frame = raw.framed(A, raw.ipv6(OURS, bytes([TCP, 4]) + BGP, next_header=ESP))
+    router.drops(A, frame, "UNKNOWN_SPI")
 
 
 @ptf_test

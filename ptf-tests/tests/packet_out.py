@@ -238,21 +238,25 @@ def reinjected_at_rewrite(router: Router) -> None:
     for dst in (V4, V6, "192.0.2.1"):
         frame = arriving(A, udp_to(dst))
         expected = leaves(D.port, routed(frame, TO_D))
-        router.packet_out(frame, expected, kind="REINJECT", stage="REWRITE", nexthop_id=TO_D.id)
-    router.packet_out(
-        frame, dropped("NO_NEXTHOP"), kind="REINJECT", stage="REWRITE", nexthop_id=999
-    )
+        at_rewrite: Mapping[str, Value] = {
+            "kind": "REINJECT",
+            "stage": "REWRITE",
+            "ingress_l3_if": A.id,
+        }
+        router.packet_out(frame, expected, **at_rewrite, nexthop_id=TO_D.id)
+    router.packet_out(frame, dropped("NO_NEXTHOP"), **at_rewrite, nexthop_id=999)
 
 
 @ptf_test
 def reinjected_frames_keep_no_tag(router: Router) -> None:
     """A punted frame has the tag it came with; where it leaves, the interface decides."""
     frame = arriving(D, udp_to(V4))
+    came: Mapping[str, Value] = {"kind": "REINJECT", "ingress_l3_if": D.id}
     for stage in ("ROUTING", "REWRITE"):
         expected = leaves(B.port, routed(frame, TO_B))
-        router.packet_out(frame, expected, kind="REINJECT", stage=stage, nexthop_id=TO_B.id)
+        router.packet_out(frame, expected, **came, stage=stage, nexthop_id=TO_B.id)
     expected = leaves(TO_E.interface.port, routed(frame, TO_E))
-    router.packet_out(frame, expected, kind="REINJECT", stage="REWRITE", nexthop_id=TO_E.id)
+    router.packet_out(frame, expected, **came, stage="REWRITE", nexthop_id=TO_E.id)
 
 
 @ptf_test
@@ -282,6 +286,7 @@ def fragmented_by_the_controller(router: Router) -> None:
     header: Mapping[str, Value] = {
         "kind": "REINJECT",
         "stage": punt.metadata["stage"],
+        "ingress_l3_if": punt.metadata["ingress_l3_if"],
         "nexthop_id": punt.metadata["nexthop_id"],
     }
     outcome = router.exchange(FromCpu(first, header), FromCpu(second, header))

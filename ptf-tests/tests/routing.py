@@ -197,6 +197,7 @@ def an_interface_that_cannot_send(router: Router) -> None:
     """A next hop on an interface that has no egress entry."""
     gone = Interface(id=77, port=3, mac="02:00:00:00:01:77")
     nexthop = Nexthop(id=77, interface=gone, mac="02:bb:00:00:00:77")
+    router.insert(*router.unbound(gone))
     router.nexthop(nexthop)
     router.route("192.0.2.0/24", nexthop_id=nexthop.id)
     router.drops(A, udp_to("192.0.2.1"), "NO_EGRESS_INTERFACE")

@@ -24,9 +24,10 @@ from random import Random
 from typing import Any
 
 from sluice_ptf.cabling import far_ends, plug
-from sluice_ptf.differential import golden
+from sluice_ptf.differential import golden, policies
+from sluice_ptf.differential.asked import Asked
 from sluice_ptf.differential.canonical import canonical
-from sluice_ptf.differential.case import Case, Subject
+from sluice_ptf.differential.case import Case, State, Subject
 from sluice_ptf.differential.packets import Generator
 from sluice_ptf.differential.states import changed, random_state
 from sluice_ptf.probe import Probe
@@ -71,11 +72,16 @@ def draw_case(seed: int, number: int, packets: int) -> Case:
     draw = Random(f"{seed}/{number}")
     earlier = []
     state = random_state(draw)
+    with_policy = draw.random() < 0.75
+    state = policies.guarded(draw, state) if with_policy else policies.unguarded(state)
     for _ in range(draw.choice((0, 1, 1, 2))):
         earlier.append(state)
-        state = changed(draw, state)
+        state = policies.changed(draw, changed(draw, state))
+    generator = Generator(draw, state)
+    if with_policy:
+        generator.add_kinds(**Asked(draw, state).kinds)
     description = f"seed {seed}, case {number}"
-    return Case(description, state, Generator(draw, state).any(packets), earlier)
+    return Case(description, state, generator.any(packets), earlier)
 
 
 def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:
@@ -121,11 +127,15 @@ def search(arguments: Any, reference: Subject, ours: Subject) -> int:
 
 def write_corpus(reference: Subject) -> None:
     """The base corpus: one golden for each kind of packet, from the reference."""
-    kinds = list(Generator(Random(0), random_state(Random(0))).kinds)
-    for kind in kinds:
+    empty = State()
+    routing = list(Generator(Random(0), empty).kinds)
+    for kind in (*routing, *Asked(Random(0), empty).kinds):
         draw = Random(f"{CORPUS_SEED}/{kind}")
         state = random_state(draw)
-        drawn = Generator(draw, state).of_kind(kind, 2 * CORPUS_PACKETS)
+        state = policies.unguarded(state) if kind in routing else policies.guarded(draw, state)
+        generator = Generator(draw, state)
+        generator.add_kinds(**Asked(draw, state).kinds)
+        drawn = generator.of_kind(kind, 2 * CORPUS_PACKETS)
         packets = [one for one in drawn if len(one.frame) <= CORPUS_FRAME_BYTES][:CORPUS_PACKETS]
         case = Case(f"base corpus: {kind}", state, packets)
         outcomes = [canonical(outcome, state) for outcome in reference.run_each(case)]

@@ -55,6 +55,6 @@ def canonical(outcome: Outcome, state: State) -> Canonical:
             shown.pop("egress_l3_if", None)
         header = " ".join(f"{key}={value}" for key, value in shown.items())
         lines.append(f"punt {header}: {punt.frame.hex()}")
-    for label in ("drops", "punted", "metered"):
+    for label in ("drops", "punted", "metered", "rules"):
         lines += [f"{label} {key}: {count}" for key, count in getattr(outcome, label).items()]
     return Canonical(tuple(sorted(lines)))

@@ -23,6 +23,8 @@ from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
 GROUP_IDS = 1000  # next hops and interfaces from here on belong to groups
+RULE_IDS = (0, 1, 2, 3, 4, 65535)  # what rules are called; their counters are compared
+COUNTED = ("l3_interface", "nexthop", "engine")  # and the flow tables, by their direct counters
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 
@@ -144,16 +146,19 @@ class Subject:
             states[0].install(router)
             for before, after in itertools.pairwise(states):
                 before.change_to(after, router)
+            if case.state.of("inbound.list_state") or case.state.of("outbound.list_state"):
+                self._probe.rules = RULE_IDS
             yield router
         finally:
             router.undo()
 
     def _counts(self, router: Router, state: State) -> Counts:
-        """Those of interfaces and next hops; not of groups' own, where the selector chooses."""
+        """Those of entries; not of groups' own next hops, where the selector chooses."""
         entries = [
             entry
-            for entry in (*state.of("l3_interface"), *state.of("nexthop"))
-            if int(str(entry.match.get("nexthop_id", 0))) < GROUP_IDS
+            for entry in state.entries
+            if (entry.table in COUNTED or entry.table.endswith("_flow"))
+            and int(str(entry.match.get("nexthop_id", 0))) < GROUP_IDS
         ]
         leaving = [int(str(entry.match["l3_if"])) for entry in state.of("egress_interface")]
         cells = [l3_if for l3_if in leaving if l3_if < GROUP_IDS]

@@ -81,13 +81,16 @@ class Generator:
         macs = {
             entry.match["l3_if"]: str(entry.match["dst_mac"]) for entry in state.of("router_mac")
         }
+        self._often: list[Callable[[], Send]] = []
+        every = state.of("l3_interface")
+        doors = [entry for entry in every if entry.params["role"] == "ROUTER"]
         self._doors = [
             (
                 int(str(entry.match["ingress_port"])),
                 int(str(entry.match["vlan_id"])),
                 macs.get(entry.params["l3_if"], "02:de:ad:00:00:01"),
             )
-            for entry in state.of("l3_interface")
+            for entry in doors or every
         ]
         self.kinds: dict[str, Callable[[], Send]] = {
             "plain": self._plain,
@@ -102,9 +105,14 @@ class Generator:
             "packet_outs": self._packet_out,
         }
 
+    def add_kinds(self, **kinds: Callable[[], Send]) -> None:
+        """Kinds of packets that are drawn elsewhere, and more often."""
+        self.kinds.update(kinds)
+        self._often = list(kinds.values())
+
     def any(self, count: int) -> list[Send]:
         """Packets of all kinds, those of one port after another."""
-        kinds = list(self.kinds.values())
+        kinds = [*self.kinds.values(), *self._often, *self._often]
         packets = [self._draw.choice(kinds)() for _ in range(count)]
         packets = [one for one in packets if _can_be_sent(one)]
         return sorted(packets, key=lambda one: one.port if isinstance(one, FromPort) else 0)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random packets that policy has something to say about.
+
+policy_flows       packets of the state's talkers, in clear
+policy_esp         ESP to this router and in transit, in UDP, in fragments
+policy_shims       what an engine returns, and what forges it
+policy_reinjected  packet-outs with claims: current, stale, of other lists
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from random import Random
+
+from sluice_ptf import raw
+from sluice_ptf.differential.case import RULE_IDS, Entry, State
+from sluice_ptf.differential.policies import (
+    BUNDLES,
+    FLOW_TABLES,
+    GENERATIONS,
+    INBOUND_LISTS,
+    OUTBOUND_LISTS,
+    SPIS,
+    lists_of,
+)
+from sluice_ptf.differential.states import PORTS
+from sluice_ptf.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, mac_bytes, tagged
+from sluice_ptf.network import HOST_MAC
+from sluice_ptf.probe import FromCpu, FromPort, Send
+from sluice_ptf.schema import Value
+from sluice_ptf.shim import ESP, Shim, esp
+
+TTLS = (0, 1, 2, *(64,) * 8, 255)
+SIZES = (0, 8, 16, 16, 16, 64, 540, 1380, 1500)
+CLAIMED = ("BYPASS", "BYPASS", "DISCARD", "PROTECT", "PROTECT", "NONE", 9)
+MADE_UP = Entry(
+    "",
+    {
+        "src_addr": "10.0.0.7",
+        "dst_addr": "10.1.0.7",
+        "protocol": 17,
+        "src_port": 500,
+        "dst_port": 500,
+        "is_later_fragment": 0,
+        "bundle": 0,
+    },
+    "",
+)
+
+
+class Asked:
+    """Packets for one state that has policy."""
+
+    def __init__(self, draw: Random, state: State):
+        self._draw = draw
+        self._flows = [one for table in FLOW_TABLES for one in state.of(table)] or [MADE_UP]
+        self._generations = lists_of(state)
+        macs = {one.match["l3_if"]: str(one.match["dst_mac"]) for one in state.of("router_mac")}
+        doors = [
+            (
+                int(str(one.match["ingress_port"])),
+                int(str(one.match["vlan_id"])),
+                macs.get(one.params["l3_if"], "02:de:ad:00:00:01"),
+                one.params["role"] == "ENGINE",
+            )
+            for one in state.of("l3_interface")
+        ]
+        self._engines = [door for door in doors if door[3]] or [(4, 0, "02:de:ad:00:00:01", True)]
+        self._l3_ifs = [int(str(one.params["l3_if"])) for one in state.of("l3_interface")] or [1]
+        self._nexthops = [int(str(one.match["nexthop_id"])) for one in state.of("nexthop")] or [1]
+        self._doors = [door for door in doors if not door[3]] or self._engines
+        self._ours = [
+            str(one.match["dst_addr"]).partition("/")[0]
+            for table in ("local_ipv4", "local_ipv6")
+            for one in state.of(table)
+            if str(one.match["dst_addr"]).endswith(("/32", "/128"))
+        ] or ["10.0.0.1"]
+        self.kinds: dict[str, Callable[[], Send]] = {
+            "policy_flows": self._of_a_flow,
+            "policy_esp": self._esp,
+            "policy_shims": self._shim,
+            "policy_reinjected": self._reinjected,
+        }
+
+    # --- kinds ----------------------------------------------------------------
+
+    def _of_a_flow(self) -> Send:
+        port, vlan, mac, _ = self._draw.choice(self._doors)
+        return FromPort(port, tagged(self._frame(self._talk(self._a_flow()), mac), vlan))
+
+    def _esp(self) -> Send:
+        port, vlan, mac, _ = self._draw.choice(self._doors)
+        dst = self._draw.choice(self._ours)
+        if self._draw.random() < 0.2:
+            dst = str(self._a_flow().match["dst_addr"])
+        spi = self._draw.choice((*SPIS, *SPIS, 0, 0xBAD))
+        payload, protocol = esp(spi, self._draw.choice((0, 40, 40, 1000))), ESP
+        if self._draw.random() < 0.25:
+            ports = self._draw.choice(((4500, 4500), (31000, 4500), (4500, 31000)))
+            payload = struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload
+            protocol = raw.UDP
+        offset, more = self._draw.choice(((0, False),) * 6 + ((0, True), (6, True), (6, False)))
+        packet = self._packet(self._host(dst), dst, protocol, payload, offset, more)
+        return FromPort(port, tagged(self._frame(packet, mac), vlan))
+
+    def _shim(self) -> Send:
+        """Mostly what an engine may say; else from anywhere, of any kind."""
+        port, vlan, mac, _ = self._draw.choice(self._engines)
+        if self._draw.random() < 0.15:
+            port, vlan, mac, _ = self._draw.choice(self._doors)
+        flow = self._a_flow()
+        carrier = int(str(flow.match["bundle"]))
+        shim = Shim(
+            kind=self._draw.choice((2, 2, 4, 4, 4, 4, 0, 1, 3, 5, 255)),
+            engine=self._draw.choice((1, 2, 0, 255)),
+            bundle=self._draw.choice((carrier, carrier, carrier, *BUNDLES, 0, 9)),
+            sa=self._draw.getrandbits(32),
+            ingress_l3_if=self._an_interface(),
+            vrf=self._draw.choice((0, 0, 0, 1, 300)),
+        )
+        frame = self._frame(self._talk(flow), mac)
+        if self._draw.random() < 0.05:
+            frame = frame[:12] + b"\x08\x06" + frame[14:]
+        frame = shim.on(frame) if self._draw.random() < 0.95 else frame
+        if self._draw.random() < 0.05:
+            frame = frame[: self._draw.randint(15, len(frame))]
+        return FromPort(port, tagged(frame, vlan))
+
+    def _reinjected(self) -> Send:
+        _port, vlan, mac, _ = self._draw.choice(self._doors)
+        flow = self._a_flow()
+        carrier = int(str(flow.match["bundle"]))
+        stage = self._draw.choice(
+            ("INBOUND", "INBOUND", "OUTBOUND", "OUTBOUND", "ROUTING", "REWRITE")
+        )
+        lists = INBOUND_LISTS if stage == "INBOUND" else OUTBOUND_LISTS
+        list_id = self._draw.choice((0, *lists, *lists))
+        inbound_list_id = self._draw.choice((0, *INBOUND_LISTS, *INBOUND_LISTS))
+        metadata: dict[str, Value] = {
+            "kind": self._draw.choice(("REINJECT",) * 9 + ("LOCAL_ORIGIN",)),
+            "stage": stage,
+            "origin": self._draw.choice((0, 0, 0, 1, 1, 2, 2, 3, 7)),
+            "verdict": self._draw.choice(CLAIMED),
+            "egress_l3_if": self._draw.choice((0, self._draw.choice(self._l3_ifs), 99)),
+            "ingress_port": self._draw.choice(PORTS),
+            "ingress_l3_if": self._an_interface(),
+            "vrf": self._draw.choice((0, 0, 0, 1, 300)),
+            "nexthop_id": self._draw.choice((0, *[self._draw.choice(self._nexthops)] * 4, 999)),
+            "bundle": self._draw.choice((0, 0, 0, carrier, carrier, 9)),
+            "sa_bundle": self._draw.choice((0, carrier, carrier, *BUNDLES)),
+            "rule": self._draw.choice(RULE_IDS),
+            "list_id": list_id,
+            "generation": self._generation(list_id),
+            "inbound_list_id": inbound_list_id,
+            "inbound_generation": self._generation(inbound_list_id),
+        }
+        return FromCpu(tagged(self._frame(self._talk(flow), mac), vlan), metadata)
+
+    # --- parts ----------------------------------------------------------------
+
+    def _a_flow(self) -> Entry:
+        return self._draw.choice(self._flows)
+
+    def _an_interface(self) -> int:
+        return self._draw.choice((*[self._draw.choice(self._l3_ifs)] * 9, 99))
+
+    def _generation(self, list_id: int) -> int:
+        current = self._generations.get(list_id, 0)
+        return self._draw.choice((current, current, current, *GENERATIONS))
+
+    @staticmethod
+    def _host(dst: str) -> str:
+        return "2001:db8::7" if ":" in dst else "10.0.0.7"
+
+    def _talk(self, flow: Entry) -> bytes:
+        """A packet of the flow, or nearly."""
+        key = flow.match
+        protocol = int(str(key["protocol"]))
+        src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))
+        if self._draw.random() < 0.1:
+            dst_port ^= self._draw.choice((1, 0x100, 0x8000))
+        ports = struct.pack("!HH", src_port, dst_port)
+        if protocol in (1, 58):
+            ports = struct.pack("!HH", dst_port, 0)
+        size = self._draw.choice(SIZES)
+        if protocol == raw.UDP:
+            ports += struct.pack("!HH", 8 + size, 0)
+        offset, more = self._draw.choice(((0, False),) * 8 + ((0, True), (9, False)))
+        if key["is_later_fragment"]:
+            offset, more = self._draw.choice(((9, True), (9, False), (8191, False)))
+        payload = ports + bytes(size)
+        return self._packet(
+            str(key["src_addr"]), str(key["dst_addr"]), protocol, payload, offset, more
+        )
+
+    def _packet(
+        self, src: str, dst: str, protocol: int, payload: bytes, offset: int, more: bool
+    ) -> bytes:
+        ttl = self._draw.choice(TTLS)
+        if ":" not in dst:
+            count = self._draw.choice((0,) * 9 + (8, 12))
+            fragment = offset | (raw.MORE_FRAGMENTS if more else 0)
+            return raw.ipv4(
+                dst,
+                payload,
+                src=src,
+                options=b"\1" * count,
+                protocol=protocol,
+                ttl=ttl,
+                fragment=fragment,
+            )
+        if offset or more:
+            payload, protocol = raw.fragment_header(protocol, offset, more) + payload, 44
+        for _ in range(self._draw.choice((0,) * 9 + (1, 7))):
+            payload, protocol = raw.extension(protocol) + payload, 60
+        return raw.ipv6(dst, payload, src=src, next_header=protocol, hop_limit=ttl)
+
+    def _frame(self, packet: bytes, mac: str) -> bytes:
+        if self._draw.random() < 0.03:
+            mac = "ff:ff:ff:ff:ff:ff"
+        kind = ETHERTYPE_IPV6 if packet[0] >> 4 == 6 else ETHERTYPE_IPV4
+        return mac_bytes(mac) + mac_bytes(HOST_MAC) + kind + packet

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random policy for a state: bindings, lists, flows, bundles, SAs and engines.
+
+Flows are of a few talkers, and each talker is known to several lists, under epochs
+that are current and that are not: packets of the same talkers (packets.py) find
+flows, stale flows and none. The members of a group are bound alike, because which
+of them a packet takes is the target's choice (canonical.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from sluice_ptf.differential.case import GROUP_IDS, RULE_IDS, Entry, State
+from sluice_ptf.schema import Value
+
+INBOUND_LISTS, OUTBOUND_LISTS = (1, 2, 3), (4, 5, 6)
+EPOCHS = (1, 2, 0x10002)
+GENERATIONS = (1, 2, 0x10001)
+BUNDLES = (1, 2, 0x4001)
+SPIS = (0x100, 0x101, 0x80C0FFEE)
+ENGINES = (1, 2)
+VERDICTS = (*("BYPASS",) * 6, "DISCARD", "DISCARD", "PROTECT", "PROTECT", "PROTECT", "NONE")
+PROTOCOLS = (6, 17, 17, 17, 132, 1, 58, 50, 89)
+FLOW_TABLES = tuple(f"{way}.ipv{n}_flow" for way in ("inbound", "outbound") for n in (4, 6))
+LIST_TABLES = ("inbound.list_state", "outbound.list_state")
+
+
+def unguarded(state: State) -> State:
+    """The state with every interface a router's, and bound to no policy."""
+    routers = [
+        replace(entry, params={**entry.params, "role": "ROUTER"})
+        if entry.table == "l3_interface"
+        else entry
+        for entry in state.entries
+    ]
+    bindings = [
+        Entry(f"{way}_binding", {"l3_if": l3_if}, f"no_{way}_policy")
+        for l3_if in _interfaces(state)
+        for way in ("inbound", "outbound")
+    ]
+    return State([*routers, *bindings], state.groups)
+
+
+def guarded(draw: Random, state: State) -> State:
+    """The state with policy: interfaces guarded, some of them by lists that are not ready."""
+    lists = list(_lists(draw))
+    epochs = {int(str(one.match["list_id"])): int(str(one.params["epoch"])) for one in lists}
+    entries = [
+        *_bindings(draw, state),
+        *lists,
+        *_bundles(draw),
+        *_engines(draw, state),
+        *_flows(draw, state, epochs),
+    ]
+    taken = {entry.key for entry in state.entries}
+    fresh = {entry.key: entry for entry in entries if entry.key not in taken}
+    return State([*state.entries, *fresh.values()], state.groups)
+
+
+def changed(draw: Random, state: State) -> State:
+    """The state after commits and refills: lists elsewhere, flows gone, overwritten and left."""
+    flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
+    entries = []
+    for entry in state.entries:
+        if entry.table in LIST_TABLES and draw.random() < 0.5:
+            entries.append(replace(entry, params=_list_params(draw)))
+        elif entry.table in FLOW_TABLES and draw.random() < 0.3:
+            if draw.random() < 0.7:
+                epoch = {"epoch": draw.choice(EPOCHS)}
+                other = draw.choice([one for one in flows if one.table == entry.table])
+                entries.append(replace(entry, params={**other.params, **epoch}))
+        else:
+            entries.append(entry)
+    return State(entries, state.groups)
+
+
+def _interfaces(state: State) -> list[int]:
+    numbers = {int(str(entry.params["l3_if"])) for entry in state.of("l3_interface")}
+    return sorted(numbers | {int(str(one.match["l3_if"])) for one in state.of("egress_interface")})
+
+
+def _bindings(draw: Random, state: State) -> Iterator[Entry]:
+    group_of = {nexthop: group.id for group in state.groups for nexthop in group.members}
+    fates: dict[tuple[int, str], tuple[str, dict[str, Value]] | None] = {}
+    share = draw.choice((0.4, 0.7, 0.95))
+    for l3_if in _interfaces(state):
+        for way, lists in (("inbound", INBOUND_LISTS), ("outbound", OUTBOUND_LISTS)):
+            one: tuple[str, dict[str, Value]] | None = (f"no_{way}_policy", {})
+            if draw.random() < share:
+                one = (f"check_{way}", {"list_id": draw.choice(lists)})
+            if draw.random() < 0.02:
+                one = None
+            if l3_if >= GROUP_IDS:
+                one = fates.setdefault((group_of[l3_if], way), one)
+            if one is not None:
+                yield Entry(f"{way}_binding", {"l3_if": l3_if}, *one)
+
+
+def _list_params(draw: Random) -> dict[str, Value]:
+    epoch = 0 if draw.random() < 0.05 else draw.choice(EPOCHS)
+    return {"epoch": epoch, "generation": draw.choice(GENERATIONS)}
+
+
+def _lists(draw: Random) -> Iterator[Entry]:
+    for way, lists in (("inbound", INBOUND_LISTS), ("outbound", OUTBOUND_LISTS)):
+        for number in lists:
+            if draw.random() < 0.93:
+                match = {"list_id": number}
+                yield Entry(f"{way}.list_state", match, f"{way}.set_list", _list_params(draw))
+
+
+def _bundles(draw: Random) -> Iterator[Entry]:
+    for bundle in BUNDLES:
+        if draw.random() < 0.85:
+            params: dict[str, Value] = {"list_id": draw.choice(INBOUND_LISTS)}
+            yield Entry("bundle_binding", {"bundle": bundle}, "check_inbound", params)
+        if draw.random() < 0.85:
+            params = {
+                "engine": draw.choice(ENGINES),
+                "sa": draw.getrandbits(32),
+                "path_mtu": draw.choice((1500, 1500, 1400, 600, 0, 65535)),
+                "overhead": draw.choice((0, 40, 73, 73, 1400, 65535)),
+            }
+            yield Entry("outbound_sa", {"bundle": bundle}, "encrypt", params)
+    for spi in SPIS:
+        for vrf in (0, 1):
+            if draw.random() < 0.7:
+                params = {
+                    "bundle": draw.choice(BUNDLES),
+                    "engine": draw.choice(ENGINES),
+                    "sa": draw.getrandbits(32),
+                }
+                yield Entry("inbound_sa", {"vrf": vrf, "spi": spi}, "decrypt", params)
+
+
+def _engines(draw: Random, state: State) -> Iterator[Entry]:
+    """An engine's port is one whose untagged frames no other interface has."""
+    used = {entry.match["ingress_port"] for entry in state.of("l3_interface")}
+    port = draw.choice(sorted({1, 2, 3, 4} - used) or [4])
+    for engine in ENGINES:
+        if draw.random() < 0.85:
+            yield Entry("engine", {"engine": engine}, "set_engine", {"port": port})
+    params: dict[str, Value] = {"l3_if": 90, "vrf": 0, "role": "ENGINE"}
+    yield Entry("l3_interface", {"ingress_port": port, "vlan_id": 0}, "set_l3_interface", params)
+
+
+def _flows(draw: Random, state: State, epochs: Mapping[int, int]) -> Iterator[Entry]:
+    for _ in range(draw.randint(4, 9)):
+        talker = _talker(draw, state)
+        family = "ipv6" if ":" in str(talker["dst_addr"]) else "ipv4"
+        for way, lists in (("inbound", INBOUND_LISTS), ("outbound", OUTBOUND_LISTS)):
+            for number in lists:
+                for is_local, bundle in _carriers(draw, way):
+                    current = epochs.get(number, 1)
+                    params: dict[str, Value] = {
+                        "epoch": draw.choice((current, current, current, *EPOCHS, 0)),
+                        "rule": draw.choice(RULE_IDS),
+                        "verdict": "PROTECT" if bundle else draw.choice(VERDICTS),
+                        "sa_bundle": draw.choice((bundle, bundle, bundle, *BUNDLES, 0)),
+                    }
+                    if draw.random() < 0.1:
+                        params["verdict"] = draw.choice(VERDICTS)
+                    key = {**talker, "list_id": number, "is_local": is_local, "bundle": bundle}
+                    action = f"{way}.set_{family}_flow"
+                    yield Entry(f"{way}.{family}_flow", key, action, params)
+
+
+def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
+    """Which (is_local, bundle) a list knows a talker under."""
+    if way == "outbound":
+        return [(0, 0)] if draw.random() < 0.8 else []
+    every = [(local, bundle) for local in (0, 1) for bundle in (0, *BUNDLES)]
+    return [one for one in every if draw.random() < (0.7 if one[1] == 0 else 0.3)]
+
+
+def _talker(draw: Random, state: State) -> dict[str, Value]:
+    """Two hosts and what they say; the destination is one that the state has a way to."""
+    ipv6 = draw.random() < 0.5
+    family = "ipv6" if ipv6 else "ipv4"
+    ways = [one for one in state.of(f"{family}_fib") if one.action.startswith("set_nexthop")]
+    ours = [one for one in state.of(f"local_{family}") if "/10" not in str(one.match["dst_addr"])]
+    there = ours if draw.random() < 0.2 else ways
+    prefixes = [str(one.match["dst_addr"]) for one in there if one.match["vrf"] == 0]
+    sources = ("2001:db8::7", "2001:db8:1::7") if ipv6 else ("10.0.0.7", "172.16.0.7")
+    protocol = draw.choice(PROTOCOLS)
+    ports = [draw.choice((179, 500, 4500, 7000)) if protocol in (6, 17, 132) else 0 for _ in "12"]
+    if protocol in (1, 58):
+        ports[1] = draw.choice((8, 128, 135, 3)) << 8 | draw.choice((0, 1))
+    later = draw.random() < 0.15
+    return {
+        "src_addr": draw.choice(sources),
+        "dst_addr": _host(draw, prefixes or ["2001:db8::/32" if ipv6 else "10.0.0.0/8"]),
+        "protocol": protocol,
+        "src_port": 0 if later else ports[0],
+        "dst_port": 0 if later else ports[1],
+        "is_later_fragment": int(later),
+    }
+
+
+def _host(draw: Random, prefixes: list[str]) -> str:
+    network: Any = ipaddress.ip_network(draw.choice(prefixes))
+    if network.prefixlen < 4:
+        network = ipaddress.ip_network("2001:db8::/32" if network.version == 6 else "10.0.0.0/8")
+    host = draw.getrandbits(network.max_prefixlen) & int(network.hostmask)
+    return str(network.network_address + host)
+
+
+def lists_of(state: State) -> Mapping[int, int]:
+    """The generations of the lists that are ready, by their id."""
+    return {
+        int(str(entry.match["list_id"])): int(str(entry.params["generation"]))
+        for table in LIST_TABLES
+        for entry in state.of(table)
+    }

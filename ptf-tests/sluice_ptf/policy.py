@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SPDs as the pipeline knows them: lists, flows, bundles and the engine, as verbs.
+
+A list's epoch and generation differ from each other and between lists, and do not
+fit 16 bits, so that no field is taken for another. `Policy` has the rule counters
+watched: from then on every assertion of its router is about them, too.
+
+    OUT guards port 2:   policy.ready(OUT); policy.bind(B, OUT)
+    a flow of it:        policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=3))
+    what it counts:      router.forwards(A, udp_to(V4), TO_B, rules=hit(OUT, 3))
+
+Depends on router, shim and network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from p4.v1 import p4runtime_pb2
+
+from sluice_ptf.frames import hop_decremented, untagged
+from sluice_ptf.network import Interface
+from sluice_ptf.packets import DPORT, SPORT
+from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.raw import UDP
+from sluice_ptf.router import NO_RULES, Frame, Router, Rules, arriving, same
+from sluice_ptf.runtime import PacketIn
+from sluice_ptf.schema import Match, Value
+from sluice_ptf.shim import DECRYPTED, ENCRYPT, ENCRYPTED, Shim
+
+RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # the ids that tests give to rules
+ENGINE = Interface(id=6, port=4, mac="02:00:00:00:01:06")
+ENGINE_ID = 1
+
+
+@dataclass(frozen=True)
+class PolicyList:
+    """One ordered list of an SPD, at an epoch and a generation."""
+
+    direction: Literal["inbound", "outbound"]
+    id: int
+    epoch: int
+    generation: int
+
+    def changed(self) -> PolicyList:
+        """The list after a commit that retires its flows."""
+        return replace(self, epoch=self.epoch + 1, generation=self.generation + 1)
+
+    def edited(self) -> PolicyList:
+        """The list after a commit that retires answers only."""
+        return replace(self, generation=self.generation + 1)
+
+
+IN = PolicyList("inbound", 11, epoch=0x10003, generation=0x20005)
+OUT = PolicyList("outbound", 12, epoch=0x10004, generation=0x20006)
+IN2 = PolicyList("inbound", 21, epoch=0x10007, generation=0x20008)
+OUT2 = PolicyList("outbound", 22, epoch=0x10009, generation=0x2000A)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a flow table tells packets of one list apart by."""
+
+    src_addr: str
+    dst_addr: str
+    protocol: int = UDP
+    src_port: int = SPORT
+    dst_port: int = DPORT
+    is_later_fragment: int = 0
+    is_local: int = 0
+    bundle: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the first rule that matches says."""
+
+    verdict: str
+    rule: int
+    sa_bundle: int = 0
+
+
+@dataclass(frozen=True)
+class Sa:
+    """An outbound SA of a bundle."""
+
+    bundle: int
+    sa: int = 0x30000 + 77
+    engine: int = ENGINE_ID
+    path_mtu: int = 1500
+    overhead: int = 0
+
+
+def hit(policy_list: PolicyList, rule: int) -> dict[str, int]:
+    """The rule counted one verdict served from the cache."""
+    return {f"{policy_list.direction} hit {rule}": 1}
+
+
+def claim(policy_list: PolicyList, rule: int) -> dict[str, int]:
+    """The rule counted one verdict that the CPU found."""
+    return {f"{policy_list.direction} claim {rule}": 1}
+
+
+def reinjection(
+    punt: PacketIn, answer: Verdict | None = None, **changes: Value
+) -> dict[str, Value]:
+    """The header of a re-injection: all that the punt carried, and the verdict found since."""
+    header: dict[str, Value] = {
+        name: value for name, value in punt.metadata.items() if name not in ("reason", "is_local")
+    }
+    if answer is not None:
+        header |= {"verdict": answer.verdict, "rule": answer.rule}
+        header["sa_bundle"] = answer.sa_bundle
+    return header | {"kind": "REINJECT"} | changes
+
+
+class Policy:
+    """One test's SPDs."""
+
+    def __init__(self, router: Router):
+        self.router = router
+        router.probe.rules = RULES
+
+    # --- lists and flows ------------------------------------------------------
+
+    def state(self, of: PolicyList) -> p4runtime_pb2.TableEntry:
+        """The entry that gives a list its epoch and generation."""
+        return self.router.entry(
+            f"{of.direction}.list_state",
+            {"list_id": of.id},
+            f"{of.direction}.set_list",
+            epoch=of.epoch,
+            generation=of.generation,
+        )
+
+    def ready(self, *lists: PolicyList) -> None:
+        """Give lists their first epoch."""
+        self.router.insert(*(self.state(one) for one in lists))
+
+    def commit(self, *lists: PolicyList) -> None:
+        """Give lists other epochs and generations."""
+        self.router.modify(*(self.state(one) for one in lists))
+
+    def bind(self, interface: Interface, *lists: PolicyList) -> None:
+        """Have lists guard an interface that nothing guarded, or others did."""
+        for one in lists:
+            self.router.modify(
+                self.router.entry(
+                    f"{one.direction}_binding",
+                    {"l3_if": interface.id},
+                    f"check_{one.direction}",
+                    list_id=one.id,
+                )
+            )
+
+    def guard(self, interface: Interface, *lists: PolicyList) -> None:
+        """Make lists ready, and have them guard an interface."""
+        self.ready(*lists)
+        self.bind(interface, *lists)
+
+    def unbind(self, interface: Interface) -> None:
+        """Nothing guards an interface any more, and the tables say so."""
+        self.router.modify(*self.router.unbound(interface))
+
+    def flow_entry(
+        self, of: PolicyList, flow: Flow, answer: Verdict, epoch: int | None = None
+    ) -> p4runtime_pb2.TableEntry:
+        """The entry of a flow; of the list's own epoch, if no other is given."""
+        family = "ipv6" if ":" in flow.dst_addr else "ipv4"
+        key: dict[str, Match] = {"list_id": of.id, **vars(flow)}
+        return self.router.entry(
+            f"{of.direction}.{family}_flow",
+            key,
+            f"{of.direction}.set_{family}_flow",
+            epoch=of.epoch if epoch is None else epoch,
+            rule=answer.rule,
+            verdict=answer.verdict,
+            sa_bundle=answer.sa_bundle,
+        )
+
+    def flow(
+        self, of: PolicyList, flow: Flow, answer: Verdict, epoch: int | None = None
+    ) -> p4runtime_pb2.TableEntry:
+        """Install a flow; returns its entry."""
+        entry = self.flow_entry(of, flow, answer, epoch)
+        self.router.insert(entry)
+        return entry
+
+    # --- bundles and engines --------------------------------------------------
+
+    def engine(self, number: int = ENGINE_ID, interface: Interface = ENGINE) -> None:
+        """An engine, both ways."""
+        self.router.insert(
+            self.router.entry(
+                "l3_interface",
+                {"ingress_port": interface.port, "vlan_id": 0},
+                "set_l3_interface",
+                l3_if=interface.id,
+                vrf=0,
+                role="ENGINE",
+            ),
+            self.router.entry("engine", {"engine": number}, "set_engine", port=interface.port),
+        )
+
+    def sa_entry(self, sa: Sa) -> p4runtime_pb2.TableEntry:
+        """The entry of the SA that serves a bundle."""
+        params: dict[str, Value] = dict(vars(sa))
+        return self.router.entry(
+            "outbound_sa", {"bundle": params.pop("bundle")}, "encrypt", **params
+        )
+
+    def protects(self, sa: Sa) -> None:
+        """A bundle has an outbound SA."""
+        self.router.insert(self.sa_entry(sa))
+
+    def spi(self, spi: int, bundle: int, sa: int, engine: int = ENGINE_ID, vrf: int = 0) -> None:
+        """An SA to this router."""
+        key: dict[str, Match] = {"vrf": vrf, "spi": spi}
+        self.router.insert(
+            self.router.entry("inbound_sa", key, "decrypt", bundle=bundle, engine=engine, sa=sa)
+        )
+
+    def carries(self, bundle: int, guarded_by: PolicyList) -> None:
+        """A bundle's SPD, that what it decrypts is checked against."""
+        self.router.insert(
+            self.router.entry(
+                "bundle_binding",
+                {"bundle": bundle},
+                "check_inbound",
+                list_id=guarded_by.id,
+            )
+        )
+
+    # --- what becomes of packets ----------------------------------------------
+
+    def encrypts(
+        self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES, vrf: int = 0
+    ) -> None:
+        """The packet goes to the engine, a hop fewer, and nothing else happens."""
+        frame = arriving(source, packet)
+        shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=vrf)
+        expected = shim.on(hop_decremented(untagged(frame)))
+        outcome = self.router.exchange(FromPort(source.port, frame))
+        same(outcome, Outcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)
+
+    def from_engine(self, shim: Shim, packet: Frame, expected: Outcome) -> None:
+        """What the engine returns comes to exactly this."""
+        frame = shim.on(arriving(ENGINE, packet))
+        same(self.router.exchange(FromPort(ENGINE.port, frame)), expected, frame)
+
+
+def decrypted(bundle: int, came_by: Interface, vrf: int = 0) -> Shim:
+    """The shim of what the SA of a bundle carried."""
+    return Shim(DECRYPTED, bundle=bundle, sa=0x99, ingress_l3_if=came_by.id, vrf=vrf)
+
+
+def encrypted(came_by: Interface, bundle: int = 0, vrf: int = 0) -> Shim:
+    """The shim of the engine's ESP packets."""
+    return Shim(ENCRYPTED, bundle=bundle, sa=0x99, ingress_l3_if=came_by.id, vrf=vrf)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard router with an engine: what tests of protection start from.
+
+The engine is at port 4, untagged. One bundle has an SA each way; `protected` has
+OUT guard B and protect the flows of `udp_to` to V4 and V6 by that bundle.
+"""
+
+from __future__ import annotations
+
+from sluice_ptf.network import HOST4, HOST6
+from sluice_ptf.policy import OUT, Flow, Policy, Sa, Verdict
+from sluice_ptf.router import Router
+from sluice_ptf.standard import B
+
+V4, V6 = "10.2.0.9", "2001:db8:2::9"
+OURS4, OURS6 = "10.1.0.1", "2001:db8:1::1"
+FLOWS = {V4: Flow(HOST4, V4), V6: Flow(HOST6, V6)}
+SPI, BUNDLE = 0x80C0FFEE, 0x4001
+SA = Sa(bundle=BUNDLE)
+PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
+
+
+def with_engine(router: Router) -> Policy:
+    """An engine, and an SA each way."""
+    policy = Policy(router)
+    policy.engine()
+    policy.spi(SPI, bundle=BUNDLE, sa=0x12345678)
+    policy.protects(SA)
+    return policy
+
+
+def protected(router: Router) -> Policy:
+    """B guarded by OUT, which protects all flows."""
+    policy = with_engine(router)
+    policy.guard(B, OUT)
+    for flow in FLOWS.values():
+        policy.flow(OUT, flow, PROTECT)
+    return policy

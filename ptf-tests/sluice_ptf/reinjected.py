@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Punt and come back: what tests of re-injection start from.
+
+`guarded` is the standard router with A guarded by IN, B by OUT, an engine and an SA.
+A punt is taken with `first` or `again`, echoed by `policy.reinjection`, and asserted
+on by `comes_to`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice_ptf.network import HOST4, HOST6, Interface, Nexthop
+from sluice_ptf.policy import (
+    IN,
+    OUT,
+    Flow,
+    Policy,
+    PolicyList,
+    Sa,
+    Verdict,
+)
+from sluice_ptf.probe import FromCpu, FromPort, Outcome, Send
+from sluice_ptf.router import Frame, Router, arriving, routed, same
+from sluice_ptf.runtime import PacketIn
+from sluice_ptf.schema import Value
+from sluice_ptf.standard import A, B
+
+V4, V6 = "10.2.0.9", "2001:db8:2::9"
+OURS4, OURS6 = "10.1.0.1", "2001:db8:1::1"
+BUNDLE = 0x4001
+SA = Sa(bundle=BUNDLE)
+BYPASS, DISCARD = Verdict("BYPASS", rule=2), Verdict("DISCARD", rule=4)
+PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
+
+
+def flow_to(dst: str, **fields: int) -> Flow:
+    """The flow of `udp_to`."""
+    return Flow(HOST6 if ":" in dst else HOST4, dst, **fields)
+
+
+def guarded(router: Router) -> Policy:
+    """A guarded by IN, B by OUT; an engine and an SA."""
+    policy = Policy(router)
+    policy.guard(A, IN)
+    policy.guard(B, OUT)
+    policy.engine()
+    policy.protects(SA)
+    return policy
+
+
+def punted(router: Router, reason: str, send: Send) -> PacketIn:
+    """The one punt that comes of a packet, and nothing else does."""
+    outcome = router.exchange(send)
+    (punt,) = outcome.punts
+    assert outcome.punted == {reason: 1}, outcome
+    assert outcome.out == [], outcome
+    assert outcome.drops == {}, outcome
+    assert router.client.schema.enums["punt_reason_t"][reason] == punt.metadata["reason"]
+    return punt
+
+
+def first(router: Router, packet: Frame, reason: str, by: Interface = A) -> PacketIn:
+    """The punt of a packet that arrives."""
+    return punted(router, reason, FromPort(by.port, arriving(by, packet)))
+
+
+def again(router: Router, header: Mapping[str, Value], frame: bytes, reason: str) -> PacketIn:
+    """The punt of a packet that is re-injected."""
+    return punted(router, reason, FromCpu(frame, header))
+
+
+def comes_to(
+    router: Router, punt: PacketIn, header: Mapping[str, Value], expected: Outcome
+) -> None:
+    """The punted packet, re-injected, comes to exactly this."""
+    same(router.exchange(FromCpu(punt.frame, header)), expected, punt.frame)
+
+
+def sent(punt: PacketIn, via: Nexthop, rules: dict[str, int] | None = None) -> Outcome:
+    """The packet leaves for a next hop, and nothing else happens."""
+    return Outcome(out=[(via.interface.port, routed(punt.frame, via))], rules=rules or {})
+
+
+def dropped(reason: str, rules: dict[str, int] | None = None) -> Outcome:
+    """The packet is dropped, and nothing else happens."""
+    return Outcome(drops={reason: 1}, rules=rules or {})
+
+
+def asked(of: PolicyList) -> dict[str, Value]:
+    """What a miss of a list says."""
+    return {"list_id": of.id, "generation": of.generation}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's shim as bytes, and ESP packets as a peer or an engine makes them.
+
+Written from the contract with the engine (p4src/headers.p4), not generated from
+it: what stands here is what an engine may rely on. Depends on frames and raw.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from sluice_ptf.frames import untagged
+
+ETHERTYPE_SHIM = b"\x88\xb5"
+ENCRYPT, ENCRYPTED, DECRYPT, DECRYPTED = 1, 2, 3, 4
+ESP = 50
+
+
+@dataclass(frozen=True)
+class Shim:
+    """Between router and engine; stands behind the Ethernet header."""
+
+    kind: int
+    engine: int = 1
+    bundle: int = 0
+    sa: int = 0
+    ingress_l3_if: int = 0
+    vrf: int = 0
+
+    def on(self, frame: bytes) -> bytes:
+        """The frame with the shim; a VLAN tag is left behind."""
+        bare = untagged(frame)
+        header = struct.pack(
+            "!BBHIHH",
+            self.kind,
+            self.engine,
+            self.bundle,
+            self.sa,
+            self.ingress_l3_if,
+            self.vrf,
+        )
+        return bare[:12] + ETHERTYPE_SHIM + header + bare[12:]
+
+
+def esp(spi: int, size: int = 40) -> bytes:
+    """An ESP packet of sequence number 1, its contents as good as any other ciphertext."""
+    return struct.pack("!II", spi, 1) + bytes(index & 0xFF for index in range(size))

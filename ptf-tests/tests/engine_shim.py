@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes to the engine: ESP to this router, and what an outbound list protects."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scapy.layers.inet6 import IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw
+
+from sluice_ptf.case import ptf_test
+from sluice_ptf.network import HOST4, HOST6, Interface
+from sluice_ptf.packets import hops, ip4, ip6, udp, udp_to
+from sluice_ptf.policy import (
+    ENGINE,
+    IN,
+    OUT,
+    Flow,
+    Policy,
+    Sa,
+    Verdict,
+    hit,
+)
+from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.protection import (
+    BUNDLE,
+    FLOWS,
+    OURS4,
+    OURS6,
+    PROTECT,
+    SA,
+    SPI,
+    V4,
+    V6,
+    protected,
+    with_engine,
+)
+from sluice_ptf.router import Router, arriving, same
+from sluice_ptf.schema import Value
+from sluice_ptf.shim import DECRYPT, ESP, Shim, esp
+from sluice_ptf.standard import OTHER_VRF, TO_B, A, B, C, D, E
+
+
+def goes_to(router: Router, source: Interface, packet: Packet, shim: Shim) -> None:
+    """The packet goes to the engine as it came, but for the shim, and nothing else happens."""
+    frame = arriving(source, packet)
+    expected = Outcome(out=[(ENGINE.port, shim.on(frame))])
+    same(router.exchange(FromPort(source.port, frame)), expected, frame)
+
+
+# --- ESP to this router -------------------------------------------------------
+
+TO_DECRYPT = Shim(DECRYPT, bundle=BUNDLE, sa=0x12345678, ingress_l3_if=A.id)
+
+
+@ptf_test
+def esp_to_us(router: Router) -> None:
+    """A known SPI goes to the engine: whatever its TTL, options and extension headers."""
+    with_engine(router)
+    for packet in (
+        ip4(OURS4, Raw(esp(SPI)), proto=ESP),
+        ip4(OURS4, Raw(esp(SPI)), proto=ESP, ttl=1),
+        ip4(OURS4, Raw(esp(SPI)), proto=ESP, options=b"\x94\x04\0\0"),
+        ip6(OURS6, Raw(esp(SPI)), nh=ESP),
+        ip6(OURS6, Raw(esp(SPI)), nh=ESP, hlim=1),
+        ip6(OURS6, IPv6ExtHdrDestOpt(nh=ESP) / Raw(esp(SPI))),
+    ):
+        goes_to(router, A, packet, TO_DECRYPT)
+
+
+@ptf_test
+def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
+    """The tag stays behind; the shim says where the packet came in; SPIs are of one VRF."""
+    policy = with_engine(router)
+    for dst, options in ((OURS4, {"proto": ESP}), (OURS6, {"nh": ESP})):
+        packet = (ip6 if ":" in dst else ip4)(dst, Raw(esp(SPI)), **options)
+        goes_to(router, D, packet, replace(TO_DECRYPT, ingress_l3_if=D.id))
+    ours_in_e = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP)
+    router.drops(E, ours_in_e, "UNKNOWN_SPI")
+    policy.spi(SPI, bundle=7, sa=8, vrf=OTHER_VRF)
+    shim = Shim(DECRYPT, bundle=7, sa=8, ingress_l3_if=E.id, vrf=OTHER_VRF)
+    goes_to(router, E, ours_in_e, shim)
+
+
+@ptf_test
+def esp_in_udp_to_us(router: Router) -> None:
+    """RFC 3948: from or to port 4500; IKE behind a zero marker is no ESP, a keep-alive neither."""
+    with_engine(router)
+    for sport, dport in ((4500, 4500), (31000, 4500), (4500, 31000)):
+        for dst in (OURS4, OURS6):
+            make = ip6 if ":" in dst else ip4
+            datagram = udp(dport=dport, sport=sport, size=0) / Raw(esp(SPI))
+            goes_to(router, A, make(dst, datagram), TO_DECRYPT)
+            if dport == 4500:
+                ike = udp(dport=dport, sport=sport, size=0) / Raw(bytes(32))
+                router.punts(A, make(dst, ike), "IKE", stage="LOCAL_DELIVERY", is_local=0)
+                alive = udp(dport=dport, sport=sport, size=0) / Raw(b"\xff")
+                router.punts(A, make(dst, alive), "IKE", stage="LOCAL_DELIVERY", is_local=0)
+
+
+@ptf_test
+def fragments_of_esp_to_us(router: Router) -> None:
+    """All take one way, to the engine that reassembles, whichever engine their SA is with."""
+    policy = with_engine(router)
+    elsewhere = SPI ^ 2
+    router.insert(router.entry("engine", {"engine": 2}, "set_engine", port=C.port))
+    policy.spi(elsewhere, bundle=BUNDLE, sa=9, engine=2)
+    fragment = Shim(DECRYPT, ingress_l3_if=A.id)
+    data = Raw(esp(0x0BAD0BAD))
+    for spi in (SPI, elsewhere):
+        goes_to(router, A, ip4(OURS4, Raw(esp(spi)), proto=ESP, flags="MF"), fragment)
+        first = ip6(OURS6, IPv6ExtHdrFragment(m=1, nh=ESP) / Raw(esp(spi)))
+        goes_to(router, A, first, fragment)
+    for more in ("", "MF"):
+        goes_to(router, A, ip4(OURS4, data, proto=ESP, frag=6, flags=more), fragment)
+        later = IPv6ExtHdrFragment(offset=6, m=int(bool(more)), nh=ESP)
+        goes_to(router, A, ip6(OURS6, later / data), fragment)
+
+
+@ptf_test
+def an_atomic_fragment_of_esp_to_us(router: Router) -> None:
+    """RFC 6946: a whole packet, so it goes to its own SA."""
+    with_engine(router)
+    goes_to(router, A, ip6(OURS6, IPv6ExtHdrFragment(nh=ESP) / Raw(esp(SPI))), TO_DECRYPT)
+
+
+@ptf_test
+def fragments_of_esp_in_udp_to_us(router: Router) -> None:
+    """The first is dropped by name, known SPI or not; later ones are UDP, and under policy."""
+    policy = with_engine(router)
+    later4 = ip4(OURS4, Raw(esp(SPI)), proto=17, frag=6)
+    later6 = ip6(OURS6, IPv6ExtHdrFragment(offset=6, nh=17) / Raw(esp(SPI)))
+    for spi in (SPI, SPI ^ 1):
+        for sport, dport in ((4500, 4500), (31000, 4500), (4500, 31000)):
+            datagram = udp(dport=dport, sport=sport, size=0) / Raw(esp(spi))
+            first6 = ip6(OURS6, IPv6ExtHdrFragment(m=1) / datagram)
+            for first in (ip4(OURS4, datagram, flags="MF"), first6):
+                router.drops(A, first, "ESP_IN_UDP_FRAGMENT")
+    for later in (later4, later6):
+        router.punts(A, later, "LOCAL", stage="LOCAL_DELIVERY")
+    policy.guard(A, IN)
+    for later in (later4, later6):
+        asked: dict[str, Value] = {"list_id": IN.id, "generation": IN.generation, "is_local": 1}
+        router.punts(A, later, "INBOUND_MISS", stage="INBOUND", **asked)
+
+
+@ptf_test
+def fragments_of_ike(router: Router) -> None:
+    """Are not taken for ESP: they go to the CPU, as whole IKE messages do."""
+    with_engine(router)
+    ike = udp(dport=4500, sport=4500, size=0) / Raw(bytes(32))
+    router.punts(A, ip4(OURS4, ike, flags="MF"), "IKE", stage="LOCAL_DELIVERY")
+    later = ip4(OURS4, Raw(bytes(40)), proto=17, frag=5)
+    router.punts(A, later, "LOCAL", stage="LOCAL_DELIVERY")
+
+
+@ptf_test
+def an_unknown_spi(router: Router) -> None:
+    """Dropped under its name; its later fragments are for the engine to give up."""
+    with_engine(router)
+    for spi in (0, 1, SPI - 1, SPI ^ 1 << 31):
+        router.drops(A, ip4(OURS4, Raw(esp(spi)), proto=ESP), "UNKNOWN_SPI")
+        router.drops(A, ip6(OURS6, Raw(esp(spi)), nh=ESP), "UNKNOWN_SPI")
+    encapsulated = udp(dport=4500, sport=4500, size=0) / Raw(esp(SPI ^ 1))
+    router.drops(A, ip4(OURS4, encapsulated), "UNKNOWN_SPI")
+    router.drops(A, ip4(OURS4, Raw(esp(SPI ^ 1)), proto=ESP, flags="MF"), "UNKNOWN_SPI")
+
+
+@ptf_test
+def esp_to_us_asks_no_list(router: Router) -> None:
+    """Not the interface's: what is inside is what policy is about."""
+    policy = with_engine(router)
+    policy.guard(A, IN)
+    goes_to(router, A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), TO_DECRYPT)
+    goes_to(router, A, ip6(OURS6, Raw(esp(SPI)), nh=ESP), TO_DECRYPT)
+    goes_to(router, A, ip4(OURS4, Raw(bytes(8)), proto=ESP, frag=6), Shim(DECRYPT, ingress_l3_if=1))
+
+
+@ptf_test
+def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
+    """Someone else's: routed, by its flow where an SPD applies, even with an SPI of ours."""
+    policy = with_engine(router)
+    esp4, esp6 = ip4(V4, Raw(esp(SPI)), proto=ESP), ip6(V6, Raw(esp(SPI)), nh=ESP)
+    later = ip4(V4, Raw(esp(SPI)), proto=ESP, frag=6)
+    in_udp = ip4(V4, udp(dport=4500, sport=4500, size=0) / Raw(esp(SPI)))
+    for packet in (esp4, esp6, later, in_udp):
+        router.forwards(A, packet, TO_B)
+    policy.guard(A, IN)
+    policy.flow(IN, Flow(HOST4, V4, ESP, 0, 0), Verdict("BYPASS", rule=1))
+    policy.flow(IN, Flow(HOST6, V6, ESP, 0, 0), Verdict("DISCARD", rule=2))
+    router.forwards(A, esp4, TO_B, rules=hit(IN, 1))
+    router.drops(A, esp6, "INBOUND_DISCARD", rules=hit(IN, 2))
+
+
+@ptf_test
+def esp_to_us_without_its_engine(router: Router) -> None:
+    """An SA that names an engine that is not there; later fragments without the first engine."""
+    policy = Policy(router)
+    policy.spi(SPI, bundle=BUNDLE, sa=1, engine=9)
+    router.drops(A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), "NO_ENGINE")
+    router.drops(A, ip4(OURS4, Raw(bytes(8)), proto=ESP, frag=6), "NO_ENGINE")
+
+
+# --- to be protected ----------------------------------------------------------
+
+
+@ptf_test
+def protect(router: Router) -> None:
+    """To the engine, a hop fewer, with where it came in; not out of the interface."""
+    policy = protected(router)
+    for dst in FLOWS:
+        for left in (2, 64, 255):
+            policy.encrypts(A, udp_to(dst, **hops(dst, left)), SA, rules=hit(OUT, 5))
+
+
+@ptf_test
+def protect_between_vlans_and_vrfs(router: Router) -> None:
+    """Tags stay behind on both sides; the VRF goes along."""
+    policy = protected(router)
+    for dst in FLOWS:
+        policy.encrypts(D, udp_to(dst), SA, rules=hit(OUT, 5))
+    policy.bind(D, OUT)
+    policy.flow(OUT, Flow(HOST4, "10.4.0.9"), PROTECT)
+    policy.encrypts(A, udp_to("10.4.0.9"), SA, rules=hit(OUT, 5))
+    policy.bind(E, OUT)
+    policy.encrypts(E, udp_to(V4), SA, rules=hit(OUT, 5), vrf=OTHER_VRF)
+
+
+@ptf_test
+def protect_fragments(router: Router) -> None:
+    """First and later fragments, each by its own flow, as they are."""
+    policy = protected(router)
+    policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0, is_later_fragment=1), PROTECT)
+    first, later = ip4(V4, udp(size=64), flags="MF"), ip4(V4, Raw(bytes(64)), proto=17, frag=9)
+    for packet in (first, later):
+        policy.encrypts(A, packet, SA, rules=hit(OUT, 5))
+
+
+@ptf_test
+def protect_what_passed_inbound(router: Router) -> None:
+    """Both lists count."""
+    policy = protected(router)
+    policy.guard(A, IN)
+    for dst, flow in FLOWS.items():
+        policy.flow(IN, flow, Verdict("BYPASS", rule=3))
+        policy.encrypts(A, udp_to(dst), SA, rules=hit(IN, 3) | hit(OUT, 5))
+
+
+@ptf_test
+def a_rekey_is_one_write(router: Router) -> None:
+    """Another SA, another engine: the flows stay."""
+    policy = protected(router)
+    fresh = Sa(BUNDLE, sa=0xFFFFFFFF, engine=255)
+    router.insert(router.entry("engine", {"engine": 255}, "set_engine", port=ENGINE.port))
+    policy.encrypts(A, udp_to(V4), SA, rules=hit(OUT, 5))
+    router.modify(policy.sa_entry(fresh))
+    policy.encrypts(A, udp_to(V4), fresh, rules=hit(OUT, 5))
+
+
+@ptf_test
+def never_in_clear(router: Router) -> None:
+    """No SA, or no engine: dropped under that name."""
+    policy = protected(router)
+    router.delete(policy.sa_entry(SA))
+    for dst in FLOWS:
+        router.drops(A, udp_to(dst), "NO_SA", rules=hit(OUT, 5))
+    policy.protects(replace(SA, engine=9))
+    for dst in FLOWS:
+        router.drops(A, udp_to(dst), "NO_ENGINE", rules=hit(OUT, 5))
+    router.delete(router.entry("engine", {"engine": 1}, "set_engine", port=ENGINE.port))
+    router.modify(policy.sa_entry(SA))
+    for dst in FLOWS:
+        router.drops(A, udp_to(dst), "NO_ENGINE", rules=hit(OUT, 5))
+        frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / udp_to(dst))
+        expected = Outcome(drops={"NO_ENGINE": 1}, rules=hit(OUT, 5))
+        router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
+
+
+@ptf_test
+def the_neighbor_does_not_matter(router: Router) -> None:
+    """The ESP packet goes elsewhere: nobody is asked for the inner packet's neighbour."""
+    policy = protected(router)
+    router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
+    for dst in FLOWS:
+        policy.encrypts(A, udp_to(dst), SA, rules=hit(OUT, 5))
+
+
+def carried() -> Mapping[str, Value]:
+    """What punts at rewrite carry of the verdict to protect."""
+    return {
+        "egress_l3_if": B.id,
+        "nexthop_id": TO_B.id,
+        "verdict": "PROTECT",
+        "rule": 5,
+        "sa_bundle": BUNDLE,
+        "list_id": OUT.id,
+        "generation": OUT.generation,
+    }
+
+
+@ptf_test
+def ttl_before_the_engine(router: Router) -> None:
+    """The last hop of a protected flow ends here, and the CPU can say so."""
+    protected(router)
+    for dst in FLOWS:
+        for left in (0, 1):
+            packet = udp_to(dst, **hops(dst, left))
+            router.punts(A, packet, "TTL_EXCEEDED", "REWRITE", hit(OUT, 5), **carried())
+
+
+@ptf_test
+def mtu_before_the_engine(router: Router) -> None:
+    """The smaller of egress and path MTU, less the overhead, is what fits."""
+    policy = protected(router)
+    for mtu, path_mtu, overhead, fits in (
+        (1500, 1500, 0, 1500),
+        (1500, 1500, 73, 1427),
+        (1500, 1400, 73, 1327),
+        (1400, 1500, 73, 1327),
+        (1500, 65535, 1, 1499),
+        (9000, 1300, 0, 1300),
+    ):
+        router.modify(router.egress(Interface(B.id, B.port, B.mac, mtu=mtu)))
+        sa = replace(SA, path_mtu=path_mtu, overhead=overhead)
+        router.modify(policy.sa_entry(sa))
+        for large in (0, 1):
+            for packet in (
+                ip4(V4, udp(size=fits - 28 + large)),
+                ip6(V6, udp(size=fits - 48 + large)),
+            ):
+                if large:
+                    rules = hit(OUT, 5)
+                    router.punts(A, packet, "MTU_EXCEEDED", "REWRITE", rules, **carried())
+                else:
+                    policy.encrypts(A, packet, sa, rules=hit(OUT, 5))
+
+
+@ptf_test
+def an_mtu_that_nothing_fits(router: Router) -> None:
+    """More overhead than MTU, or a path without one: punted, and never sent."""
+    policy = protected(router)
+    for path_mtu, overhead in ((1500, 1500), (1500, 65535), (0, 0), (50, 73)):
+        router.modify(policy.sa_entry(replace(SA, path_mtu=path_mtu, overhead=overhead)))
+        for dst in FLOWS:
+            rules = hit(OUT, 5)
+            router.punts(A, udp_to(dst), "MTU_EXCEEDED", "REWRITE", rules, **carried())

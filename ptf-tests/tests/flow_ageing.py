@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idle timeouts of flows: the switch says which ones served nobody for how long they were given.
+
+Both targets sweep, so a flow may be told of somewhat later than its time, and never before it.
+"""
+
+import time
+from collections.abc import Sequence
+
+from p4.v1 import p4runtime_pb2
+
+from sluice_ptf.case import ptf_test
+from sluice_ptf.network import HOST4, HOST6
+from sluice_ptf.packets import udp_to
+from sluice_ptf.policy import IN, OUT, Flow, Policy, PolicyList, Verdict, hit
+from sluice_ptf.probe import FromPort
+from sluice_ptf.router import Router, arriving
+from sluice_ptf.standard import TO_B, A, B
+
+IDLE_SECONDS = 3.0
+DEADLINE_SECONDS = 20.0
+BYPASS, DISCARD = Verdict("BYPASS", rule=2), Verdict("DISCARD", rule=4)
+Key = tuple[int, frozenset[tuple[int, int]]]
+
+
+def key(entry: p4runtime_pb2.TableEntry) -> Key:
+    """What tells an entry from all others."""
+    fields = ((one.field_id, int.from_bytes(one.exact.value, "big")) for one in entry.match)
+    return entry.table_id, frozenset(fields)
+
+
+def ageing(policy: Policy, of: PolicyList, flow: Flow, answer: Verdict) -> p4runtime_pb2.TableEntry:
+    """Install a flow that is to be told of when it was idle for IDLE_SECONDS."""
+    entry = policy.flow_entry(of, flow, answer)
+    entry.idle_timeout_ns = int(IDLE_SECONDS * 1e9)
+    policy.router.insert(entry)
+    return entry
+
+
+def flow_to(dst: str) -> Flow:
+    """The flow of `udp_to`."""
+    return Flow(HOST6 if ":" in dst else HOST4, dst)
+
+
+def told_of(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
+    """The keys of all entries told of, until all that are wanted were."""
+    found: set[Key] = set()
+    missing = {key(entry) for entry in wanted}
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not missing <= found:
+        entries = router.client.next_idle_entries(deadline - time.monotonic())
+        assert entries is not None, f"not told of {missing - found} in {DEADLINE_SECONDS:g} s"
+        found |= {key(entry) for entry in entries}
+    return found
+
+
+@ptf_test
+def idle_flows_are_told_of(router: Router) -> None:
+    """In all four tables, whatever the verdict, and not before their time; they stay installed."""
+    policy = Policy(router)
+    policy.guard(A, IN)
+    policy.guard(B, OUT)
+    start = time.monotonic()
+    entries = [
+        ageing(policy, IN, flow_to("10.2.0.9"), BYPASS),
+        ageing(policy, IN, flow_to("2001:db8:2::9"), BYPASS),
+        ageing(policy, OUT, flow_to("10.2.0.9"), BYPASS),
+        ageing(policy, OUT, flow_to("2001:db8:2::9"), DISCARD),
+    ]
+    assert told_of(router, entries) == {key(entry) for entry in entries}
+    assert time.monotonic() - start >= IDLE_SECONDS
+    router.forwards(A, udp_to("10.2.0.9"), TO_B, rules=hit(IN, 2) | hit(OUT, 2))
+    rules = hit(IN, 2) | hit(OUT, 4)
+    router.drops(A, udp_to("2001:db8:2::9"), "OUTBOUND_DISCARD", rules=rules)
+
+
+@ptf_test
+def flows_that_serve_are_not_told_of(router: Router) -> None:
+    """A hit starts the time anew; a flow without a timeout is never told of."""
+    policy = Policy(router)
+    policy.guard(B, OUT)
+    busy = ageing(policy, OUT, flow_to("10.2.0.20"), BYPASS)
+    lasting = policy.flow(OUT, flow_to("10.2.0.22"), BYPASS)
+    idle = ageing(policy, OUT, flow_to("10.2.0.21"), BYPASS)
+    frame = arriving(A, udp_to("10.2.0.20"))
+    found: set[Key] = set()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while key(idle) not in found:
+        assert time.monotonic() < deadline, "the idle flow is not told of"
+        router.exchange(FromPort(A.port, frame))
+        found |= {key(entry) for entry in router.client.next_idle_entries(0.0) or ()}
+    assert key(busy) not in found
+    assert key(lasting) not in found | told_of(router, [busy])
