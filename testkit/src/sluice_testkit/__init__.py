@@ -5,7 +5,8 @@ Layers, dependencies downward only:
 
     pytest_plugin                            fixtures
     target  frr  controller  bench           things under test, and results
-    capture  record                          witnesses
+    interposer                               between a controller and its switch
+    capture  record  esp_engine              witnesses, and the engine's double
     namespaces  process                      where they run
     wait  packet  owner  janitor  where      (almost) no dependencies
 
@@ -15,5 +16,6 @@ do not meet; whatever a run made goes away with it, also when it is killed
 waits for time to pass, everything waits for a condition with a deadline.
 
 Only the standard library and PyYAML, because it is imported from virtual
-environments that agree on little else.
+environments that agree on little else. The interposer's other half,
+p4runtime_proxy, is a program that runs in the controller's environment.
 """

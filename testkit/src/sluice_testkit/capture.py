@@ -43,6 +43,7 @@ class Capture:
         self._keep = keep
         self._frames: list[Frame] = []
         self._socket = namespace.inside(lambda: self._open(interface))
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True, name=f"cap-{interface}")
         self._thread.start()
@@ -60,16 +61,19 @@ class Capture:
         return opened
 
     def _read(self) -> None:
-        while True:
-            stopping = self._stop.is_set()
-            ready, _, _ = select.select([self._socket], [], [], 0 if stopping else 0.05)
-            if not ready and stopping:
-                return
-            while ready:
+        while not self._stop.is_set():
+            ready, _, _ = select.select([self._socket], [], [], 0.05)
+            if ready:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """Take in all that has arrived by now."""
+        with self._lock:
+            while self._socket.fileno() >= 0:
                 try:
                     self._receive()
                 except BlockingIOError:
-                    break
+                    return
                 except OSError as error:
                     if error.errno != errno.ENETDOWN:  # down now, or was when we opened it
                         raise
@@ -81,7 +85,8 @@ class Capture:
             self._frames.append(frame)
 
     def frames(self, matching: Filter | None = None) -> list[Frame]:
-        """The frames so far, in order."""
+        """The frames so far, in order: what had arrived when this was called is among them."""
+        self._take_in()
         self._check_for_loss()
         frames = list(self._frames)
         return frames if matching is None else [frame for frame in frames if matching(frame)]
@@ -104,6 +109,7 @@ class Capture:
 
     def clear(self) -> None:
         """Forget the frames so far."""
+        self._take_in()
         self._frames.clear()
 
     def write_pcap(self, path: Path) -> None:
@@ -127,6 +133,7 @@ class Capture:
         """Take in what has arrived by now, then end."""
         self._stop.set()
         self._thread.join()
+        self._take_in()
         self._socket.close()
 
     def __enter__(self) -> Self:

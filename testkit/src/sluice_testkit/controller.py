@@ -2,6 +2,7 @@
 """The controller under test: `sluice run` in a namespace, and `sluice show` as its client."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from sluice_testkit.process import Process, Supervisor, run
 from sluice_testkit.wait import wait_until
 
 READY = "sluice: ready"
+
+
+class RequestRefused(AssertionError):
+    """The controller refused a request, and said why."""
 
 
 class Controller:
@@ -44,14 +49,21 @@ class Controller:
         self.process: Process | None = None
         self._supervisor = supervisor
 
-    def launch(self) -> Process:
-        """Start it without waiting for anything."""
+    @property
+    def pid(self) -> int:
+        """Process id of the running controller."""
+        if self.process is None:
+            raise RuntimeError(f"{self.name}'s controller is not running")
+        return self.process.pid
+
+    def launch(self, *options: str) -> Process:
+        """Start it without waiting for anything; `options` are `sluice run`'s."""
         self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
-        argv = [str(where.sluice()), "run", str(self.config_path)]
+        argv = [str(where.sluice()), "run", *options, str(self.config_path)]
         self.process = self._supervisor.start(f"{self.name}-sluice", self.namespace.argv(argv))
         return self.process
 
-    def start(self, deadline: float = 30.0) -> None:
+    def start(self, *options: str, deadline: float = 30.0) -> None:
         """Start it and wait until the switch is programmed with the interfaces.
 
         The log is appended to over restarts, so what is awaited is one line
@@ -59,7 +71,7 @@ class Controller:
         """
         path = self._supervisor.directory / f"{self.name}-sluice.log"
         before = path.read_text(encoding="utf-8").count(READY) if path.exists() else 0
-        process = self.launch()
+        process = self.launch(*options)
 
         def ready() -> bool:
             process.check()
@@ -74,6 +86,18 @@ class Controller:
     def show(self, what: str) -> Any:
         """`sluice show WHAT --json`."""
         return json.loads(self.command("show", what, "--json", "--socket", str(self.socket)))
+
+    def ask(self, **request: object) -> Any:
+        """The local API, as the `sluice` command asks it: {"command": ...}; the answer's data."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(30)
+            connection.connect(str(self.socket))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                answer = json.loads(answers.readline())
+        if not answer["ok"]:
+            raise RequestRefused(f"{self.name} refused {request}: {answer['error']}")
+        return answer["data"]
 
     def command(self, *words: str) -> str:
         """Run the `sluice` command and return what it prints."""

@@ -13,7 +13,8 @@ from sluice_testkit.namespaces import Lab
 _open_labs: list[Lab] = []
 
 
-def _lab() -> Iterator[Lab]:
+def open_lab() -> Iterator[Lab]:
+    """A lab whose logs are shown when a test fails; for a fixture of another scope."""
     with Lab() as lab:
         _open_labs.append(lab)
         try:
@@ -25,13 +26,13 @@ def _lab() -> Iterator[Lab]:
 @pytest.fixture
 def lab() -> Iterator[Lab]:
     """Namespaces, processes and a run directory for one test."""
-    yield from _lab()
+    yield from open_lab()
 
 
 @pytest.fixture(scope="module")
 def module_lab() -> Iterator[Lab]:
     """Namespaces, processes and a run directory for the tests of one module."""
-    yield from _lab()
+    yield from open_lab()
 
 
 @pytest.hookimpl(wrapper=True)

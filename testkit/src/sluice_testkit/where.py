@@ -51,6 +51,11 @@ def sluice() -> Path:
     return _find("SLUICE_COMMAND", default, "run `make setup`")
 
 
+def controller_python() -> Path:
+    """The Python that has the controller's packages."""
+    return sluice().with_name("python")
+
+
 def p4runtime_shell_python() -> Path:
     """The Python that has p4runtime-shell."""
     default = repository() / ".venv" / "shell" / "bin" / "python"

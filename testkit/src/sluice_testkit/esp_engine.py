@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A double of the ESP engine: what a router's engine port talks to in tests.
+
+It speaks the contract of the shim (p4src/headers.p4) and has the shape of
+RFC 4303 in tunnel mode: outer header, SPI, sequence number, trailer, integrity
+check value. Two routers whose engines know each other's SAs protect traffic
+end to end. It is no encryption: the key stream follows from SPI and sequence
+number, which is enough for a witness to tell ciphertext from cleartext.
+
+    sa to the engine, ENCRYPT  -> outer packet in ESP, ENCRYPTED
+    SPI to the engine, DECRYPT -> inner packet, DECRYPTED, of its SA's bundle
+
+What it cannot serve it drops and counts in `refused`. Depends on namespaces
+and packet.
+"""
+
+import errno
+import hashlib
+import ipaddress
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.packet import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP, Frame, parse
+
+ETHERTYPE_SHIM = 0x88B5
+ENCRYPT, ENCRYPTED, DECRYPT, DECRYPTED = 1, 2, 3, 4
+ESP = 50
+IPV4_IN_ESP, IPV6_IN_ESP = 4, 41  # next header of what a tunnel carries
+OUTER_TTL = 64
+DONT_FRAGMENT, MORE_FRAGMENTS = 0x4000, 0x2000
+NAT_TRAVERSAL = struct.pack("!H", 4500)
+ICV = 16
+TRAILER = 2
+ALIGNMENT = 4
+ENGINE_MTU = 2000
+"""Of an engine port's link: the longest packet of another link, and the shim."""
+
+_SHIM = struct.Struct("!BBHIHHH")
+_ESP = struct.Struct("!II")
+_ETHERNET = 14
+
+
+class EspError(ValueError):
+    """An ESP packet that no SA's other end can have made."""
+
+
+@dataclass(frozen=True)
+class Shim:
+    """Between router and engine, behind the Ethernet header (p4src/headers.p4)."""
+
+    kind: int
+    engine: int = 1
+    bundle: int = 0
+    sa: int = 0
+    ingress_l3_if: int = 0
+    vrf: int = 0
+    ether_type: int = ETHERTYPE_IPV4
+
+    def pack(self) -> bytes:
+        """Its 14 bytes."""
+        fields = self.kind, self.engine, self.bundle, self.sa
+        return _SHIM.pack(*fields, self.ingress_l3_if, self.vrf, self.ether_type)
+
+    def frame(self, packet: bytes, macs: bytes = bytes(12)) -> bytes:
+        """An Ethernet frame with this shim and an IP packet of its `ether_type`."""
+        return macs + struct.pack("!H", ETHERTYPE_SHIM) + self.pack() + packet
+
+
+@dataclass(frozen=True)
+class OutboundSa:
+    """An SA that encrypts: the peer's SPI, and the tunnel's ends as addresses of one family."""
+
+    spi: int
+    source: str
+    destination: str
+
+    def overhead(self) -> int:
+        """Bytes that it adds to a packet, at most."""
+        outer = 40 if ":" in self.source else 20
+        return outer + _ESP.size + (ALIGNMENT - 1) + TRAILER + ICV
+
+
+def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
+    """An IP packet as what it becomes in the tunnel: a whole outer packet."""
+    padding = -(len(inner) + TRAILER) % ALIGNMENT
+    next_header = IPV4_IN_ESP if inner[0] >> 4 == 4 else IPV6_IN_ESP
+    clear = inner + bytes(range(1, padding + 1)) + bytes((padding, next_header))
+    body = _ESP.pack(sa.spi, sequence) + _masked(sa.spi, sequence, clear)
+    return _outer(sa, body + _check_value(body))
+
+
+def open_sealed(esp: bytes) -> bytes:
+    """The IP packet in an ESP packet (without its outer header). Raises EspError."""
+    if len(esp) < _ESP.size + TRAILER + ICV:
+        raise EspError(f"{len(esp)} bytes are too few")
+    body, check_value = esp[:-ICV], esp[-ICV:]
+    if _check_value(body) != check_value:
+        raise EspError("integrity check failed")
+    spi, sequence = _ESP.unpack_from(body)
+    clear = _masked(spi, sequence, body[_ESP.size :])
+    return clear[: len(clear) - TRAILER - clear[-2]]
+
+
+def esp_of(packet: bytes) -> bytes:
+    """The ESP packet behind an IP header without extensions, and behind UDP (RFC 3948) if it is
+    in UDP; empty if there is none.
+    """
+    if packet[0] >> 4 == 4:
+        protocol, payload = packet[9], packet[(packet[0] & 0xF) * 4 :]
+    else:
+        protocol, payload = packet[6], packet[40:]
+    if protocol == UDP and payload[2:4] == NAT_TRAVERSAL:
+        return payload[8:]
+    return payload if protocol == ESP else b""
+
+
+class Reassembly:
+    """IPv4 packets from their fragments (RFC 791), in any order, without overlaps."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, dict[int, bytes]] = {}
+        self._lengths: dict[bytes, int] = {}
+
+    def whole(self, packet: bytes) -> bytes | None:
+        """The packet, if this is the last part of it that was missing or it is no fragment."""
+        if packet[0] >> 4 != 4:
+            return packet
+        header = (packet[0] & 0xF) * 4
+        (field,) = struct.unpack_from("!H", packet, 6)
+        offset, is_last = (field & 0x1FFF) * 8, not field & MORE_FRAGMENTS
+        if not offset and is_last:
+            return packet
+        key = packet[4:6] + packet[9:10] + packet[12:20]
+        parts = self._parts.setdefault(key, {})
+        parts[offset] = packet[header:]
+        if is_last:
+            self._lengths[key] = offset + len(packet) - header
+        if sum(map(len, parts.values())) != self._lengths.get(key):
+            return None
+        payload = b"".join(parts[offset] for offset in sorted(parts))
+        del self._parts[key], self._lengths[key]
+        return packet[:2] + struct.pack("!H", header + len(payload)) + packet[4:header] + payload
+
+
+def _masked(spi: int, sequence: int, data: bytes) -> bytes:
+    stream = hashlib.shake_128(_ESP.pack(spi, sequence)).digest(len(data))
+    masked = int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")
+    return masked.to_bytes(len(data), "big")
+
+
+def _check_value(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=ICV).digest()
+
+
+def _outer(sa: OutboundSa, payload: bytes) -> bytes:
+    source, destination = (ipaddress.ip_address(end) for end in (sa.source, sa.destination))
+    addresses = source.packed + destination.packed
+    if source.version == 6:
+        fixed = struct.pack("!IHBB", 6 << 28, len(payload), ESP, OUTER_TTL)
+        return fixed + addresses + payload
+    length = 20 + len(payload)
+    fixed = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, DONT_FRAGMENT, OUTER_TTL, ESP, 0)
+    total = sum(struct.unpack("!10H", fixed + addresses))
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return fixed[:10] + struct.pack("!H", ~total & 0xFFFF) + addresses + payload
+
+
+class EspEngine:
+    """The engine on the link `interface`. It serves from construction to `stop`.
+
+    `outbound` is by the SA's number in the shim, `inbound` is SPI to bundle.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        interface: str,
+        outbound: Mapping[int, OutboundSa],
+        inbound: Mapping[int, int],
+    ):
+        self.encrypted: list[Frame] = []
+        """What it was given to encrypt: the inner packets, in order."""
+        self.decrypted: list[Frame] = []
+        """What it decrypted, in order."""
+        self.refused: Counter[str] = Counter()
+        self._outbound = dict(outbound)
+        self._inbound = dict(inbound)
+        self._sequence: Counter[int] = Counter()
+        self._reassembly = Reassembly()
+        self._dead = False
+        self._socket = namespace.inside(lambda: _open(interface))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"esp-{interface}")
+        self._thread.start()
+
+    def __str__(self) -> str:
+        done = f"encrypted {len(self.encrypted)}, decrypted {len(self.decrypted)}"
+        return f"{done}, refused {dict(self.refused)}"
+
+    def clear(self) -> None:
+        """Forget what it has done so far."""
+        self.encrypted.clear()
+        self.decrypted.clear()
+        self.refused.clear()
+
+    @contextmanager
+    def dead(self) -> Iterator[None]:
+        """Have it swallow everything for a while, as an engine that hangs."""
+        self._dead = True
+        try:
+            yield
+        finally:
+            self._dead = False
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            ready, _, _ = select.select([self._socket], [], [], 0.05)
+            if not ready:
+                continue
+            try:
+                answer = self._answer(self._socket.recv(65535))
+                if answer is not None:
+                    self._socket.send(answer)
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:  # a link may go down and come back
+                    raise
+
+    def _answer(self, frame: bytes) -> bytes | None:
+        if self._dead:
+            self.refused["dead"] += 1
+            return None
+        if len(frame) < _ETHERNET + _SHIM.size + 20:
+            self.refused["too short"] += 1
+            return None
+        shim = Shim(*_SHIM.unpack_from(frame, _ETHERNET))
+        packet = _without_padding(frame[_ETHERNET + _SHIM.size :])
+        serve = {ENCRYPT: self._encrypt, DECRYPT: self._decrypt}.get(shim.kind)
+        if serve is None:
+            self.refused["not asked for anything"] += 1
+            return None
+        return serve(shim, packet, frame[:12])
+
+    def _encrypt(self, shim: Shim, packet: bytes, macs: bytes) -> bytes | None:
+        sa = self._outbound.get(shim.sa)
+        if sa is None:
+            self.refused["no such outbound SA"] += 1
+            return None
+        self._sequence[shim.sa] += 1
+        self.encrypted.append(_seen(packet))
+        outer = seal(sa, self._sequence[shim.sa], packet)
+        return replace(shim, kind=ENCRYPTED, ether_type=_ether_type(outer)).frame(outer, macs)
+
+    def _decrypt(self, shim: Shim, packet: bytes, macs: bytes) -> bytes | None:
+        whole = self._reassembly.whole(packet)
+        if whole is None:
+            return None
+        try:
+            esp = esp_of(whole)
+            inner = open_sealed(esp)
+        except EspError as error:
+            self.refused[str(error)] += 1
+            return None
+        bundle = self._inbound.get(_ESP.unpack_from(esp)[0])
+        if bundle is None:
+            self.refused["no such inbound SA"] += 1
+            return None
+        self.decrypted.append(_seen(inner))
+        kind = replace(shim, kind=DECRYPTED, bundle=bundle, ether_type=_ether_type(inner))
+        return kind.frame(inner, macs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _open(interface: str) -> socket.socket:
+    """Bound to the shim's EtherType, so that it hears what comes in and not itself."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.bind((interface, ETHERTYPE_SHIM))
+    return opened
+
+
+def _ether_type(packet: bytes) -> int:
+    return ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+
+
+def _without_padding(packet: bytes) -> bytes:
+    """An IP packet as long as its header says."""
+    if packet[0] >> 4 == 4:
+        return packet[: struct.unpack_from("!H", packet, 2)[0]]
+    return packet[: 40 + struct.unpack_from("!H", packet, 4)[0]]
+
+
+def _seen(packet: bytes) -> Frame:
+    """A packet as captures show it."""
+    return parse(bytes(12) + struct.pack("!H", _ether_type(packet)) + packet, time.time())

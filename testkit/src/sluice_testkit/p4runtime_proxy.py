@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4Runtime proxy that messages can be held in, so that races happen when a test says so.
+
+    python -m sluice_testkit.p4runtime_proxy --listen ADDRESS --switch ADDRESS
+                                             --p4info FILE --control SOCKET
+
+It stands between a controller and a switch and passes bytes on as they are, errors with their
+details too. Four kinds of message come to a gate: `packet_in`, `packet_out`, `write` and `answer`,
+that of the switch to a write that it took. A gate passes, holds or drops those whose facts are as
+wanted, by the names that P4Info has for them: a packet's metadata, addresses and ports, or the
+tables that a write touches. The rest passes. Messages of one stream keep their order but for those
+held, which go when they are released.
+
+A dropped or held message means to its sender what it would in a slow or lossy network: a packet is
+gone; a write whose way or answer is held has no answer yet, a dropped one fails with UNAVAILABLE.
+
+`control` takes one JSON object a line and answers with one: see `Control`. Its client is
+`sluice_testkit.interposer`. Needs the controller's Python environment (grpcio, finsy's messages).
+"""
+
+import argparse
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+
+from sluice_testkit.packet import parse
+
+Facts = dict[str, Any]
+Forward = Callable[[bool], None]
+"""What becomes of a message: it goes on (True), or is dropped."""
+
+KINDS = ("packet_in", "packet_out", "write", "answer")
+SERVICE = "p4.v1.P4Runtime"
+UNARY = ("SetForwardingPipelineConfig", "GetForwardingPipelineConfig", "Capabilities")
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # The details of a failed batch travel there, one P4Runtime error for each update.
+    ("grpc.max_metadata_size", 4 << 20),
+    ("grpc.absolute_max_metadata_size", 4 << 20),
+]
+ENUMS = {
+    "kind": "packet_out_kind_t",
+    "stage": "stage_t",
+    "origin": "origin_t",
+    "reason": "punt_reason_t",
+    "verdict": "verdict_t",
+}
+"""What p4c's P4Info leaves out: the types of the packet metadata that have members' names."""
+ENTITIES_WITH_TABLE = ("table_entry", "direct_counter_entry", "direct_meter_entry")
+
+
+class Names:
+    """What P4Info calls things: tables, packet metadata and the members of enums."""
+
+    def __init__(self, p4info: p4i.P4Info) -> None:
+        self.tables = {table.preamble.id: table.preamble.alias for table in p4info.tables}
+        self._fields = {
+            table.preamble.id: {field.id: field.name for field in table.match_fields}
+            for table in p4info.tables
+        }
+        self._parameters = {
+            action.preamble.id: {one.id: one.name for one in action.params}
+            for action in p4info.actions
+        }
+        self._members = {
+            name: {int.from_bytes(one.value, "big"): one.name for one in enum.members}
+            for name, enum in p4info.type_info.serializable_enums.items()
+        }
+        self._metadata = {
+            header.preamble.alias: {one.id: one.name for one in header.metadata}
+            for header in p4info.controller_packet_metadata
+        }
+
+    def of_packet(self, header: str, packet: Any) -> Facts:
+        """Metadata by name, enums by their members' names, and what the frame says."""
+        frame = parse(packet.payload)
+        facts: Facts = {
+            "source": frame.source,
+            "destination": frame.destination,
+            "protocol": frame.protocol,
+            "destination_port": frame.destination_port,
+            "frame": packet.payload.hex(),
+        }
+        for one in packet.metadata:
+            name = self._metadata[header][one.metadata_id]
+            value = int.from_bytes(one.value, "big")
+            facts[name] = self._members.get(ENUMS.get(name, ""), {}).get(value, value)
+        return facts
+
+    def of_entry(self, entry: Any) -> Facts:
+        """What an entry of exact match fields asks for and gives, as numbers."""
+        fields, action = self._fields[entry.table_id], entry.action.action
+        parameters = self._parameters[action.action_id]
+        return {
+            fields[one.field_id]: int.from_bytes(one.exact.value, "big") for one in entry.match
+        } | {parameters[one.param_id]: int.from_bytes(one.value, "big") for one in action.params}
+
+    def of_write(self, data: bytes) -> Facts:
+        """The tables that a Write touches, and how often each by which kind of update."""
+        counts: Counter[str] = Counter()
+        for update in p4r.WriteRequest.FromString(data).updates:
+            kind = p4r.Update.Type.Name(update.type)
+            entity = update.entity
+            which = entity.WhichOneof("entity") or "nothing"
+            if which in ENTITIES_WITH_TABLE:
+                message: Any = getattr(entity, which)
+                entry = message if which == "table_entry" else message.table_entry
+                counts[f"{kind} {self.tables.get(entry.table_id, entry.table_id)}"] += 1
+            else:
+                counts[f"{kind} {which}"] += 1
+        return {"tables": sorted({word.partition(" ")[2] for word in counts}), "updates": counts}
+
+
+@dataclass
+class Gate:
+    """One kind of message. `mode` is for those whose facts are as `wanted`."""
+
+    mode: str = "pass"
+    wanted: Facts = field(default_factory=dict)
+    held: list[tuple[Facts, Forward]] = field(default_factory=list)
+    dropped: int = 0
+
+    def take(self, facts: Facts, forward: Forward) -> None:
+        """Decide about one message."""
+        if self.mode == "pass" or not self._is_wanted(facts):
+            forward(True)
+        elif self.mode == "hold":
+            self.held.append((facts, forward))
+        else:
+            self.dropped += 1
+            forward(False)
+
+    def _is_wanted(self, facts: Facts) -> bool:
+        for name, value in self.wanted.items():
+            found = facts.get(name)
+            if value not in found if isinstance(found, list) else value != found:
+                return False
+        return True
+
+    def let_go(self, on: bool, count: int | None) -> int:
+        """Send the first `count` of the held ones on, or drop them; how many there were."""
+        going = self.held[:count]
+        del self.held[: len(going)]
+        for _, forward in going:
+            forward(on)
+        return len(going)
+
+    def forget(self, forward: Forward) -> None:
+        """Whoever sent this one is gone."""
+        self.held = [one for one in self.held if one[1] is not forward]
+
+
+class Proxy:
+    """The service. Each call of a client is a call of the switch."""
+
+    def __init__(self, channel: grpc.aio.Channel, names: Names) -> None:
+        self._channel = channel
+        self._names = names
+        self.gates = {kind: Gate() for kind in KINDS}
+        self.written: Counter[str] = Counter()
+        self.streams = 0
+        self._open: set[asyncio.Queue[Any]] = set()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """How grpc is told of it; with neither serializers nor messages: bytes are passed on."""
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(partial(self._unary, name)) for name in UNARY
+        }
+        handlers["Write"] = grpc.unary_unary_rpc_method_handler(self._write)
+        handlers["Read"] = grpc.unary_stream_rpc_method_handler(self._read)
+        handlers["StreamChannel"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def entries(self, device_id: int, table: str) -> list[Facts]:
+        """What the switch says that a table holds. Its match fields have to be exact ones."""
+        (number,) = (key for key, name in self._names.tables.items() if name == table)
+        request = p4r.ReadRequest(device_id=device_id)
+        request.entities.add().table_entry.table_id = number
+        found: list[Facts] = []
+        async for part in self._channel.unary_stream(_path("Read"))(request.SerializeToString()):
+            entities = p4r.ReadResponse.FromString(part).entities
+            found += [self._names.of_entry(entity.table_entry) for entity in entities]
+        return found
+
+    # -- calls
+
+    async def _unary(self, name: str, request: bytes, context: Any) -> bytes:
+        try:
+            answer: bytes = await self._channel.unary_unary(_path(name))(request)
+        except grpc.aio.AioRpcError as error:
+            await _fail_alike(context, error)
+        return answer
+
+    async def _write(self, request: bytes, context: Any) -> bytes:
+        facts = self._names.of_write(request)
+        self.written.update(facts["updates"])
+        await self._pass("write", facts, context)
+        answer = await self._unary("Write", request, context)
+        await self._pass("answer", facts, context)
+        return answer
+
+    async def _pass(self, kind: str, facts: Facts, context: Any) -> None:
+        """Return once the gate has let the message through."""
+        decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def decide(on: bool) -> None:
+            if not decided.done():
+                decided.set_result(on)
+
+        gate = self.gates[kind]
+        gate.take(facts, decide)
+        try:
+            if not await decided:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "dropped by the proxy")
+        finally:
+            gate.forget(decide)
+
+    async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._channel.unary_stream(_path("Read"))(request):
+                yield part
+        except grpc.aio.AioRpcError as error:
+            await _fail_alike(context, error)
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """Two queues, since what is released goes in between what passes."""
+        self.streams += 1
+        to_switch: asyncio.Queue[bytes | None] = asyncio.Queue()
+        to_controller: asyncio.Queue[bytes | grpc.aio.AioRpcError | None] = asyncio.Queue()
+        self._open.add(to_controller)
+        call = self._channel.stream_stream(_path("StreamChannel"))(_until_none(to_switch))
+
+        async def up() -> None:
+            async for message in requests:
+                self._gate_packet_out(message, to_switch)
+            to_switch.put_nowait(None)
+
+        async def down() -> None:
+            try:
+                async for message in call:
+                    self._gate_packet_in(message, to_controller)
+            except grpc.aio.AioRpcError as error:
+                to_controller.put_nowait(error)
+            to_controller.put_nowait(None)
+
+        tasks = [asyncio.create_task(each()) for each in (up, down)]
+        try:
+            while (message := await to_controller.get()) is not None:
+                if isinstance(message, grpc.aio.AioRpcError):
+                    await _fail_alike(context, message)
+                else:
+                    yield message
+        finally:
+            for task in tasks:
+                task.cancel()
+            call.cancel()
+            self._open.discard(to_controller)
+            self._forget_stream()
+
+    def hang_up(self) -> None:
+        """End all streams, towards the switch as well."""
+        for to_controller in self._open:
+            to_controller.put_nowait(None)
+
+    def _forget_stream(self) -> None:
+        """Its packets cannot go anywhere any more."""
+        for kind in ("packet_in", "packet_out"):
+            self.gates[kind].held.clear()
+
+    def _gate_packet_out(self, data: bytes, queue: "asyncio.Queue[bytes | None]") -> None:
+        message = p4r.StreamMessageRequest.FromString(data)
+        if message.WhichOneof("update") != "packet":
+            queue.put_nowait(data)
+            return
+        facts = self._names.of_packet("packet_out", message.packet)
+        self.gates["packet_out"].take(facts, partial(_forward, queue, data))
+
+    def _gate_packet_in(self, data: bytes, queue: "asyncio.Queue[Any]") -> None:
+        message = p4r.StreamMessageResponse.FromString(data)
+        if message.WhichOneof("update") != "packet":
+            queue.put_nowait(data)
+            return
+        facts = self._names.of_packet("packet_in", message.packet)
+        self.gates["packet_in"].take(facts, partial(_forward, queue, data))
+
+
+def _forward(queue: "asyncio.Queue[Any]", data: bytes, on: bool) -> None:
+    if on:
+        queue.put_nowait(data)
+
+
+async def _until_none(queue: "asyncio.Queue[bytes | None]") -> AsyncIterator[bytes]:
+    while (message := await queue.get()) is not None:
+        yield message
+
+
+def _path(method: str) -> str:
+    return f"/{SERVICE}/{method}"
+
+
+async def _fail_alike(context: Any, error: grpc.aio.AioRpcError) -> None:
+    """Give the client what the switch gave: code, text, and the details of each update."""
+    await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+
+
+class Control:
+    """What a test asks for.
+
+    {"do": "set", "kind": K, "mode": "pass" | "hold" | "drop", "wanted": FACTS}
+                                          to pass sends on what is held
+    {"do": "let go", "kind": K, "on": true | false, "count": N | null}   -> how many
+    {"do": "held", "kind": K}             -> the facts of each
+    {"do": "dropped", "kind": K}          -> how many since the last `set`
+    {"do": "written"}                     -> updates so far, by kind and table
+    {"do": "streams"}                     -> how many sessions have begun so far
+    {"do": "hang up"}                     ends those that there are
+    {"do": "entries", "device_id": N, "table": T}
+                                          -> the facts of each that the switch holds
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._commands: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "set": self._set,
+            "let go": self._let_go,
+            "held": self._held,
+            "dropped": self._dropped,
+            "written": self._written,
+            "streams": self._streams,
+            "hang up": self._hang_up,
+            "entries": self._entries,
+        }
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client."""
+        while line := await reader.readline():
+            request = json.loads(line)
+            answer = await self._commands[request["do"]](request)
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _set(self, request: Any) -> None:
+        gate = self._proxy.gates[request["kind"]]
+        gate.mode, gate.wanted, gate.dropped = request["mode"], request["wanted"], 0
+        if gate.mode == "pass":
+            gate.let_go(True, None)
+
+    async def _let_go(self, request: Any) -> int:
+        return self._proxy.gates[request["kind"]].let_go(request["on"], request["count"])
+
+    async def _held(self, request: Any) -> list[Facts]:
+        return [facts for facts, _ in self._proxy.gates[request["kind"]].held]
+
+    async def _dropped(self, request: Any) -> int:
+        return self._proxy.gates[request["kind"]].dropped
+
+    async def _written(self, request: Any) -> dict[str, int]:
+        return dict(self._proxy.written)
+
+    async def _streams(self, request: Any) -> int:
+        return self._proxy.streams
+
+    async def _hang_up(self, request: Any) -> None:
+        self._proxy.hang_up()
+
+    async def _entries(self, request: Any) -> list[Facts]:
+        return await self._proxy.entries(request["device_id"], request["table"])
+
+
+async def _run(listen: str, switch: str, p4info: Path, control: Path) -> None:
+    names = Names(text_format.Parse(p4info.read_text(encoding="utf-8"), p4i.P4Info()))
+    async with grpc.aio.insecure_channel(switch, options=OPTIONS) as channel:
+        proxy = Proxy(channel, names)
+        server = grpc.aio.server(options=OPTIONS)
+        server.add_generic_rpc_handlers((proxy.handlers(),))
+        server.add_insecure_port(listen)
+        await server.start()
+        async with await asyncio.start_unix_server(Control(proxy).serve, control):
+            await server.wait_for_termination()
+
+
+def main() -> None:
+    """Run until a signal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--switch", required=True)
+    parser.add_argument("--p4info", required=True, type=Path)
+    parser.add_argument("--control", required=True, type=Path)
+    given = parser.parse_args()
+    asyncio.run(_run(given.listen, given.switch, given.p4info, given.control))
+
+
+if __name__ == "__main__":
+    main()
