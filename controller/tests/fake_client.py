@@ -81,14 +81,27 @@ class FakeClient:
 
     def read(self, token: int, request: bytes) -> None:
         wanted = p4r.ReadRequest.FromString(request)
-        if wanted.entities[0].HasField("counter_entry"):
-            found = list(wanted.entities)
-        else:
-            found = list(self.switch.raw.values())
+        found = self._found(wanted)
         for start in range(0, len(found), 5):
             response = p4r.ReadResponse(entities=found[start : start + 5])
             self._emit(("read_part", token, response.SerializeToString()))
         self._emit(("read_done", token, 0, ""))
+
+    def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity]:
+        first, codec = wanted.entities[0], self.switch.flow_codec
+        if first.HasField("counter_entry"):
+            return list(wanted.entities)
+        if first.HasField("direct_counter_entry"):
+            for entity in wanted.entities:
+                counter = entity.direct_counter_entry
+                known = codec._by_id.get(counter.table_entry.table_id)
+                if known is not None:
+                    slot = codec._slot(known, counter.table_entry)
+                    counter.data.packet_count = self.switch.flow_packets[slot]
+            return list(wanted.entities)
+        if first.table_entry.table_id in codec._by_id:
+            return list(self.switch.raw_flows.values())
+        return list(self.switch.raw.values())
 
     def set_pipeline(self, token: int, request: bytes) -> None:
         self.pushed.append(p4r.SetForwardingPipelineConfigRequest.FromString(request))

@@ -15,11 +15,14 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from sluice.entities import LOCAL, Key, Kind, Value, references
+from sluice.entities import LOCAL, Key, Kind, ListState, Value, references
 from sluice.p4.codec import Codec
+from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError, Status
+from sluice.policy_entities import LIST_KINDS
+from sluice.state.flow_cache import FlowVerdict
 
 PIPELINE = Path(__file__).resolve().parents[2] / "p4src" / "build" / "v1model"
 
@@ -35,6 +38,14 @@ class FakeSwitch:
         self.codec = codec
         self.entities: dict[tuple[Kind, Key], Value] = {}
         self.raw: dict[tuple[Kind, Key], p4r.Entity] = {}
+        self.flow_codec = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))
+        self.flows: dict[FlowSlot, FlowVerdict] = {}
+        self.raw_flows: dict[FlowSlot, p4r.Entity] = {}
+        self.flow_packets: Counter[FlowSlot] = Counter()
+        self.flow_capacity = 1 << 30
+        self.refuse_flow: Callable[[Operation, FlowSlot], int] = lambda *_: OK
+        self.flow_log: list[tuple[Operation, FlowSlot]] = []
+        self.counters_reset: list[int] = []
         self.log: list[tuple[Operation, Kind, Key]] = []
         self.violations: list[str] = []
         self.capacity: dict[Kind, int] = {}
@@ -43,7 +54,7 @@ class FakeSwitch:
         self.writes = 0
         self._uses: Counter[tuple[Kind, Key]] = Counter()
 
-    async def write(self, updates: list[bytes]) -> list[Status]:
+    async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         if self.break_after is not None and self.writes >= self.break_after:
             raise P4RuntimeError(14, "the fake switch hung up")
         self.writes += 1
@@ -62,8 +73,53 @@ class FakeSwitch:
     def of(self, kind: Kind) -> dict[Key, Value]:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
 
+    def live(self) -> dict[FlowSlot, FlowVerdict]:
+        """The flows that serve packets: of the epoch that is their list's."""
+        epochs = {
+            (direction, key): value.epoch
+            for direction, kind in LIST_KINDS.items()
+            for key, value in self.of(kind).items()
+            if isinstance(value, ListState)
+        }
+        return {
+            slot: verdict
+            for slot, verdict in self.flows.items()
+            if epochs.get((slot.direction, slot.list_id)) == verdict.epoch
+        }
+
+    def _apply_flow(self, operation: Operation, entity: p4r.Entity) -> int | None:
+        """None for what is no flow."""
+        decoded = self.flow_codec.decode(entity)
+        if entity.table_entry.table_id not in self.flow_codec._by_id:
+            return None
+        slot = self.flow_codec._slot(
+            self.flow_codec._by_id[entity.table_entry.table_id], entity.table_entry
+        )
+        self.flow_log.append((operation, slot))
+        if code := self.refuse_flow(operation, slot):
+            return code
+        if operation is Operation.INSERT and slot in self.flows:
+            return ALREADY_EXISTS
+        if operation is not Operation.INSERT and slot not in self.flows:
+            return NOT_FOUND
+        if operation is Operation.DELETE:
+            del self.flows[slot], self.raw_flows[slot]
+            self.flow_packets.pop(slot, None)
+            return OK
+        if slot not in self.flows and len(self.flows) >= self.flow_capacity:
+            return RESOURCE_EXHAUSTED
+        assert decoded is not None
+        self.flows[slot], self.raw_flows[slot] = decoded[1], entity
+        return OK
+
     def _apply(self, update: p4r.Update) -> int:
         operation = Operation(update.type)
+        if update.entity.HasField("counter_entry"):
+            self.counters_reset.append(update.entity.counter_entry.index.index)
+            return OK
+        code = self._apply_flow(operation, update.entity)
+        if code is not None:
+            return code
         decoded = self._decode(update.entity)
         kind, key, value = decoded
         self.log.append((operation, kind, key))
@@ -92,7 +148,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: Kind, key: Key) -> int:
-        if self._uses[kind, key]:
+        # Without its egress interface a next hop drops, which a withdrawal wants.
+        if self._uses[kind, key] and kind is not Kind.EGRESS_INTERFACE:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION
         self._count(kind, key, -1)

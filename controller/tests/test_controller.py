@@ -18,7 +18,7 @@ from scenes import address, gateway, ifindex, link, neighbor, no_route, route, s
 from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
-from sluice.entities import Kind, Nexthop
+from sluice.entities import NO_POLICY, Kind, Nexthop
 from sluice.inputs import Sources
 from sluice.model import (
     Address,
@@ -193,6 +193,8 @@ def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) 
         assert len(world.switch.of(Kind.L3_INTERFACE)) == 3
         assert slot("10.0.1.1/32") in world.switch.of(Kind.LOCAL_PREFIX)
         assert len(world.switch.of(Kind.PUNT_METER)) == 16
+        for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
+            assert world.switch.of(kind) == dict.fromkeys((1, 2, 3), NO_POLICY)
         assert world.client.pushed
         assert world.switch.violations == []
 

@@ -14,7 +14,7 @@ from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.punts import Outcome, PuntHandler, has_source_route
+from sluice.punts import Outcome, PuntHandler, Tunnel, has_source_route
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -22,6 +22,7 @@ from sluice.wire.packet import ip_payload, parse_ipv4, parse_ipv6
 
 SCHEMA = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
 REASONS = {reason.value: number for number, reason in SCHEMA.reasons.items()}
+ORIGINS = {"TRANSIT": 0, "LOCAL": SCHEMA.origin_local, "DECRYPTED": 2, "ENCRYPTED": 3}
 ETHERNET = bytes.fromhex("020000000101020000000999")
 
 
@@ -63,6 +64,16 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
     return PuntedPacket(frame, *(fields.get(name, 0) for name in PuntedPacket._fields[1:]))
 
 
+class NoPolicy:
+    """Nobody asks a list here; `test_first_packets` is about those."""
+
+    def asks(self, packet: PuntedPacket) -> bool:
+        return False
+
+    def answer(self, packet: PuntedPacket, now: float) -> None:
+        raise AssertionError(packet)
+
+
 class Desk:
     """A handler with a Fib of three links, and what it decided."""
 
@@ -79,6 +90,8 @@ class Desk:
             self.held,
             RateLimiter(rate, 10, rate, 10),
             self.ready.append,
+            first_packets=NoPolicy(),
+            tunnels={7: Tunnel(1400, 100)},
         )
 
     def apply(self, *events: object) -> None:
@@ -137,7 +150,7 @@ def test_errors_come_from_the_interface_the_packet_came_by(
 
 
 def test_no_error_about_what_this_router_sent(desk: Desk) -> None:
-    outcome = desk.handle(punt(ipv4(), "NO_ROUTE", origin=SCHEMA.origin_local))
+    outcome = desk.handle(punt(ipv4(), "NO_ROUTE", origin=1))
     assert not outcome.packet_outs
     assert desk.handler.counters["dropped: own packet, NO_ROUTE"] == 1
 
@@ -151,7 +164,7 @@ def test_errors_are_limited() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", ETHERNET, ETHERNET + b"\x08\x00", ipv4()[:30]])
-@pytest.mark.parametrize("reason", sorted(set(REASONS) - {"EXTENSION_HEADERS"}))
+@pytest.mark.parametrize("reason", sorted(REASONS))
 def test_truncated_packets_end_in_a_counter_or_at_the_host(
     desk: Desk, frame: bytes, reason: str
 ) -> None:
@@ -179,6 +192,24 @@ class TestTooBig:
             assert (named["kind"], named["stage"], named["nexthop_id"]) == (3, 6, 9)
             assert named["ingress_l3_if"] == 3
 
+    @pytest.mark.parametrize(("mtu", "size"), [(1500, 1300), (1350, 1250)])
+    def test_what_protection_adds_counts(self, desk: Desk, mtu: int, size: int) -> None:
+        desk.apply(link(1, mtu=mtu))
+        known = {"egress_l3_if": 1, "nexthop_id": 9, "verdict": 3, "sa_bundle": 7, "rule": 5}
+        packet = punt(ipv4(size=1400), "MTU_EXCEEDED", **known, list_id=2, generation=3)
+        outcome = desk.handle(packet)
+        assert len(outcome.packet_outs) == 2
+        for frame, metadata in outcome.packet_outs:
+            assert len(ip_payload(frame)) <= size
+            named = dict(zip(PACKET_OUT, metadata, strict=True))
+            claim = [named[name] for name in ("list_id", "generation", "verdict", "sa_bundle")]
+            assert claim == [2, 3, 3, 7]
+            assert named["rule"] == 5
+        told, _ = sent(
+            desk.handle(punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", **known))
+        )
+        assert int.from_bytes(ip_payload(told)[26:28], "big") == size
+
     def test_with_dont_fragment_the_sender_is_told(self, desk: Desk) -> None:
         desk.apply(link(1, mtu=1300))
         packet = punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", egress_l3_if=1)
@@ -195,6 +226,19 @@ class TestTooBig:
         assert error[40] == 2
         assert int.from_bytes(error[44:48], "big") == 1300
 
+    @pytest.mark.parametrize("origin", ["LOCAL", "ENCRYPTED"])
+    def test_nobody_is_told_of_what_the_controller_or_the_engine_made(
+        self, desk: Desk, origin: str
+    ) -> None:
+        """`test_own_path_mtu` is about what the host stack made."""
+        desk.apply(link(1, mtu=1300))
+        big = ipv4(size=1400, dont_fragment=True)
+        known = {"origin": ORIGINS[origin], "egress_l3_if": 1, "nexthop_id": 9}
+        outcome = desk.handle(punt(big, "MTU_EXCEEDED", **known))
+        assert not outcome.packet_outs
+        assert not outcome.to_host
+        assert desk.handler.counters["dropped: own packet, TOO_BIG"] == 1
+
     def test_an_unknown_interface(self, desk: Desk) -> None:
         desk.handle(punt(ipv4(size=2000), "MTU_EXCEEDED", egress_l3_if=99))
         assert desk.handler.counters["dropped: too big for an unknown interface"] == 1
@@ -209,8 +253,9 @@ class TestOptions:
         assert (metadata["kind"], metadata["stage"]) == (3, 4)
 
     @pytest.mark.parametrize("kind", [131, 137])
-    def test_source_routes_are_dropped(self, desk: Desk, kind: int) -> None:
-        options = bytes([1, kind, 7, 4, 1, 2, 3, 4])
+    @pytest.mark.parametrize("before", [1, 13])
+    def test_source_routes_are_dropped(self, desk: Desk, kind: int, before: int) -> None:
+        options = bytes([1] * before + [kind, 7, 4, 1, 2, 3, 4])
         assert not desk.handle(punt(ipv4(options=options), "IP_OPTIONS")).packet_outs
         assert desk.handler.counters["dropped: source_route"] == 1
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
+
 from sluice.scheduler import PATIENCE, Inlet, Scheduler
 
 
@@ -62,5 +64,73 @@ def test_a_disabled_inlet_keeps_what_it_has() -> None:
         os.close(reader)
         os.close(writer)
         assert got == [b"a", b"b"]
+
+    asyncio.run(story())
+
+
+def test_a_lone_piece_of_work_is_served_at_once() -> None:
+    async def story() -> None:
+        scheduler = Scheduler()
+        served: list[str] = []
+
+        def drain(name: str) -> bool:
+            served.append(name)
+            return False
+
+        lone = Inlet("lone", 2, lambda: drain("lone"))
+        other = Inlet("other", 1, lambda: drain("other"))
+        for inlet in (lone, other):
+            scheduler.add(inlet)
+        task = asyncio.create_task(scheduler.run())
+        scheduler.serve(lone)
+        assert served == []  # nobody serves yet
+        await asyncio.sleep(0)
+        assert served == ["lone"]
+        await asyncio.sleep(0)
+        scheduler.serve(lone)
+        assert served == ["lone", "lone"]
+        scheduler.wake(other)
+        scheduler.serve(lone)
+        assert served == ["lone", "lone"]  # in its turn, behind the more urgent one
+        while len(served) < 4:
+            await asyncio.sleep(0)
+        assert served[2:] == ["other", "lone"]
+        await asyncio.sleep(0)
+        scheduler.enable(lone, False)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        scheduler.serve(lone)
+        await asyncio.sleep(0)
+        assert len(served) == 4
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_what_is_left_of_it_and_what_goes_wrong_are_the_tasks() -> None:
+    async def story() -> None:
+        scheduler = Scheduler()
+        left = [3]
+
+        def drain() -> bool:
+            left[0] -= 1
+            if left[0] < 0:
+                raise ZeroDivisionError
+            return left[0] > 0
+
+        inlet = Inlet("inlet", 1, drain)
+        scheduler.add(inlet)
+        task = asyncio.create_task(scheduler.run())
+        await asyncio.sleep(0)
+        scheduler.serve(inlet)
+        assert left == [2]
+        while left[0]:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        scheduler.serve(inlet)
+        with pytest.raises(ZeroDivisionError):
+            await task
 
     asyncio.run(story())

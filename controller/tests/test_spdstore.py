@@ -12,16 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.policy_model import Direction
+from sluice.policy_model import TCP, Action, Direction, Rule
 from sluice.spdstore import SpdStore, SpdStoreError
 from sluice.state.spd import Counts, ListRecord, SpdRecord
 
+RULES = (Rule("web", Action.PROTECT, "branch", protocol=(TCP,)), Rule("rest", Action.DISCARD))
 RECORD = SpdRecord(
     (
-        ListRecord(1, "corp", Direction.OUTBOUND, Counts(3, 4), "ab" * 32, {"f1": 1, "f2": 9}),
-        ListRecord(2, "corp", Direction.INBOUND, Counts(0xFFFFFFFF, 1), "cd" * 32, {}),
+        ListRecord(1, "corp", Direction.OUTBOUND, Counts(3, 4), "ab" * 32, {"f1": 1}, RULES),
+        ListRecord(2, "corp", Direction.INBOUND, Counts(0xFFFFFFFF, 1), "cd" * 32, {}, ()),
+        ListRecord(3, "edge", Direction.INBOUND, Counts(1, 1), "ef" * 32, {}),
     ),
     {7: Counts(5, 6)},
+    {"corp": False},
 )
 
 
@@ -102,4 +105,22 @@ def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
     store = SpdStore(tmp_path)
     store.save(RECORD)
     body = json.loads(store.path.read_text())["body"]
-    assert (body["lists"][0]["epoch"], body["retired"]) == (3, {"7": [5, 6]})
+    assert (body["lists"][0]["epoch"], body["issued"]) == (3, {"7": [5, 6]})
+    assert body["lists"][0]["rules"][0] == {
+        "name": "web",
+        "action": "protect",
+        "bundle": "branch",
+        "protocol": ["tcp"],
+    }
+
+
+def test_what_was_committed_can_be_forgotten_and_the_numbers_never(tmp_path: Path) -> None:
+    store = SpdStore(tmp_path)
+    store.save(RECORD)
+    assert store.forget_committed(keep={"corp", "edge"}) == RECORD
+    store.forget_committed()
+    known = store.load()
+    assert [one.rules for one in known.lists] == [None] * 3
+    assert known.caches == {}
+    assert [one.counts for one in known.lists] == [one.counts for one in RECORD.lists]
+    assert known.issued == RECORD.issued

@@ -17,14 +17,15 @@ import sys
 from pathlib import Path
 
 from sluice._native import FpmServer, P4RuntimeClient, TapSet
+from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
-from sluice.api.views import Views
 from sluice.config import Config, ConfigError, load_config
 from sluice.connection import ELECTION_ID
 from sluice.controller import Controller
 from sluice.inputs import Sources
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime.client import Client
+from sluice.policy_start import PolicyError
 from sluice.sources.fpm import FpmSource
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
@@ -32,18 +33,26 @@ from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
+from sluice.spdstore import SpdStore, SpdStoreError
 
 OK, FAILED = 0, 1
 
 
-def run(config_path: Path) -> int:
-    """Runs the daemon until a signal; the process's exit code."""
+def run(config_path: Path, *, configured_policy: bool = False) -> int:
+    """Runs the daemon until a signal; the process's exit code.
+
+    With `configured_policy`, SPDs start as the configuration has them and not as last committed.
+    """
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
     try:
-        asyncio.run(_run(load_config(config_path)))
-    except (ConfigError, SchemaError, OSError) as error:
+        config = load_config(config_path)
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        if configured_policy:
+            SpdStore(config.state_dir).forget_committed()
+        asyncio.run(_run(config))
+    except (ConfigError, SchemaError, SpdStoreError, PolicyError, OSError) as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     return OK
@@ -51,11 +60,10 @@ def run(config_path: Path) -> int:
 
 async def _run(config: Config) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
-    config.state_dir.mkdir(parents=True, exist_ok=True)
     async with contextlib.AsyncExitStack() as stack:
         sources = _make_sources(config, stack)
         controller = Controller(config, pipeline, sources, lambda: _connect(config), _say_ready)
-        await stack.enter_async_context(ApiServer(config.api_socket, Views(controller).answer))
+        await stack.enter_async_context(ApiServer(config.api_socket, Requests(controller).answer))
         # What is alive now lives as long as the daemon; and a full table's garbage collections
         # would otherwise walk millions of routes that never are garbage.
         gc.collect()

@@ -2,18 +2,19 @@
 """The connection to the switch, kept: session after session, each taken up where the last broke.
 
 One session: become primary, give the switch its pipeline if it runs another, read back what it
-holds, compare, then write until the session ends. What is in the switch goes on forwarding all the
-while. Depends on p4runtime and reconciler.
+holds, take out what is another's by now, compare, then write until the session ends. What is in the
+switch goes on forwarding all the while. Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from sluice.config import SwitchConfig
+from sluice.entities import Key, Kind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata
@@ -28,7 +29,9 @@ FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
 
 
 class SwitchConnection:
-    """One switch. `on_read` is called when what it holds has been read, before it is compared."""
+    """One switch. When what it holds has been read, `misplaced` says what of it is to go before
+    anything is written; then `on_read` is called, before the rest is compared. `companion` runs
+    beside the reconciler for as long as a session does."""
 
     def __init__(
         self,
@@ -39,7 +42,9 @@ class SwitchConnection:
         reconciler: Reconciler,
         connect: Callable[[], Client],
         on_packets: PacketInHandler,
+        misplaced: Callable[[], Sequence[tuple[Kind, Key]]],
         on_read: Callable[[], None],
+        companion: Callable[[Session], Coroutine[Any, Any, None]],
     ) -> None:
         self._config = config
         self._pipeline = pipeline
@@ -47,7 +52,9 @@ class SwitchConnection:
         self._reconciler = reconciler
         self._connect = connect
         self._on_packets = on_packets
+        self._misplaced = misplaced
         self._on_read = on_read
+        self._companion = companion
         self.session: Session | None = None
         self.last_error: str | None = None
 
@@ -94,6 +101,7 @@ class SwitchConnection:
                 log.info("gave the switch at %s its pipeline", self._config.address)
             session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
             await self._reconciler.read_back(session)
+            await self._reconciler.withdraw(session, self._misplaced())
             self._on_read()
             await self._reconciler.compare()
             self.last_error = None
@@ -105,15 +113,20 @@ class SwitchConnection:
             self.session = None
 
     async def _write_until_closed(self, session: Session) -> P4RuntimeError:
-        writing = asyncio.create_task(self._reconciler.run(session))
-        ends: set[asyncio.Future[Any]] = {writing, session.closed}
+        tasks = [
+            asyncio.create_task(self._reconciler.run(session)),
+            asyncio.create_task(self._companion(session)),
+        ]
+        ends: set[asyncio.Future[Any]] = {*tasks, session.closed}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                writing.result()
+            for task in tasks:
+                if task.done():
+                    task.result()
         except P4RuntimeError as error:
             return error
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return session.closed.result()

@@ -6,11 +6,14 @@ Walks (docs/ARCHITECTURE.md):
   a neighbour   kernel inlet -> Fib.apply -> next hop modified -> held packets re-injected
   a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
   a host frame  host inlet -> packet-out (to a port, or of local origin)
+  a first packet  punts inlet -> FirstPackets.answer -> FlowTables.offer, then packet-out
+  a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
 Work comes in by inlets of the `scheduler`, in order of priority: timers, kernel (links, addresses,
 neighbours), punts, host frames, routes, the comparison with the kernel's routes. Each takes a
-bounded slice. Routes are not read while the reconciler is far behind, which FPM's TCP connection
-passes on to zebra.
+bounded slice. Policy commits do not queue behind any of it: they are tasks of their own, and their
+writes go to the switch at once. Routes are not read while the reconciler is far behind, which FPM's
+TCP connection passes on to zebra.
 
 Until the switch has been read for the first time, no event is applied: which ids it uses is not
 known yet. Depends on state, reconciler, punts; sources come as arguments (`Sources`).
@@ -24,6 +27,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 
+from sluice import policy_entities
 from sluice.config import Config
 from sluice.connection import SwitchConnection
 from sluice.entities import (
@@ -36,16 +40,29 @@ from sluice.entities import (
     Nexthop,
     PuntLimit,
 )
+from sluice.first_packets import FirstPackets
+from sluice.flow_tables import FlowTables
 from sluice.held import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
-from sluice.model import Address, FpmSessionClosed, FpmSessionOpened, LinkChanged, NeighborChanged
+from sluice.model import (
+    Address,
+    AddressAdded,
+    AddressRemoved,
+    FpmSessionClosed,
+    FpmSessionOpened,
+    LinkChanged,
+    LinkRemoved,
+    NeighborChanged,
+)
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
+from sluice.p4.flows import FlowCodec
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema
 from sluice.p4runtime.client import Client, Metadata
-from sluice.punts import Outcome, PuntHandler
+from sluice.policy import Policy
+from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
 from sluice.scheduler import Inlet, Scheduler
 from sluice.state.fib import Fib
@@ -59,6 +76,7 @@ ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 """Updates pending at which routes stop being read, and at which they are read again."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
+ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkRemoved})
 KERNEL_KINDS = (Kind.EGRESS_INTERFACE, Kind.LOCAL_PREFIX, Kind.ROUTER_MAC, Kind.L3_INTERFACE)
 ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
 
@@ -99,7 +117,30 @@ class Controller:
             max(1.0, limits.icmp_errors_per_second / 10),
             max(1.0, limits.icmp_errors_burst / 2),
         )
-        self.punts = PuntHandler(self.fib, self.packets, self.held, limiter, self._when_ready)
+        self.flow_codec = FlowCodec(schema)
+        self.policy = Policy(
+            config,
+            self.reconciler,
+            FlowTables(self.flow_codec, self._clock),
+            self.flow_codec,
+            self.fib.interfaces.local_addresses,
+        )
+        self.policy.on_started = self._progress
+        self.first_packets = FirstPackets(self.policy, self.packets)
+        tunnels = {
+            bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
+            for bundle in config.policy.bundles
+            if bundle.outbound is not None
+        }
+        self.punts = PuntHandler(
+            self.fib,
+            self.packets,
+            self.held,
+            limiter,
+            self._when_ready,
+            first_packets=self.first_packets,
+            tunnels=tunnels,
+        )
         self.counters: Counter[str] = Counter()
         self.connection = SwitchConnection(
             config=config.switch,
@@ -108,7 +149,9 @@ class Controller:
             reconciler=self.reconciler,
             connect=connect,
             on_packets=self._packets_in,
+            misplaced=lambda: policy_entities.misplaced(config, self.reconciler.installed.by_kind),
             on_read=self._adopt,
+            companion=self.policy.run,
         )
         self.ready = False
         self.settled = False
@@ -120,6 +163,7 @@ class Controller:
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
         self.reconciler.submit(self._settings())
+        self.reconciler.submit(policy_entities.without_lists(config))
 
     def _make_inlets(self) -> None:
         sources = self.sources
@@ -206,7 +250,8 @@ class Controller:
         pending = self.reconciler.pending
         if not self._routes.enabled and self._adopted and pending <= ROUTES_CAUGHT_UP:
             self.scheduler.enable(self._routes, True)
-        if not self.ready and self._released_kernel_kinds and self.reconciler.synced:
+        started = self._released_kernel_kinds and self.policy.started
+        if not self.ready and started and self.reconciler.synced:
             self.ready = True
             self._on_ready()
 
@@ -227,9 +272,14 @@ class Controller:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
         self._carry_out(outcome)
-        if self.sources.kernel.synced and not self._released_kernel_kinds:
+        first = self.sources.kernel.synced and not self._released_kernel_kinds
+        if first:
             self._released_kernel_kinds = True
             self.reconciler.release(KERNEL_KINDS)
+        if first or (
+            self._released_kernel_kinds and any(type(event) in ADDRESS_EVENTS for event in events)
+        ):
+            self.policy.addresses_changed()
         return bool(events)
 
     def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: Outcome) -> None:
@@ -334,7 +384,7 @@ class Controller:
 
     def _packets_in(self, packets: list[tuple[bytes, Metadata]]) -> None:
         self.sources.punts.offer(packets)
-        self.scheduler.wake(self._punts)
+        self.scheduler.serve(self._punts)
 
     def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
         if not batch:
@@ -346,6 +396,7 @@ class Controller:
     def _carry_out(self, outcome: Outcome) -> None:
         if outcome.to_host:
             self.sources.host.deliver(outcome.to_host)
+        self.policy.flows.flush()
         self._packets_out(outcome.packet_outs)
         for path in outcome.resolve:
             ifindex = self.fib.interfaces.ifindex_of(path.l3_if)

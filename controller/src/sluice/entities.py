@@ -23,19 +23,30 @@ class Kind(IntEnum):
 
     PUNT_METER = 0  # reason name -> PuntLimit; always there, only modified
     HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; likewise
-    EGRESS_INTERFACE = 2  # l3_if -> Egress
-    NEXTHOP = 3  # nexthop id -> Nexthop
-    GROUP_MEMBER = 4  # nexthop id -> MEMBER
-    GROUP = 5  # group id -> Group
-    GROUP_ENTRY = 6  # group id -> GROUP_OF_SAME_ID
-    ROUTE = 7  # RouteSlot -> Target
-    LOCAL_PREFIX = 8  # RouteSlot -> LOCAL
-    ROUTER_MAC = 9  # RouterMac -> ADMIT
-    L3_INTERFACE = 10  # Attachment -> L3Interface
+    ENGINE = 2  # engine id -> EnginePort
+    OUTBOUND_SA = 3  # bundle id -> Encrypt
+    INBOUND_LIST = 4  # list id -> ListState; written by commits only
+    OUTBOUND_LIST = 5  # list id -> ListState; likewise
+    BUNDLE_BINDING = 6  # bundle id -> Binding to an inbound list
+    INBOUND_SA = 7  # Spi -> Decrypt
+    INBOUND_BINDING = 8  # l3_if -> Binding
+    OUTBOUND_BINDING = 9  # l3_if -> Binding
+    EGRESS_INTERFACE = 10  # l3_if -> Egress
+    NEXTHOP = 11  # nexthop id -> Nexthop
+    GROUP_MEMBER = 12  # nexthop id -> MEMBER
+    GROUP = 13  # group id -> Group
+    GROUP_ENTRY = 14  # group id -> GROUP_OF_SAME_ID
+    ROUTE = 15  # RouteSlot -> Target
+    LOCAL_PREFIX = 16  # RouteSlot -> LOCAL
+    ROUTER_MAC = 17  # RouterMac -> ADMIT
+    L3_INTERFACE = 18  # Attachment -> L3Interface
 
 
 MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
 """Kinds whose entities the pipeline always has: they are set, never inserted or deleted."""
+COMMITTED = frozenset({Kind.INBOUND_LIST, Kind.OUTBOUND_LIST})
+"""Kinds that are written by policy commits (`Reconciler.commit`) and never corrected unasked: what
+they say has to be on disk before the switch hears of it."""
 
 
 class RouteSlot(NamedTuple):
@@ -52,11 +63,19 @@ class Attachment(NamedTuple):
     vlan: int
 
 
+class Role(IntEnum):
+    """What is behind a port; the numbers are the pipeline's."""
+
+    ROUTER = 0
+    ENGINE = 1
+
+
 class L3Interface(NamedTuple):
     """The layer-3 interface that an attachment belongs to."""
 
     l3_if: int
     vrf: int
+    role: Role = Role.ROUTER
 
 
 class RouterMac(NamedTuple):
@@ -124,6 +143,49 @@ class HashSeed(NamedTuple):
     seed: int
 
 
+class EnginePort(NamedTuple):
+    """The switch port that an ESP engine is on."""
+
+    port: int
+
+
+class Encrypt(NamedTuple):
+    """The SA that protects what a bundle sends; lengths in bytes of IP packet."""
+
+    engine: int
+    sa: int
+    path_mtu: int
+    overhead: int
+
+
+class Spi(NamedTuple):
+    """What names an SA to this router in a packet."""
+
+    vrf: int
+    spi: int
+
+
+class Decrypt(NamedTuple):
+    """The SA that an SPI stands for, and the bundle that it belongs to."""
+
+    bundle: int
+    engine: int
+    sa: int
+
+
+class ListState(NamedTuple):
+    """What is current in a list of an SPD; 0 never is."""
+
+    epoch: int
+    generation: int
+
+
+class Binding(NamedTuple):
+    """The list that is asked; 0 says aloud that none is (NO_POLICY)."""
+
+    list_id: int
+
+
 class Flag(NamedTuple):
     """The value of an entity whose presence says everything."""
 
@@ -137,14 +199,30 @@ ADMIT = Flag("admit")
 UNKNOWN = Flag("unknown")
 """Something is installed under this key that is not of the controller's making."""
 
+NO_POLICY = Binding(0)
+
 HASH_SEED_KEY = "hash_seed"
 
 BLACKHOLE = Target(TargetKind.BLACKHOLE)
 UNREACHABLE = Target(TargetKind.UNREACHABLE)
 PROHIBITED = Target(TargetKind.PROHIBITED)
 
-Key: TypeAlias = int | str | RouteSlot | Attachment | RouterMac
-Value: TypeAlias = L3Interface | Egress | Nexthop | Group | Target | PuntLimit | HashSeed | Flag
+Key: TypeAlias = int | str | RouteSlot | Attachment | RouterMac | Spi
+Value: TypeAlias = (
+    L3Interface
+    | Egress
+    | Nexthop
+    | Group
+    | Target
+    | PuntLimit
+    | HashSeed
+    | EnginePort
+    | Encrypt
+    | Decrypt
+    | ListState
+    | Binding
+    | Flag
+)
 Reference: TypeAlias = tuple[Kind, int]
 
 _NONE: tuple[Reference, ...] = ()
@@ -161,14 +239,32 @@ def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
     elif kind is Kind.GROUP:
         if isinstance(value, Group):
             return tuple((Kind.GROUP_MEMBER, member) for member, _ in value.members)
-    elif kind is Kind.GROUP_MEMBER:
-        if isinstance(key, int):
-            return ((Kind.NEXTHOP, key),)
-    elif kind is Kind.GROUP_ENTRY:
-        if isinstance(key, int):
-            return ((Kind.GROUP, key),)
+    elif kind in _SAME_NUMBER and isinstance(key, int):
+        return ((_SAME_NUMBER[kind], key),)
     elif kind is Kind.NEXTHOP and isinstance(value, Nexthop):
         return ((Kind.EGRESS_INTERFACE, value.l3_if),)
+    elif kind in _POLICY_KINDS:
+        return _policy_references(kind, value)
+    return _NONE
+
+
+_SAME_NUMBER = {Kind.GROUP_MEMBER: Kind.NEXTHOP, Kind.GROUP_ENTRY: Kind.GROUP}
+"""Kinds whose entities refer to the entity of the same number of another kind."""
+_LISTS_OF = {
+    Kind.INBOUND_BINDING: Kind.INBOUND_LIST,
+    Kind.BUNDLE_BINDING: Kind.INBOUND_LIST,
+    Kind.OUTBOUND_BINDING: Kind.OUTBOUND_LIST,
+}
+_POLICY_KINDS = frozenset({*_LISTS_OF, Kind.OUTBOUND_SA, Kind.INBOUND_SA})
+
+
+def _policy_references(kind: Kind, value: Value) -> tuple[Reference, ...]:
+    if isinstance(value, Binding) and value.list_id and kind in _LISTS_OF:
+        return ((_LISTS_OF[kind], value.list_id),)
+    if kind is Kind.OUTBOUND_SA and isinstance(value, Encrypt):
+        return ((Kind.ENGINE, value.engine),)
+    if kind is Kind.INBOUND_SA and isinstance(value, Decrypt):
+        return ((Kind.ENGINE, value.engine), (Kind.BUNDLE_BINDING, value.bundle))
     return _NONE
 
 

@@ -92,11 +92,17 @@ class Failures:
             return
         recovered = [self._failures.pop((kind, key), None) for key in keys]
         if any(recovered):
-            now = self._clock()
-            for subject, failure in self._failures.items():
-                if failure.code == WAITING:
-                    self._failures[subject] = failure._replace(retry_at=now)
-                    self.next_retry = now
+            self.retry_waiting()
+
+    def retry_waiting(self) -> None:
+        """Something that others may have waited for is installed."""
+        if not self._failures:
+            return
+        now = self._clock()
+        for subject, failure in self._failures.items():
+            if failure.code == WAITING:
+                self._failures[subject] = failure._replace(retry_at=now)
+                self.next_retry = now
 
     def clear(self) -> None:
         """Nothing is known any more."""

@@ -7,21 +7,25 @@ Pure: plain data in, text out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 Sample = tuple[dict[str, str], float]
 
 
 def render(
+    *,
     router: str,
     status: dict[str, Any],
     punts: dict[str, Any],
     counters: dict[str, Any],
     interfaces: list[dict[str, Any]],
+    policy: list[dict[str, Any]],
 ) -> str:
     """One text of all metrics; what the switch did not tell is left out."""
     lines: list[str] = []
-    for name, form, text, samples in _metrics(status, punts, counters, interfaces):
+    metrics = chain(_metrics(status, punts, counters, interfaces), _policy_metrics(policy))
+    for name, form, text, samples in metrics:
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {form}"]
         for labels, value in samples:
             joined = ",".join(
@@ -85,6 +89,30 @@ def _metrics(
         for what, count in values.items()
     ]
     yield "sluice_controller_events_total", "counter", "the controller's own counters", samples
+
+
+def _policy_metrics(lists: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    """One item of `lists` for each list of each SPD."""
+    named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
+    for field, text in (
+        ("epoch", "epoch of the list: retires flows"),
+        ("generation", "generation of the list: retires answers under way"),
+        ("flows", "flows in the switch, stale ones too"),
+        ("stale_flows", "flows in the switch that serve nobody"),
+    ):
+        samples = [(labels, one[field]) for labels, one in named if one[field] is not None]
+        yield f"sluice_spd_{field}", "gauge", text, samples
+    for field, text in (
+        ("hits", "packets that the flow cache served by a rule"),
+        ("searched", "packets that the controller searched and found a rule for"),
+    ):
+        samples = [
+            ({**labels, "rule": rule["name"]}, rule[field])
+            for labels, one in named
+            for rule in (*one["rules"], {"name": "(final)", **one["final_discard"]})
+            if rule[field] is not None
+        ]
+        yield f"sluice_rule_{field}_total", "counter", text, samples
 
 
 def _escape(text: str) -> str:

@@ -332,8 +332,11 @@ class NeighborChanged:
 class PuntedPacket(NamedTuple):
     """A packet-in: the frame as the port received it (tag included), and what the pipeline knew.
 
-    The fields after `frame` stand in the order of P4Info's packet_in metadata. `reason`, `stage`
-    and `origin` are numbers of the pipeline's enums (`sluice.p4.schema` names them).
+    The fields after `frame` stand in the order of P4Info's packet_in metadata. `reason`, `stage`,
+    `origin` and `verdict` are numbers of the pipeline's enums (`sluice.p4.schema` names them).
+    `verdict`, `sa_bundle` and `rule` are the outbound list's, where it has spoken. `list_id` and
+    `generation` are of the list of the stage that punted, `inbound_*` of the inbound list that the
+    packet passed before. `bundle` is what the packet was decrypted by.
     """
 
     frame: bytes
@@ -345,7 +348,11 @@ class PuntedPacket(NamedTuple):
     reason: int
     stage: int
     origin: int
+    is_local: int
     bundle: int
+    verdict: int
+    sa_bundle: int
+    rule: int
     list_id: int
     generation: int
     inbound_list_id: int

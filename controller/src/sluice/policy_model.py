@@ -18,9 +18,6 @@ PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "a
 PORT_PROTOCOLS = frozenset({TCP, UDP, SCTP})
 ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 
-FINAL_DISCARD = 0
-"""The rule id of the nominal final entry of every list: what matches nothing is discarded."""
-
 
 class Action(IntEnum):
     """What a rule does with a packet; the numbers are the pipeline's verdicts."""
@@ -33,6 +30,7 @@ class Action(IntEnum):
 class Direction(Enum):
     """Which of an SPD's two lists."""
 
+    __hash__ = object.__hash__  # a first packet looks it up often, and Enum's is Python code
     INBOUND = "inbound"
     OUTBOUND = "outbound"
 
@@ -55,6 +53,16 @@ def prefix_range(prefix: Prefix) -> AddressRange:
     host_bits = (1 << (size * 8 - prefix.length)) - 1
     last = int.from_bytes(prefix.address, "big") | host_bits
     return AddressRange(prefix.address, last.to_bytes(size, "big"))
+
+
+def range_text(addresses: AddressRange) -> str:
+    """A range as people write it: an address, a prefix where it is one, else both ends."""
+    bits = len(addresses.low) * 8
+    low, high = int.from_bytes(addresses.low, "big"), int.from_bytes(addresses.high, "big")
+    size = high - low + 1
+    if size == 1 or size & (size - 1) or low % size:
+        return str(addresses)
+    return str(Prefix(addresses.low, bits - size.bit_length() + 1))
 
 
 class NumberRange(NamedTuple):
@@ -144,7 +152,7 @@ class Rule(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a search came to: the rule's id (FINAL_DISCARD where none matched) and its action.
+    """What a search came to: the rule's id (the list's `final_id` where none matched), its action.
 
     `bundle` is the pipeline's number of the bundle that a PROTECT names, else 0.
     """

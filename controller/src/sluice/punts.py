@@ -3,14 +3,17 @@
 
 `PuntHandler.handle(packet, now)` decides and leaves its decisions in `Outcome`; it sends nothing.
 Every packet ends in exactly one of those ways or in a named counter. An error about a packet that
-this router itself sent is never sent anywhere (RFC 1812 4.3.2.7 would have it go to ourselves).
+this router itself sent is never sent anywhere (RFC 1812 4.3.2.7 would have it go to ourselves); but
+a packet of the host stack that is too big is told to that stack, by its own interface, so that its
+path MTU discovery works (RFC 1191, RFC 8201): no other router sees what protection adds.
 Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p4.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_ipv4
 from sluice.held import HeldPackets
@@ -21,7 +24,14 @@ from sluice.p4runtime.client import Metadata
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
-from sluice.wire.packet import ip_payload, local_frame, parse_ethernet, parse_ipv4, parse_ipv6
+from sluice.wire.packet import (
+    ip_payload,
+    is_multicast,
+    local_frame,
+    parse_ethernet,
+    parse_ipv4,
+    parse_ipv6,
+)
 
 IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE = 131, 137
 _SINGLE_OCTET_OPTIONS = (0, 1)
@@ -44,6 +54,23 @@ ANSWERED = {
 }
 
 
+class Tunnel(NamedTuple):
+    """What protection by a bundle costs, in bytes of IP packet."""
+
+    path_mtu: int
+    overhead: int
+
+
+class PolicyDesk(Protocol):
+    """Who searches the lists for packets that miss (`first_packets.FirstPackets`)."""
+
+    def asks(self, packet: PuntedPacket) -> bool:
+        """Whether a list is asked about the packet."""
+
+    def answer(self, packet: PuntedPacket, now: float) -> Metadata | None:
+        """What to re-inject the packet with; None where it is discarded."""
+
+
 class Outcome:
     """What is to be done after a slice of packets."""
 
@@ -57,7 +84,7 @@ class Outcome:
 
 class PuntHandler:
     """Decides about punted packets. `when_ready(path, callback)` calls back once the switch can
-    forward to a neighbour that is known."""
+    forward to a neighbour that is known. `tunnels` are the bundles that packets may leave by."""
 
     def __init__(
         self,
@@ -66,12 +93,17 @@ class PuntHandler:
         held: HeldPackets,
         limiter: RateLimiter,
         when_ready: Callable[[Path], None],
+        *,
+        first_packets: PolicyDesk,
+        tunnels: Mapping[int, Tunnel],
     ) -> None:
         self._fib = fib
         self._packets = packets
         self._held = held
         self._limiter = limiter
         self._when_ready = when_ready
+        self._first_packets = first_packets
+        self._tunnels = tunnels
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -92,11 +124,17 @@ class PuntHandler:
             self._too_big(packet, now, outcome)
         elif reason is PuntReason.IP_OPTIONS:
             self._look_at_options(packet, outcome)
-        elif reason is PuntReason.EXTENSION_HEADERS:
-            # Deeper than the parser walks, and no policy applies: routed by its addresses.
-            outcome.packet_outs.append((packet.frame, self._packets.reinject_at_routing(packet)))
         else:
-            self.counters[f"dropped: {reason.value}, and no policy is configured"] += 1
+            self._ask_policy(packet, now, outcome)
+
+    def _ask_policy(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+        """INBOUND_MISS, OUTBOUND_MISS, and EXTENSION_HEADERS deeper than the parser walks."""
+        if not self._first_packets.asks(packet):
+            self.counters["dropped: asks no list"] += 1
+            return
+        metadata = self._first_packets.answer(packet, now)
+        if metadata is not None:
+            outcome.packet_outs.append((packet.frame, metadata))
 
     # -- ICMP errors
 
@@ -108,7 +146,7 @@ class PuntHandler:
     def _answer(
         self, packet: PuntedPacket, kind: ErrorKind, now: float, outcome: Outcome, mtu: int = 0
     ) -> None:
-        if packet.origin == self._packets.origin_local:
+        if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
             return
         try:
@@ -143,17 +181,53 @@ class PuntHandler:
             return
         try:
             ip = ip_payload(packet.frame)
+            mtu = self._mtu(packet, interface.mtu)
             if ip[0] >> 4 != 4 or parse_ipv4(ip).dont_fragment:
-                self._answer(packet, ErrorKind.TOO_BIG, now, outcome, interface.mtu)
+                if packet.origin == self._packets.origin_local and packet.nexthop_id == 0:
+                    self._tell_host(packet, ip, mtu, now, outcome)
+                else:
+                    self._answer(packet, ErrorKind.TOO_BIG, now, outcome, mtu)
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
-            fragments = fragment_ipv4(ip, interface.mtu)
+            fragments = fragment_ipv4(ip, mtu)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return
         self.counters["packets fragmented"] += 1
         metadata = self._packets.reinject_at_rewrite(packet, packet.nexthop_id)
         outcome.packet_outs += [(ethernet + fragment, metadata) for fragment in fragments]
+
+    def _tell_host(
+        self, packet: PuntedPacket, ip: bytes, mtu: int, now: float, outcome: Outcome
+    ) -> None:
+        """The host stack sent this by an interface of its choice, and hears of the MTU there.
+
+        In the name of the packet's destination: a source of the host's own would be a martian.
+        """
+        if ip[0] >> 4 == 4:
+            source, destination = parse_ipv4(ip).source, parse_ipv4(ip).destination
+        else:
+            source, destination = parse_ipv6(ip).source, parse_ipv6(ip).destination
+        if is_multicast(destination):
+            self.counters["dropped: own packet, TOO_BIG"] += 1
+            return
+        broadcasts = self._fib.interfaces.broadcasts()
+        answer = error_for(packet.frame, ErrorKind.TOO_BIG, destination, mtu, broadcasts)
+        refusal = answer if isinstance(answer, Refusal) else self._limiter.refuse(source, now)
+        if refusal is not None or isinstance(answer, Refusal):
+            self.counters[f"own packet too big, icmp refused: {refusal}"] += 1
+            return
+        self.counters["own packet too big: the host stack is told"] += 1
+        frame = packet.frame
+        ethernet = frame[6:12] + frame[:6] + local_frame(answer)[12:14]
+        outcome.to_host.append((packet.egress_l3_if, ethernet + answer))
+
+    def _mtu(self, packet: PuntedPacket, mtu: int) -> int:
+        """What the interface takes, less what protection adds."""
+        if packet.verdict != self._packets.verdict_protect:
+            return mtu
+        tunnel = self._tunnels.get(packet.sa_bundle)
+        return mtu if tunnel is None else max(0, min(mtu, tunnel.path_mtu) - tunnel.overhead)
 
     # -- IPv4 options
 

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 
 from finsy.proto import p4r
 
-from sluice.entities import MODIFY_ONLY, UNKNOWN, Changes, Key, Kind, Value, references
+from sluice.entities import COMMITTED, MODIFY_ONLY, UNKNOWN, Changes, Key, Kind, Value, references
 from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
@@ -46,6 +46,7 @@ WINDOW = 4
 """Writes under way at a time."""
 BATCHES_PER_TURN = 32
 """Batches of routes before deletions get their turn."""
+OK_STATUS = Status((0, ""))
 SLICE = 2000
 """Entities decoded or compared before the loop is let go."""
 
@@ -53,7 +54,7 @@ SLICE = 2000
 class Writer(Protocol):
     """What is needed of a `Session`."""
 
-    async def write(self, updates: list[bytes]) -> list[Status]:
+    async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         """Statuses by update, or [] when all were applied."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
@@ -97,7 +98,7 @@ class Reconciler:
     # -- what is wanted
 
     def submit(self, changes: Changes) -> None:
-        """Desired entities have changed."""
+        """Desired entities have changed; of kinds that may be written at any time."""
         for kind, entries in changes.by_kind.items():
             desired, held = self.desired[kind], self.installed.by_kind[kind]
             upserts, deletes = self._upserts[kind], self._deletes[kind]
@@ -172,12 +173,28 @@ class Reconciler:
         self.failures.clear()
         self._in_flight.clear()
 
+    async def withdraw(self, session: Writer, entries: Sequence[tuple[Kind, Key]]) -> None:
+        """Takes these out before anything else is written, in this order, whatever refers to them.
+
+        For what drops packets where it lacks. Raises P4RuntimeError, also where one is refused.
+        """
+        for start in range(0, len(entries), BATCH):
+            batch = entries[start : start + BATCH]
+            updates = [self._codec.update(Operation.DELETE, *entry, None) for entry in batch]
+            statuses = await session.write(updates) or [OK_STATUS] * len(batch)
+            for (kind, key), (code, message) in zip(batch, statuses, strict=True):
+                if code not in (0, NOT_FOUND):
+                    raise P4RuntimeError(code, f"{kind.name.lower()} {key}: {message}")
+                self.installed.remove(kind, [key])
+
     async def compare(self) -> None:
         """Queues the difference between what is desired and what was read back."""
         for kind in Kind:
             desired, held = self.desired[kind], self.installed.by_kind[kind]
             self._upserts[kind] = {
-                key: None for key, value in desired.items() if held.get(key) != value
+                key: None
+                for key, value in desired.items()
+                if held.get(key) != value and kind not in COMMITTED
             }
             await asyncio.sleep(0)
             for key in [*self._deletes[kind], *self._orphans[kind]]:
@@ -190,6 +207,40 @@ class Reconciler:
             await asyncio.sleep(0)
         self.compared = True
         self._work.set()
+
+    def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
+        """These entities of committed kinds were found installed and are wanted as they are."""
+        for kind, key, value in entries:
+            self.desired[kind][key] = value
+            self._orphans[kind].pop(key, None)
+
+    async def commit(
+        self, session: Writer, kind_entries: Iterable[tuple[Kind, Key, Value]], *, atomic: bool
+    ) -> None:
+        """Writes these entities of committed kinds at once, whatever else is queued.
+
+        They are desired as soon as they are acknowledged. Raises P4RuntimeError when the switch
+        refused one, or when the session ended: which of them it holds is then known only after the
+        next read-back. With `atomic` the switch takes all of them or none, between two packets.
+        """
+        entries = list(kind_entries)
+        updates = []
+        for kind, key, value in entries:
+            present = key in self.installed.by_kind[kind]
+            operation = Operation.MODIFY if present else Operation.INSERT
+            updates.append(self._codec.update(operation, kind, key, value))
+        self.counters["commits"] += 1
+        statuses = await session.write(updates, atomic=atomic) or [OK_STATUS] * len(entries)
+        refused = [entry for entry in zip(entries, statuses, strict=True) if entry[1].code]
+        for (kind, key, value), status in zip(entries, statuses, strict=True):
+            if not status.code and not (atomic and refused):
+                self.desired[kind][key] = value
+                self._orphans[kind].pop(key, None)
+                self.installed.put(kind, [(key, value)])
+        self.failures.retry_waiting()
+        self._work.set()
+        for (kind, key, _), status in refused:
+            raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
     def _delete_orphans(self, kind: Kind) -> None:
         orphans, self._orphans[kind] = self._orphans[kind], {}

@@ -4,7 +4,9 @@
 An inlet is a place where work comes in: it is `ready` when its file descriptor is readable or when
 it is woken, and its `drain` does one slice of work and says whether more may be there. The ready
 inlet of the highest priority goes first, but one that was passed over `PATIENCE` times has its turn
-before it. Between slices the event loop runs. Depends on asyncio only.
+before it. Between slices the event loop runs. Work that the event loop itself brings while nothing
+else waits has its slice at once (`serve`): a task's turn would cost a lone packet more than its
+work. Depends on asyncio only.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class Scheduler:
         self._loop = asyncio.get_running_loop()
         self._inlets: list[Inlet] = []
         self._wake = asyncio.Event()
+        self._waits = False
+        self._failed: Exception | None = None
 
     @property
     def inlets(self) -> tuple[Inlet, ...]:
@@ -55,6 +59,21 @@ class Scheduler:
         inlet.ready = True
         self._wake.set()
 
+    def serve(self, inlet: Inlet) -> None:
+        """There is work in this inlet: a slice of it at once, if nothing else waits.
+
+        To be called by the event loop, not by a `drain`.
+        """
+        if not self._waits or self._wake.is_set() or not inlet.enabled:
+            self.wake(inlet)
+            return
+        try:
+            self._take(inlet)
+        except Exception as error:
+            self._failed = error  # `run` raises it, as it does its own
+        if inlet.ready or self._failed is not None:
+            self._wake.set()
+
     def enable(self, inlet: Inlet, enabled: bool) -> None:
         """A disabled inlet keeps what it has until it is enabled."""
         if inlet.enabled != enabled:
@@ -65,23 +84,33 @@ class Scheduler:
         """Drains the inlets until cancelled."""
         try:
             while True:
+                if self._failed is not None:
+                    raise self._failed
                 inlet = self._next()
                 if inlet is None:
                     self._wake.clear()
+                    self._waits = True
                     await self._wake.wait()
+                    self._waits = False
                     continue
-                inlet.passed_over = 0
-                inlet.slices += 1
-                inlet.ready = False
-                if inlet.drain():
-                    inlet.ready = True
-                elif not inlet.ready:
+                self._take(inlet)
+                if not inlet.ready:
                     self._watch(inlet)
                 await asyncio.sleep(0)
         finally:
+            self._waits = False
             for inlet in self._inlets:
                 if inlet.fileno is not None:
                     self._loop.remove_reader(inlet.fileno)
+
+    @staticmethod
+    def _take(inlet: Inlet) -> None:
+        """One slice."""
+        inlet.passed_over = 0
+        inlet.slices += 1
+        inlet.ready = False
+        if inlet.drain():
+            inlet.ready = True
 
     def _next(self) -> Inlet | None:
         ready = [inlet for inlet in self._inlets if inlet.ready and inlet.enabled]

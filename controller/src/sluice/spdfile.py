@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from sluice import scalars
 from sluice.model import Prefix, parse_address
@@ -44,6 +44,8 @@ from sluice.policy_model import (
 from sluice.yamlreader import Mapping, Reader, Value
 
 T = TypeVar("T")
+Bundles: TypeAlias = frozenset[str] | None
+"""The names that protect rules may use; None: not known, so that any will do."""
 _ACTIONS = {action.name.lower(): action for action in Action}
 
 
@@ -55,18 +57,29 @@ class SpdText:
     rules: dict[Direction, tuple[Rule, ...]]
 
 
-def load_spd(path: Path, bundles: frozenset[str]) -> SpdText:
+def load_spd(path: Path, bundles: Bundles) -> SpdText:
     """The SPD in a file. Raises ConfigError with every problem in it."""
-    reader = Reader.from_file(path)
+    return _read_spd(Reader.from_file(path), lambda _: bundles)
+
+
+def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdText:
+    """The SPD in the text of a file called `name`; `bundles` are those of an SPD by its name.
+
+    Raises ConfigError with every problem in it.
+    """
+    return _read_spd(Reader(text, name), bundles)
+
+
+def _read_spd(reader: Reader, bundles: Callable[[str], Bundles]) -> SpdText:
     root = reader.root()
     name = root.required("spd", scalars.name, "the SPD's name")
-    rules = read_lists(root, bundles)
+    rules = read_lists(root, bundles(name or ""))
     root.close()
     reader.finish()
     return SpdText(name or "", rules)
 
 
-def read_lists(root: Mapping, bundles: frozenset[str]) -> dict[Direction, tuple[Rule, ...]]:
+def read_lists(root: Mapping, bundles: Bundles) -> dict[Direction, tuple[Rule, ...]]:
     """The `inbound` and `outbound` lists under a mapping.
 
     `bundles` are the names that protect rules of this SPD may use.
@@ -77,9 +90,7 @@ def read_lists(root: Mapping, bundles: frozenset[str]) -> dict[Direction, tuple[
     }
 
 
-def _read_list(
-    values: list[Value], direction: Direction, bundles: frozenset[str]
-) -> Iterator[Rule]:
+def _read_list(values: list[Value], direction: Direction, bundles: Bundles) -> Iterator[Rule]:
     names: dict[str, int] = {}
     for number, unnamed in enumerate(values, 1):
         name = unnamed.peek("name")
@@ -92,27 +103,27 @@ def _read_list(
             yield rule
 
 
-def _read_rule(text: Mapping, bundles: frozenset[str]) -> Rule | None:
+def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
     name = text.required("name", scalars.name, "a name for the rule, shown by `sluice show spd`")
-    action = text.required("action", _action, "bypass, discard or protect")
+    action = text.required("action", to_action, "bypass, discard or protect")
     bundle = text.optional("bundle", scalars.name, None)
     if action is Action.PROTECT and bundle is None:
         text.problem("bundle", "is missing: which SA bundle protects these packets")
     if action is not None and action is not Action.PROTECT and bundle is not None:
         text.problem("bundle", f"only a protect rule has one, this one says {action.name.lower()}")
-    if bundle is not None and bundle not in bundles:
+    if bundle is not None and bundles is not None and bundle not in bundles:
         known = ", ".join(sorted(bundles)) or "none"
         text.problem("bundle", f"this SPD has no bundle {bundle!r}; it has: {known}")
     rule = Rule(
         name=name or "",
         action=action or Action.DISCARD,
         bundle=bundle,
-        source=_listed(text, "source", _address_range),
-        destination=_listed(text, "destination", _address_range),
-        protocol=_listed(text, "protocol", _protocol),
-        source_port=_numbers(text, "source_ports", _ports),
-        destination_port=_numbers(text, "destination_ports", _ports),
-        icmp=_numbers(text, "icmp", _icmp),
+        source=_listed(text, "source", to_address_range),
+        destination=_listed(text, "destination", to_address_range),
+        protocol=_listed(text, "protocol", to_protocol),
+        source_port=_numbers(text, "source_ports", to_ports),
+        destination_port=_numbers(text, "destination_ports", to_ports),
+        icmp=_numbers(text, "icmp", to_icmp),
     )
     _check_together(text, rule)
     text.close()
@@ -160,14 +171,16 @@ def _numbers(text: Mapping, key: str, converter: Callable[[object], NumberRange]
     return _listed(text, key, converter)
 
 
-def _action(value: object) -> Action:
+def to_action(value: object) -> Action:
+    """`bypass`, `discard` or `protect`. Raises ValueError, as all of these do."""
     try:
         return _ACTIONS[str(value)]
     except KeyError:
         raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
 
 
-def _address_range(value: object) -> AddressRange:
+def to_address_range(value: object) -> AddressRange:
+    """An address, a prefix, or two addresses with a dash."""
     text = value if isinstance(value, str) else f"{value!r} (put it in quotes)"
     if "-" in text:
         low, _, high = text.partition("-")
@@ -180,7 +193,8 @@ def _address_range(value: object) -> AddressRange:
     return prefix_range(Prefix.parse(text))
 
 
-def _protocol(value: object) -> int:
+def to_protocol(value: object) -> int:
+    """A protocol's name or number."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
         return value
     try:
@@ -191,12 +205,13 @@ def _protocol(value: object) -> int:
         ) from None
 
 
-def _ports(value: object) -> NumberRange:
+def to_ports(value: object) -> NumberRange:
+    """A port, or two with a dash."""
     low, dash, high = str(value).partition("-")
     return _number_range(value, low, high if dash else low, 0xFFFF)
 
 
-def _icmp(value: object) -> NumberRange:
+def to_icmp(value: object) -> NumberRange:
     """`8` is every code of type 8, `3/4` is one code."""
     kind, slash, code = str(value).partition("/")
     types = _number_range(value, kind, kind, 0xFF)

@@ -3,8 +3,9 @@
 
 One JSON file, replaced whole: written beside, synced, renamed, and the directory synced, so that
 after a crash it is the old one or the new one. A checksum tells damage, which is an error by name
-and never a guess: with wrong numbers a retired flow could count as current again. Depends on
-state.spd for what it stores.
+and never a guess: with wrong numbers a retired flow could count as current again. It holds the
+rules too, in the language of SPD files: what was committed last stays in force over a restart.
+Depends on state.spd for what it stores and on spdtext for how rules are written.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from sluice.policy_model import Direction
+from sluice.spdtext import from_document, to_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
 from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord, SpdRecord
 
 FILE_NAME = "spd.json"
-VERSION = 1
+VERSION = 2
 
 
 class SpdStoreError(Exception):
@@ -53,6 +56,20 @@ class SpdStore:
             raise SpdStoreError(
                 f"{self.path}: damaged ({error}); remove it together with the flows in the switch"
             ) from None
+
+    def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
+        """Rules and caches of all SPDs but these are taken from the configuration when they start.
+
+        The numbers stay: what is in the switch keeps its meaning. What is on disk now; raises
+        SpdStoreError.
+        """
+        record = self.load()
+        lists = tuple(one if one.spd in keep else one._replace(rules=None) for one in record.lists)
+        caches = {spd: enabled for spd, enabled in record.caches.items() if spd in keep}
+        kept = record._replace(lists=lists, caches=caches)
+        if kept != record:
+            self.save(kept)
+        return kept
 
     def save(self, record: SpdRecord) -> None:
         """Returns when the record would survive a crash. Raises SpdStoreError."""
@@ -89,10 +106,12 @@ def _encode(record: SpdRecord) -> Any:
                 "generation": one.counts.generation,
                 "digest": one.digest,
                 "rule_ids": one.rule_ids,
+                "rules": None if one.rules is None else list(map(to_document, one.rules)),
             }
             for one in record.lists
         ],
-        "retired": {str(list_id): counts for list_id, counts in record.retired.items()},
+        "issued": {str(list_id): counts for list_id, counts in record.issued.items()},
+        "caches": record.caches,
     }
 
 
@@ -106,14 +125,16 @@ def _decode(body: Any) -> SpdRecord:
             Counts(_number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)),
             str(one["digest"]),
             {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in one["rule_ids"].items()},
+            None if one["rules"] is None else tuple(map(from_document, one["rules"])),
         )
         for one in body["lists"]
     )
-    retired = {
+    issued = {
         _number(int(list_id), MAXIMUM_LIST_ID): Counts(*(_number(n, MAXIMUM_COUNT) for n in counts))
-        for list_id, counts in body["retired"].items()
+        for list_id, counts in body["issued"].items()
     }
-    return SpdRecord(lists, retired)
+    caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
+    return SpdRecord(lists, issued, caches)
 
 
 def _number(value: object, most: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sluice.api.client import DaemonAbsentError, RequestError, ask
-from sluice.api.server import ApiServer, BadRequestError
+from sluice.api.server import REQUEST_LIMIT, ApiServer, BadRequestError
 
 
 async def echo(request: dict[str, Any]) -> Any:
@@ -71,7 +71,7 @@ def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
 
     async def story() -> None:
         reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"x" * (3 << 20))
+        writer.write(b"x" * (3 * REQUEST_LIMIT))
         answer = json.loads(await reader.readline())
         assert "at most" in answer["error"]
         writer.close()

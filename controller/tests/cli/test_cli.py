@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice import __version__
-from sluice.cli import main as cli_main
+from sluice.cli import asking
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -121,6 +121,89 @@ EXPECTED = {
 }
 
 
+FLOW_CACHE = {
+    "spd": "corp",
+    "direction": "outbound",
+    "cache": True,
+    "flows": 12,
+    "stale_flows": 3,
+    "capacity": 65536,
+    "idle_timeout": 60.0,
+    "epoch": 4,
+    "generation": 9,
+}
+ANSWERS |= {
+    "spd": [
+        FLOW_CACHE
+        | {
+            "rules": [
+                {
+                    "position": 1,
+                    "name": "web",
+                    "text": "protect(branch) tcp any -> any dport 80",
+                    "hits": 1234567,
+                    "searched": 2,
+                }
+            ],
+            "final_discard": {"hits": None, "searched": 8},
+        }
+    ],
+    "flows": [
+        {
+            "spd": "corp",
+            "direction": "inbound",
+            "source": "2001:db8::1",
+            "source_port": 40000,
+            "destination": "10.0.0.1",
+            "destination_port": None,
+            "protocol": 6,
+            "icmp": None,
+            "action": "protect",
+            "bundle": "branch",
+            "rule": "web",
+            "stale": False,
+            "packets": 77,
+            "later_fragments": True,
+            "local": True,
+            "carried_by": "hub",
+        }
+    ],
+    "flow-cache": [FLOW_CACHE],
+    "spd check": [{"spd": "corp", "rules": {"inbound": 1, "outbound": 2}, "warnings": ["no BGP"]}],
+    "spd diff": [
+        {
+            "spd": "corp",
+            "lists": {
+                "inbound": [],
+                "outbound": [
+                    {
+                        "change": "changed",
+                        "name": "web",
+                        "position_before": 1,
+                        "position_after": 2,
+                        "before": "bypass any -> any",
+                        "after": "discard any -> any",
+                    }
+                ],
+            },
+        }
+    ],
+    "spd export": {"spd": "corp", "outbound": [{"name": "web", "action": "bypass"}]},
+    "spd commit": {
+        "spds": ["corp"],
+        "changed": [
+            {"spd": "corp", "direction": "outbound", "epoch": 4, "generation": 9, "rules": 5}
+        ],
+        "warnings": ["no BGP"],
+        "seconds": 0.0042,
+    },
+}
+EXPECTED |= {
+    "spd": ["corp outbound: epoch 4", "web", "1,234,567", "(final)"],
+    "flows": ["[2001:db8::1]:40000", "protect(branch)", "later fragments, for this router, by hub"],
+}
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
     """A socket that answers from ANSWERS, and keeps the requests beside it."""
@@ -139,7 +222,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
                 request = json.loads(lines.readline())
                 with (tmp_path / "requests").open("a") as log:
                     log.write(json.dumps(request) + "\n")
-                answer = {"ok": True, "data": ANSWERS[request["what"]]}
+                answer = {"ok": True, "data": ANSWERS[_name(request)]}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -148,6 +231,137 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
     thread.join()
+
+
+def _name(request: dict[str, Any]) -> str:
+    if request["command"].startswith("flow-cache"):
+        return "flow-cache"
+    return str(request.get("what", request["command"]))
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("check", ["1 inbound rules, 2 outbound rules: fine", "warning: no BGP"]),
+        ("diff", ["corp inbound: no change", "- 1 web: bypass", "+ 2 web: discard"]),
+        ("commit", ["5 rules, epoch 4, generation 9", "in force after 4.2 ms", "warning: no BGP"]),
+    ],
+)
+def test_rules_are_sent_as_text(daemon: Path, action: str, words: list[str]) -> None:
+    path = daemon.parent / "corp.yaml"
+    path.write_text("spd: corp\n")
+    done = sluice("spd", action, str(path), "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    for word in words:
+        assert word in done.stdout
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    files = [{"name": str(path), "text": "spd: corp\n"}]
+    assert json.loads(line) == {"command": f"spd {action}", "files": files}
+
+
+def test_an_unreadable_file_of_rules_fails(daemon: Path) -> None:
+    absent = sluice("spd", "commit", str(daemon.parent / "absent"), "--socket", str(daemon))
+    assert absent.exit_code == FAILED
+    assert "No such file" in absent.stderr
+    assert sluice("spd", "commit").exit_code == USAGE
+    assert sluice("spd", "commit", "corp.yaml", "--configured", "corp").exit_code == USAGE
+
+
+CONFIG = """\
+router: r1
+interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01", addresses: [10.0.0.1/24], spd: corp}]
+engines: [{id: 1, port: 9}]
+bundles: [{name: branch, id: 1, spd: corp, outbound: {engine: 1, sa: 1, overhead: 73}}]
+spds: [{name: corp, file: in-force.yaml}]
+"""
+PROTECTED = "spd: corp\noutbound: [{name: a, action: protect, bundle: branch}]\n"
+
+
+def test_a_check_needs_no_controller(tmp_path: Path) -> None:
+    config, file, frr = tmp_path / "r1.yaml", tmp_path / "new.yaml", tmp_path / "frr.conf"
+    config.write_text(CONFIG)
+    (tmp_path / "in-force.yaml").write_text("spd: corp\n")
+    file.write_text(PROTECTED)
+    frr.write_text("router bgp 1\n neighbor 10.0.0.2 remote-as 2\n")
+    done = sluice("spd", "check", str(file), "--config", str(config))
+    assert done.exit_code == 0, done.output
+    assert "corp: 0 inbound rules, 1 outbound rules: fine" in done.stdout
+    assert "no BGP session of 10.0.0.1 can come up" in done.stdout
+    assert "no OSPF neighbour can come up by eth1" in done.stdout
+    for given in (frr, tmp_path):
+        words = ("spd", "check", str(file), "--config", str(config), "--frr", str(given), "--json")
+        (found,) = json.loads(sluice(*words).stdout)
+        assert "10.0.0.1 - 10.0.0.2" in found["warnings"][0]
+        assert not any("OSPF" in one for one in found["warnings"])
+    done = sluice("spd", "check", "--configured", "corp", "--config", str(config))
+    assert "corp: 0 inbound rules, 0 outbound rules: fine" in done.stdout
+
+
+def test_a_check_tells_every_problem_of_every_file(tmp_path: Path) -> None:
+    config, file = tmp_path / "r1.yaml", tmp_path / "new.yaml"
+    config.write_text(CONFIG.replace("overhead", "overhaed"))
+    file.write_text(PROTECTED.replace("branch", "nobody") + "inbound: [{name: b}]\n")
+    done = sluice("spd", "check", str(file), "--config", str(config))
+    assert done.exit_code == FAILED
+    for where in (f"{config}:4: ", f"{tmp_path / 'in-force.yaml'}: No such", f"{file}:3: "):
+        assert where in done.stderr
+    config.write_text(CONFIG)
+    (tmp_path / "in-force.yaml").write_text("spd: corp\n")
+    done = sluice("spd", "check", str(file), "--config", str(config))
+    assert f"{file}:2: outbound rule 1 'a'.bundle: this SPD has no bundle 'nobody'" in done.stderr
+    assert f"{file}:3: " in done.stderr
+
+
+def test_rules_alone_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.cli.asking.RUN_DIRECTORY", tmp_path)
+    file = tmp_path / "new.yaml"
+    file.write_text(PROTECTED.replace("branch", "any-name"))
+    done = sluice("spd", "check", str(file))
+    assert done.exit_code == 0, done.output
+    assert "no controller runs here" in done.stderr
+    assert "bundles and addresses are not known" in done.stderr
+    assert "1 outbound rules: fine" in done.stdout
+    absent = sluice("spd", "check", str(file), "--socket", str(tmp_path / "absent.sock"))
+    assert absent.exit_code == NO_DAEMON
+
+
+def test_frrs_configuration_goes_with_the_question(daemon: Path) -> None:
+    path = daemon.parent / "corp.yaml"
+    path.write_text("spd: corp\n")
+    (daemon.parent / "frr.conf").write_text("hostname r1\n")
+    frr = str(daemon.parent / "frr.conf")
+    done = sluice("spd", "check", str(path), "--frr", frr, "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line)["frr"] == [{"name": frr, "text": "hostname r1\n"}]
+    nothing = sluice("spd", "check", str(path), "--frr", str(daemon.parent / "absent"))
+    assert nothing.exit_code == FAILED
+
+
+def test_configured_rules_are_named(daemon: Path) -> None:
+    done = sluice("spd", "diff", "--configured", "corp", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line) == {"command": "spd diff", "configured": ["corp"]}
+
+
+def test_rules_in_force_are_printed_as_a_file(daemon: Path) -> None:
+    done = sluice("spd", "export", "corp", "--socket", str(daemon))
+    assert done.stdout == ANSWERS_EXPORT
+    as_json = sluice("spd", "export", "corp", "--json", "--socket", str(daemon))
+    assert json.loads(as_json.stdout) == ANSWERS["spd export"]
+
+
+@pytest.mark.parametrize("action", ["on", "off", "clear", "show"])
+def test_flow_caches_by_hand(daemon: Path, action: str) -> None:
+    done = sluice("flow-cache", action, "corp", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    assert "65,536" in done.stdout
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line)["spd"] == "corp"
+
+
+ANSWERS_EXPORT = "spd: corp\noutbound:\n- {name: web, action: bypass}\n"
 
 
 def sluice(*words: str) -> Result:
@@ -184,14 +398,14 @@ def test_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert absent.exit_code == NO_DAEMON
     assert str(tmp_path / "r1.sock") in absent.stderr
     assert "sluice run CONFIG" in absent.stderr
-    monkeypatch.setattr(cli_main, "RUN_DIRECTORY", tmp_path)
+    monkeypatch.setattr(asking, "RUN_DIRECTORY", tmp_path)
     assert sluice("show", "routes").exit_code == NO_DAEMON
 
 
 def test_the_only_socket_is_found_and_of_several_one_is_to_be_named(
     daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_main, "RUN_DIRECTORY", daemon.parent)
+    monkeypatch.setattr(asking, "RUN_DIRECTORY", daemon.parent)
     assert sluice("show", "neighbors").exit_code == 0
     (daemon.parent / "r2.sock").touch()
     several = sluice("show", "neighbors")

@@ -132,6 +132,30 @@ def test_the_end_answers_everybody() -> None:
     asyncio.run(story())
 
 
+def test_a_posted_write_hears_of_its_answer_and_of_the_end() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        await session.become_primary()
+        heard: list[object] = []
+        session.post_write([route("10.0.0.0/8")], heard.append)
+        await turns()
+        assert heard == [[]]
+        client.write_codes = [3, 0]
+        session.post_write([route("11.0.0.0/8")] * 2, heard.append)
+        await turns()
+        assert heard[1] == [(3, ""), (0, "")]
+        client.hang_up()
+        session.post_write([route("12.0.0.0/8")], heard.append)
+        await session.closed
+        await turns()
+        assert isinstance(heard[2], P4RuntimeError)
+        with pytest.raises(P4RuntimeError):
+            session.post_write([route("12.0.0.0/8")], heard.append)
+
+    asyncio.run(story())
+
+
 def test_an_error_without_details_is_every_updates() -> None:
     async def story() -> None:
         client = FakeClient(FakeSwitch(CODEC))

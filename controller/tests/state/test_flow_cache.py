@@ -22,6 +22,7 @@ from sluice.state.flow_cache import (
 )
 
 SOURCE, DESTINATION = parse_address("10.0.0.1"), parse_address("10.0.0.2")
+NOW_IDLE = 1e9
 BYPASS = FlowVerdict(1, 1, Action.BYPASS)
 
 
@@ -87,7 +88,7 @@ def test_add() -> None:
 def test_remove_and_add_again() -> None:
     scene = Scene()
     scene.offer(1)
-    assert scene.run(scene.cache.expire(key(1))) == [Operation.DELETE]
+    assert scene.run(scene.cache.expire(key(1), NOW_IDLE)) == [Operation.DELETE]
     assert (scene.keys(), len(scene.cache)) == ([], 0)
     assert scene.offer(1) == (Outcome.INSTALLED, [Operation.INSERT])
 
@@ -109,6 +110,26 @@ def test_a_full_cache_evicts_the_coldest() -> None:
     scene.cache.used(key(1), scene.now)
     assert scene.offer(4) == (Outcome.INSTALLED, [Operation.DELETE, Operation.INSERT])
     assert scene.keys() == [1, 3, 4]
+
+
+def test_a_flow_that_was_used_meanwhile_does_not_expire() -> None:
+    scene = Scene()
+    scene.offer(1)
+    assert scene.cache.expire(key(1), before=scene.now) == []
+    assert scene.run(scene.cache.expire(key(1), before=scene.now + 0.1)) == [Operation.DELETE]
+
+
+def test_who_would_have_to_go_next() -> None:
+    scene = Scene(capacity=4)
+    for number in (1, 2, 3):
+        assert not scene.cache.is_nearly_full()
+        scene.offer(number)
+    assert scene.cache.is_nearly_full()
+    scene.cache.used(key(1), scene.now)
+    assert scene.cache.next_to_go(scene.now + 1, 2) == [key(2), key(3)]
+    assert scene.cache.next_to_go(scene.now, 2) == [key(2)]
+    scene.cache.retire(2)
+    assert scene.cache.next_to_go(scene.now + 1, 2) == []  # stale ones go in any case
 
 
 def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:
@@ -152,9 +173,9 @@ def test_one_write_of_a_flow_at_a_time() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)
     assert cache.offer(key(1), BYPASS, 0.0) == (Outcome.UNDER_WAY, [])
-    assert cache.expire(key(1)) == []
+    assert cache.expire(key(1), NOW_IDLE) == []
     cache.written(writes[0], Result.DONE, 0.0)
-    deletion = cache.expire(key(1))
+    deletion = cache.expire(key(1), NOW_IDLE)
     assert cache.offer(key(1), BYPASS, 5.0) == (Outcome.UNDER_WAY, [])
     cache.written(deletion[0], Result.DONE, 5.0)
     assert cache.offer(key(1), BYPASS, 5.0)[0] is Outcome.INSTALLED
@@ -195,7 +216,7 @@ def test_a_delete_that_failed_leaves_the_flow_for_eviction() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)
     cache.written(writes[0], Result.DONE, 0.0)
-    cache.written(cache.expire(key(1))[0], Result.FAILED, 0.0)
+    cache.written(cache.expire(key(1), NOW_IDLE)[0], Result.FAILED, 0.0)
     assert (len(cache), cache.count_stale()) == (1, 1)
     assert cache.offer(key(1), BYPASS, 9.0)[1][0].operation is Operation.MODIFY
 
@@ -270,7 +291,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 7))
     def idle(self, number: int) -> None:
-        self.writes += self.cache.expire(key(number))
+        self.writes += self.cache.expire(key(number), self.now + 1)
 
     @rule(number=st.integers(0, 7))
     def hit(self, number: int) -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import parse_address
-from sluice.policy_model import FINAL_DISCARD, TCP, UDP, Action, Direction, Rule, Selectors
-from sluice.state import rule_ids
+from sluice.policy_model import TCP, UDP, Action, Direction, Rule, Selectors
 from sluice.state.rule_ids import RuleIds, TooManyRulesError
 from sluice.state.spd import (
     MAXIMUM_COUNT,
@@ -59,7 +58,15 @@ def test_a_search_gives_rule_action_and_bundle() -> None:
     assert outbound is not None
     assert outbound.search(PACKET) == (1, Action.PROTECT, 7)
     assert outbound.search(PACKET._replace(protocol=UDP)) == (2, Action.BYPASS, 0)
-    assert outbound.search(PACKET._replace(protocol=50)) == (FINAL_DISCARD, Action.DISCARD, 0)
+    assert outbound.search(PACKET._replace(protocol=50)) == (3, Action.DISCARD, 0)
+
+
+def test_every_list_has_a_number_for_its_own_final_discard() -> None:
+    spd = table()
+    assert [state.final_id for state in spd.lists.values()] == [3, 5]
+    assert not {3, 5} & {one for state in spd.lists.values() for one in state.rule_ids}
+    commit(spd, DNS)
+    assert spd.lists[1].final_id == 3  # and so it goes on counting
 
 
 def test_lists_have_ids_of_their_own_and_start_at_one() -> None:
@@ -92,8 +99,8 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
     assert outbound_ids(spd) == {"web": 1, "dns": 2}
     changed = DNS._replace(protocol=(UDP, TCP))
     planned = commit(spd, REST, changed, WEB)
-    assert outbound_ids(spd) == {"rest": 4, "dns": 5, "web": 1}
-    assert (planned.rule_ids.fresh, planned.rule_ids.released) == ((4, 5), (2,))
+    assert outbound_ids(spd) == {"rest": 6, "dns": 7, "web": 1}
+    assert (planned.rule_ids.fresh, planned.rule_ids.released) == ((6, 7), (2,))
 
 
 def test_a_bump_keeps_rules_and_retires_flows() -> None:
@@ -103,6 +110,17 @@ def test_a_bump_keeps_rules_and_retires_flows() -> None:
     spd.apply(spd.plan_bump([state.list_id]))
     assert counts(spd) == Counts(2, 2)
     assert outbound_ids(spd) == {"web": 1, "dns": 2}
+
+
+def test_clearing_retires_flows_and_no_answer_under_way() -> None:
+    spd = table()
+    spd.apply(spd.plan_clear([1]))
+    assert counts(spd) == Counts(2, 1)
+    spd.plan_bump([1])  # and that was all
+    spd.apply(spd.plan_clear([1]))
+    assert counts(spd) == Counts(4, 1)
+    commit(spd, DNS)
+    assert counts(spd) == Counts(5, 3)
 
 
 def test_another_number_for_a_bundle_is_another_policy() -> None:
@@ -170,14 +188,36 @@ def test_a_flow_from_an_epoch_that_the_disk_does_not_know_forces_a_bump() -> Non
     assert state.counts.epoch == 6
 
 
-def test_a_list_id_that_changes_hands_goes_on_counting() -> None:
+def test_another_spd_gets_list_ids_that_nobody_had() -> None:
     spd = SpdTable(BUNDLES)
     spd.restore(table().record_with(Commit(())), ["other"])
     planned = spd.plan_start({("other", OUT): [WEB]}, FOUND)
-    assert [(state.list_id, state.counts) for state in planned.lists] == [(1, Counts(2, 2))]
+    assert [(state.list_id, state.counts) for state in planned.lists] == [(3, Counts(1, 1))]
     record = spd.record_with(planned)
-    assert record.retired == {2: Counts(1, 1)}
+    assert record.issued == {1: Counts(1, 1), 2: Counts(1, 1)}
     assert [one.spd for one in record.lists] == ["other"]
+
+
+def test_a_list_id_that_changes_hands_goes_on_counting() -> None:
+    spd = SpdTable(BUNDLES, maximum_list_id=2)
+    spd.restore(table().record_with(Commit(())), ["other"])
+    planned = spd.plan_start({("other", OUT): [WEB]}, FOUND)
+    assert [(state.list_id, state.counts) for state in planned.lists] == [(1, Counts(2, 2))]
+    assert spd.record_with(planned).issued == {2: Counts(1, 1)}
+
+
+def test_the_record_has_the_rules_and_the_numbers_of_plans_that_failed() -> None:
+    spd = table()
+    generated = Rule("generated:x", Action.BYPASS, generated=True)
+    commit(spd, generated, WEB)
+    spd.plan_commit({("corp", OUT): [DNS]})  # and that was all
+    record = spd.record_with(Commit(()))
+    assert {one.direction: one.rules for one in record.lists} == {OUT: (WEB,), IN: (REST,)}
+    assert record.issued == {1: Counts(3, 3)}
+    again = SpdTable(BUNDLES)
+    again.restore(record, ["corp"])
+    planned = again.plan_start({("corp", OUT): [generated, WEB]}, {1: Counts(2, 2)})
+    assert [state.counts for state in planned.lists] == [Counts(4, 4)]
 
 
 # -- limits
@@ -195,11 +235,8 @@ def test_too_many_lists_are_refused() -> None:
         spd.plan_commit({("one more", OUT): [REST]})
 
 
-def test_too_many_rules_are_refused_and_released_ids_are_reused_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rule_ids, "MAXIMUM_RULE_ID", 3)
-    ids = RuleIds()
+def test_too_many_rules_are_refused_and_released_ids_are_reused_last() -> None:
+    ids = RuleIds(maximum=3)
     ids.commit(ids.plan({"a": ["1", "2"]}))
     ids.commit(ids.plan({"a": ["2"]}))
     assert ids.plan({"a": ["2", "3"]}).ids == {"a": {"2": 2, "3": 3}}
@@ -210,9 +247,21 @@ def test_too_many_rules_are_refused_and_released_ids_are_reused_last(
         ids.plan({"b": ["5"]})
 
 
-def test_ids_that_an_earlier_life_released_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_ids, "MAXIMUM_RULE_ID", 3)
-    ids = RuleIds()
+def test_a_pipeline_with_fewer_counters_gets_other_numbers() -> None:
+    ids = RuleIds(maximum=3)
+    ids.remember("a", {"1": 1, "9": 9})
+    plan = ids.plan({"a": ["1", "9"]})
+    assert (plan.ids, plan.released) == ({"a": {"1": 1, "9": 2}}, (9,))
+    ids.commit(plan)
+    assert ids.plan({"a": ["1", "9", "4"]}).ids["a"]["4"] == 3
+    spd = SpdTable(BUNDLES, maximum_rule_id=4)
+    spd.restore(table().record_with(Commit(())), ["corp"])
+    with pytest.raises(TooManyRulesError, match="counts 4 rules"):
+        spd.plan_start({("corp", OUT): [WEB, DNS], ("corp", IN): [REST]}, FOUND)
+
+
+def test_ids_that_an_earlier_life_released_are_not_lost() -> None:
+    ids = RuleIds(maximum=3)
     ids.remember("a", {"3": 3})
     assert ids.plan({"b": ["1", "2"]}).ids == {"b": {"1": 1, "2": 2}}
 

@@ -14,8 +14,15 @@ requests, answered in their order. ``what`` is one of
   punts         packets sent to the CPU by reason, and what became of them            object
   counters      drops by reason in the switch, and the controller's own counters      object
   metrics       the same counts as Prometheus text                                    string
+  spd           an item for each list with its rules and counts; ``spd`` chooses      list
+  flows         flows in the switch; ``spd``, ``limit`` choose                        list
+  flow-cache    an item for each list: how full its cache is; ``spd`` chooses         list
   ============  ====================================================================  ==============
 
-`views` makes the data, `server` answers, `client` asks. Addresses, prefixes and MAC addresses are
-text as people write them; times are seconds.
+Other commands are ``spd check``, ``spd diff`` and ``spd commit`` with ``files``, a list of
+``{"name": ..., "text": ...}``, one for each SPD; and ``flow-cache on``, ``flow-cache off`` and
+``flow-cache clear`` with ``spd`` or for all SPDs, answered as ``show flow-cache`` is.
+
+`views` and `requests` make the data, `server` answers, `client` asks. Addresses, prefixes and MAC
+addresses are text as people write them; times are seconds.
 """

@@ -18,7 +18,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-REQUEST_LIMIT = 1 << 20
+REQUEST_LIMIT = 1 << 22  # an SPD of some ten thousand rules
 MODE = 0o660
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]

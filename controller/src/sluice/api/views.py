@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
+from sluice.api.policy_views import PolicyViews
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
@@ -54,6 +55,7 @@ class Views:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._policy = PolicyViews(controller, self._read)
         self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "interfaces": self._interfaces,
@@ -63,6 +65,9 @@ class Views:
             "punts": self._punts,
             "counters": self._counters,
             "metrics": self._metrics,
+            "spd": self._policy.once_started(self._policy.spd),
+            "flows": self._policy.once_started(self._policy.flows),
+            "flow-cache": self._policy.once_started(self._policy.flow_cache),
         }
 
     async def answer(self, request: dict[str, Any]) -> Any:
@@ -332,6 +337,9 @@ class Views:
             "fpm": sources.routes.counters,
             "kernel": sources.kernel.counters,
             "host": sources.host.counters,
+            "policy": controller.policy.counters,
+            "first_packets": controller.first_packets.counters,
+            "flow_caches": controller.policy.flows.counters,
         }
         return {name: dict(counters) for name, counters in groups.items()}
 
@@ -342,6 +350,7 @@ class Views:
             punts=await self._punts(request),
             counters=await self._counters(request),
             interfaces=await self._interfaces(request),
+            policy=await self._policy.spd({}),
         )
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,47 +13,26 @@ import click
 from click.shell_completion import get_completion_class
 
 from sluice import __version__
-from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.cli import tables
-
-FAILED, USAGE, NO_DAEMON = 1, 2, 3
-RUN_DIRECTORY = Path("/run/sluice")
-
-EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
-
-
-class CommandFailedError(click.ClickException):
-    """A failure; the message goes to standard error."""
-
-    exit_code = FAILED
-
-    def show(self, file: Any = None) -> None:
-        """One line for people."""
-        click.echo(f"sluice: {self.format_message()}", err=True)
-
-
-class WrongUsageError(CommandFailedError):
-    """What was asked for is not clear."""
-
-    exit_code = USAGE
-
-
-class NoDaemonError(CommandFailedError):
-    """Nobody answers."""
-
-    exit_code = NO_DAEMON
+from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, request
+from sluice.cli.policy import flow_cache, spd
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="sluice")
 def cli() -> None:
-    """Sluice: FRR's routes in a P4 switch."""
+    """Sluice: FRR's routes and IPsec policy in a P4 switch."""
 
 
 @cli.command(epilog=EPILOG)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Validate the configuration and exit.")
-def run(config: Path, check: bool) -> None:
+@click.option(
+    "--configured-policy",
+    is_flag=True,
+    help="Start every SPD as the configuration has it, not as it was last committed.",
+)
+def run(config: Path, check: bool, configured_policy: bool) -> None:
     """Run the controller of one router, described by the YAML file CONFIG.
 
     Prints `sluice: ready` on standard error once the switch is programmed with the interfaces.
@@ -64,7 +42,7 @@ def run(config: Path, check: bool) -> None:
         return
     from sluice.app import run as run_daemon  # noqa: PLC0415 - `sluice show` needs none of it
 
-    sys.exit(run_daemon(config))
+    sys.exit(run_daemon(config, configured_policy=configured_policy))
 
 
 def _check(config: Path) -> None:
@@ -80,46 +58,14 @@ def _check(config: Path) -> None:
 # --- show ----------------------------------------------------------------------------------------
 
 
-def _find_socket(socket: Path | None) -> Path:
-    """The socket given, or the only one under /run/sluice."""
-    if socket is not None:
-        return socket
-    found = sorted(RUN_DIRECTORY.glob("*.sock"))
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise NoDaemonError(
-            f"no controller runs here (no socket in {RUN_DIRECTORY}); start one with "
-            "`sluice run CONFIG`, or name its socket with --socket"
-        )
-    names = ", ".join(path.name for path in found)
-    raise WrongUsageError(f"several controllers run here ({names}); choose with --socket")
-
-
 def _show(what: str, socket: Path | None, as_json: bool, **filters: Any) -> None:
-    request = {"command": "show", "what": what}
-    request |= {name: value for name, value in filters.items() if value is not None}
-    try:
-        data = ask(_find_socket(socket), request)
-    except DaemonAbsentError as error:
-        raise NoDaemonError(str(error)) from error
-    except RequestError as error:
-        raise CommandFailedError(str(error)) from error
+    asked = {"command": "show", "what": what}
+    asked |= {name: value for name, value in filters.items() if value is not None}
+    data = request(socket, asked)
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
         tables.show(what, data)
-
-
-def _common(command: Callable[..., None]) -> Callable[..., None]:
-    socket = click.option(
-        "--socket",
-        type=click.Path(path_type=Path),
-        envvar="SLUICE_SOCKET",
-        help="The controller's socket; default: the only one in /run/sluice.",
-    )
-    as_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
-    return socket(as_json(command))
 
 
 @cli.group(epilog=EPILOG)
@@ -128,7 +74,7 @@ def show() -> None:
 
 
 def _add_show(what: str, text: str) -> None:
-    @_common
+    @common
     def command(socket: Path | None, as_json: bool) -> None:
         _show(what, socket, as_json)
 
@@ -146,17 +92,38 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
-@_common
+@common
 def show_routes(prefix: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
     """Show the prefixes that the switch forwards by, all of them or one PREFIX."""
     _show("routes", socket, as_json, prefix=prefix, limit=limit)
 
 
+@show.command("spd", epilog=EPILOG)
+@click.argument("spd", required=False)
+@common
+def show_spd(spd: str | None, socket: Path | None, as_json: bool) -> None:
+    """Show the rules of one SPD, or of all, in their order, and how many packets met them."""
+    _show("spd", socket, as_json, spd=spd)
+
+
+@show.command("flows", epilog=EPILOG)
+@click.argument("spd", required=False)
+@click.option("--limit", type=click.IntRange(min=1), help="Show at most so many (default 1000).")
+@common
+def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
+    """Show the flows that the switch serves from its cache, of one SPD or of all."""
+    _show("flows", socket, as_json, spd=spd, limit=limit)
+
+
 @cli.command(epilog=EPILOG)
-@_common
+@common
 def metrics(socket: Path | None, as_json: bool) -> None:
     """Print all counts in Prometheus' text format."""
     _show("metrics", socket, as_json)
+
+
+cli.add_command(spd)
+cli.add_command(flow_cache)
 
 
 # --- completion ----------------------------------------------------------------------------------

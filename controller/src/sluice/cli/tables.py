@@ -29,10 +29,13 @@ def _table(console: Console, columns: list[str], rows: list[Row], empty: str) ->
             console.print(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        right = column.startswith(">")
+    for column in columns:  # `>`: numbers, to the right; `~`: long text, folded where it must be
+        right, folded = column.startswith(">"), column.startswith("~")
         table.add_column(
-            column.removeprefix(">"), justify="right" if right else "left", no_wrap=True
+            column.lstrip(">~"),
+            justify="right" if right else "left",
+            no_wrap=not folded,
+            overflow="fold" if folded else "ellipsis",
         )
     for row in rows:
         table.add_row(*row)
@@ -204,6 +207,139 @@ def _metrics(console: Console, data: str) -> None:
     console.file.write(data)
 
 
+# --- policy --------------------------------------------------------------------------------------
+
+
+def _spd(console: Console, data: list[dict[str, Any]]) -> None:
+    if not data:
+        console.print("no SPD: no interface is guarded")
+    for item in data:
+        _list_title(console, item)
+        rows: list[Row] = [
+            [
+                str(rule["position"]),
+                rule["name"],
+                rule["text"],
+                _number(rule["hits"]),
+                _number(rule["searched"]),
+            ]
+            for rule in item["rules"]
+        ]
+        final = item["final_discard"]
+        rows.append(["", "(final)", "discard", _number(final["hits"]), _number(final["searched"])])
+        _table(console, [">", "rule", "~", ">cache hits", ">searched"], rows, "")
+        console.print()
+
+
+def _list_title(console: Console, item: dict[str, Any]) -> None:
+    cache = f"{_number(item['flows'])} flows" if item["cache"] else "flow cache off"
+    console.print(
+        f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
+        f" {item['generation']}, {cache}"
+    )
+
+
+def _flows(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["spd"],
+            item["direction"],
+            _end(item["source"], item["source_port"]),
+            _end(item["destination"], item["destination_port"]),
+            str(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
+            "(stale)" if item["stale"] else str(item["rule"]),
+            _number(item["packets"]),
+            _flow_notes(item),
+        ]
+        for item in data
+    ]
+    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule", ">packets", ""]
+    _table(console, columns, rows, "no flows")
+
+
+def _end(address: str, port: int | None) -> str:
+    if port is None:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _flow_notes(item: dict[str, Any]) -> str:
+    notes = ["later fragments"] if item["later_fragments"] else []
+    notes += ["for this router"] if item["local"] else []
+    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
+    return ", ".join(notes)
+
+
+def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["spd"],
+            item["direction"],
+            _good(item["cache"], "on", "off"),
+            _number(item["flows"]),
+            _number(item["stale_flows"]),
+            _number(item["capacity"]),
+            f"{item['idle_timeout']:g}s",
+            str(item["epoch"]),
+            str(item["generation"]),
+        ]
+        for item in data
+    ]
+    columns = [
+        *("SPD", "list", "cache", ">flows", ">stale", ">at most", ">idle time"),
+        *(">epoch", ">generation"),
+    ]
+    _table(console, columns, rows, "no SPD: nothing is cached")
+
+
+def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
+    for item in data:
+        counts = ", ".join(
+            f"{count} {direction} rules" for direction, count in item["rules"].items()
+        )
+        console.print(f"{item['spd']}: {counts}: fine")
+        _warnings(console, item["warnings"])
+
+
+def _warnings(console: Console, warnings: list[str]) -> None:
+    for warning in warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+
+
+def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
+    for item in data:
+        for direction, changes in item["lists"].items():
+            console.print(f"{item['spd']} {direction}: " + ("" if changes else "no change"))
+            for change in changes:
+                _rule_change(console, change)
+
+
+def _rule_change(console: Console, change: dict[str, Any]) -> None:
+    before, after = change["position_before"], change["position_after"]
+    name = change["name"]
+    if change["change"] == "moved":
+        console.print(f"  {name}: from {before} to {after}: {change['after']}")
+        return
+    if before is not None:
+        console.print(Text(f"- {before} {name}: {change['before']}", style="red"))
+    if after is not None:
+        console.print(Text(f"+ {after} {name}: {change['after']}", style="green"))
+
+
+def _spd_commit(console: Console, data: dict[str, Any]) -> None:
+    for item in data["changed"]:
+        console.print(
+            f"{item['spd']} {item['direction']}: {item['rules']} rules, epoch {item['epoch']},"
+            f" generation {item['generation']}"
+        )
+    if not data["changed"]:
+        console.print(f"{', '.join(data['spds'])}: no change")
+    else:
+        console.print(f"in force after {data['seconds'] * 1000:.1f} ms")
+    _warnings(console, data["warnings"])
+
+
 _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "status": _status,
     "interfaces": _interfaces,
@@ -213,4 +349,10 @@ _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "punts": _punts,
     "counters": _counters,
     "metrics": _metrics,
+    "spd": _spd,
+    "flows": _flows,
+    "flow-cache": _flow_cache,
+    "spd check": _spd_check,
+    "spd diff": _spd_diff,
+    "spd commit": _spd_commit,
 }

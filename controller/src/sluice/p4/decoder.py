@@ -29,6 +29,9 @@ from sluice.entities import (
     Value,
 )
 from sluice.model import Prefix
+from sluice.p4.entries import read_action as _action_of
+from sluice.p4.entries import read_fields as _fields_of
+from sluice.p4.policy import PolicyDecoder
 from sluice.p4.tables import PipelineTables
 
 Decoded = tuple[Kind, Key, Value]
@@ -39,6 +42,7 @@ class Decoder:
 
     def __init__(self, tables: PipelineTables) -> None:
         self._tables = tables
+        self._policy = PolicyDecoder(tables.policy)
         self._decoders = {
             **{table.id: self._decode_route for table in tables.fibs.values()},
             **{table.id: self._decode_local for table in tables.locals.values()},
@@ -47,6 +51,7 @@ class Decoder:
             tables.nexthop.id: self._decode_nexthop,
             tables.group.id: self._decode_group_entry,
             tables.egress.id: self._decode_egress,
+            **self._policy.decoders,
         }
         self._families = {
             table.id: size
@@ -68,6 +73,7 @@ class Decoder:
             *self._tables.locals.values(),
             self._tables.router_mac,
             self._tables.l3_interface,
+            *self._policy.tables,
         ]
         return [
             *(p4r.Entity(table_entry=p4r.TableEntry(table_id=table.id)) for table in tables),
@@ -127,8 +133,9 @@ class Decoder:
         )
         _, params = _action_of(entry)
         value: Value = UNKNOWN
-        if len(params) == 3 and params[2] == self._tables.router_role:
-            value = L3Interface(params[0], params[1])
+        for role, number in self._tables.roles.items():
+            if params[2:] == [number]:
+                value = L3Interface(params[0], params[1], role)
         return Kind.L3_INTERFACE, key, value
 
     def _decode_router_mac(self, entry: p4r.TableEntry) -> Decoded:
@@ -182,14 +189,3 @@ class Decoder:
             else:
                 vrf = int.from_bytes(match.exact.value, "big")
         return RouteSlot(vrf, prefix)
-
-
-def _fields_of(entry: p4r.TableEntry) -> dict[int, int]:
-    return {match.field_id: int.from_bytes(match.exact.value, "big") for match in entry.match}
-
-
-def _action_of(entry: p4r.TableEntry) -> tuple[int, list[int]]:
-    """The action's id and its parameters in the order of their ids."""
-    action = entry.action.action
-    params = sorted(action.params, key=lambda param: param.param_id)
-    return action.action_id, [int.from_bytes(param.value, "big") for param in params]

@@ -27,7 +27,11 @@ from sluice.entities import (
     Value,
 )
 from sluice.model import Prefix
-from sluice.p4.schema import Action, Table
+from sluice.p4.entries import action_of as _action
+from sluice.p4.entries import entry as _entry
+from sluice.p4.entries import exact as _exact
+from sluice.p4.policy import policy_entity
+from sluice.p4.schema import Table
 from sluice.p4.tables import PipelineTables
 from sluice.p4runtime.messages import Operation, field, update
 
@@ -121,7 +125,10 @@ class Encoder:
             case Kind.HASH_SEED, _:
                 return self._hash_seed_entity(value)
             case _:
-                raise TypeError(f"{kind!r} has no key {key!r}")
+                entity = policy_entity(self._tables.policy, kind, key, value)
+                if entity is None:
+                    raise TypeError(f"{kind!r} has no key {key!r}")
+                return entity
 
     def _local_entity(self, slot: RouteSlot, value: Value | None) -> p4r.Entity:
         table = self._tables.locals[len(slot.prefix.address)]
@@ -140,7 +147,7 @@ class Encoder:
                 table.actions["set_l3_interface"],
                 l3_if=value.l3_if,
                 vrf=value.vrf,
-                role=self._tables.router_role,
+                role=self._tables.roles[value.role],
             )
         return _entry(table, matches, action)
 
@@ -228,35 +235,7 @@ class Encoder:
         return p4r.Entity(table_entry=entry)
 
 
-def canonical(number: int) -> bytes:
-    """P4Runtime's shortest byte string of a number."""
-    return number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")
-
-
-def _exact(table: Table, name: str, value: int) -> p4r.FieldMatch:
-    exact = p4r.FieldMatch.Exact(value=canonical(value))
-    return p4r.FieldMatch(field_id=table.fields[name], exact=exact)
-
-
 def _lpm(table: Table, name: str, prefix: Prefix) -> p4r.FieldMatch:
     value = prefix.address.lstrip(b"\0") or b"\0"
     lpm = p4r.FieldMatch.LPM(value=value, prefix_len=prefix.length)
     return p4r.FieldMatch(field_id=table.fields[name], lpm=lpm)
-
-
-def _action(action: Action, **values: int) -> p4r.TableAction:
-    params = [
-        p4r.Action.Param(param_id=action.params[name], value=canonical(value))
-        for name, value in values.items()
-    ]
-    return p4r.TableAction(action=p4r.Action(action_id=action.id, params=params))
-
-
-def _entry(
-    table: Table,
-    matches: list[p4r.FieldMatch],
-    action: p4r.TableAction | None,
-    metadata: bytes = b"",
-) -> p4r.Entity:
-    entry = p4r.TableEntry(table_id=table.id, match=matches, action=action, metadata=metadata)
-    return p4r.Entity(table_entry=entry)

@@ -8,6 +8,7 @@ packet-out (DESIGN.md's three kinds). Values a kind does not use are 0.
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from sluice.model import PuntedPacket
 from sluice.p4.schema import Schema
@@ -56,6 +57,16 @@ class PuntReason(Enum):
     OUTBOUND_MISS = "OUTBOUND_MISS"
 
 
+class PolicyAnswer(NamedTuple):
+    """What a list says of a packet, and the generation that this is true in."""
+
+    list_id: int
+    generation: int
+    verdict: int
+    sa_bundle: int
+    rule: int
+
+
 class PacketSchema:
     """Layouts and numbers of packets to and from the CPU. Raises SchemaError."""
 
@@ -69,9 +80,15 @@ class PacketSchema:
         self._to_port, self._local_origin, self._reinject = (
             schema.member("packet_out_kind_t", kind) for kind in kinds
         )
+        self.stage_inbound = schema.member("stage_t", "INBOUND")
+        self.stage_outbound = schema.member("stage_t", "OUTBOUND")
+        self.origin_local = schema.member("origin_t", "LOCAL")
         self._routing = schema.member("stage_t", "ROUTING")
         self._rewrite = schema.member("stage_t", "REWRITE")
-        self.origin_local = schema.member("origin_t", "LOCAL")
+        self.own_origins = frozenset(
+            schema.member("origin_t", origin) for origin in ("LOCAL", "ENCRYPTED")
+        )
+        self.verdict_protect = schema.member("verdict_t", "PROTECT")
         schema.check()
 
     def to_port(self, egress_l3_if: int) -> Metadata:
@@ -95,21 +112,42 @@ class PacketSchema:
         """A punted packet whose next hop is known, to be rewritten and sent."""
         return self._again(packet, self._rewrite, nexthop_id)
 
-    def _again(self, packet: PuntedPacket, stage: int, nexthop_id: int) -> Metadata:
-        return _metadata(
-            kind=self._reinject,
-            stage=stage,
-            origin=packet.origin,
-            ingress_port=packet.ingress_port,
-            ingress_l3_if=packet.ingress_l3_if,
-            vrf=packet.vrf,
-            egress_l3_if=packet.egress_l3_if,
-            nexthop_id=nexthop_id,
-            bundle=packet.bundle,
-            list_id=packet.list_id,
-            generation=packet.generation,
-            inbound_list_id=packet.inbound_list_id,
-            inbound_generation=packet.inbound_generation,
+    def reinject_with(self, packet: PuntedPacket, answer: PolicyAnswer) -> Metadata:
+        """A packet that missed a list, with what the list says, at the stage that punted it."""
+        return self._again(packet, packet.stage, packet.nexthop_id, answer)
+
+    def _again(
+        self,
+        packet: PuntedPacket,
+        stage: int,
+        nexthop_id: int,
+        answer: PolicyAnswer | None = None,
+    ) -> Metadata:
+        """All kinds of re-injection carry back what the punt carried, the verdict too.
+
+        The pipeline routes anew where it has to; an interface without a next hop is the one that
+        this router's host had chosen, and stays. In the order of PACKET_OUT: by name it would cost
+        a first packet as much as its search.
+        """
+        verdict = answer or packet
+        return (
+            self._reinject,
+            stage,
+            packet.origin,
+            verdict.verdict,
+            0,  # egress_port
+            packet.ingress_port,
+            packet.ingress_l3_if,
+            packet.vrf,
+            packet.egress_l3_if,
+            nexthop_id,
+            packet.bundle,
+            verdict.sa_bundle,
+            verdict.rule,
+            verdict.list_id,
+            verdict.generation,
+            packet.inbound_list_id,
+            packet.inbound_generation,
         )
 
 

@@ -33,6 +33,10 @@ class Action:
     params: dict[str, int]
 
 
+NO_ACTION = Action(0, {})
+"""Stands for an action that the pipeline lacks, until `Schema.check` refuses it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table: its id, its match fields' ids by name, its actions by alias, its size."""
@@ -134,6 +138,10 @@ class Schema:
                 f"{alias} metadata {', '.join(names)} (it has: {', '.join(found)})"
             )
         return [(identifier, width) for identifier, _, width in fields]
+
+    def lack(self, what: str) -> None:
+        """Something else that was needed is not there."""
+        self._missing.append(what)
 
     def check(self) -> None:
         """Raises SchemaError when something asked for was missing."""

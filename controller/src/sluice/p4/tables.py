@@ -7,8 +7,10 @@ one is refused (SchemaError names all that are missing).
 
 from __future__ import annotations
 
-from sluice.entities import TargetKind
-from sluice.p4.schema import Schema
+from typing import NamedTuple
+
+from sluice.entities import Kind, Role, TargetKind
+from sluice.p4.schema import NO_ACTION, Action, Schema, Table
 
 _FIB_KEY = ("vrf", "dst_addr")
 _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
@@ -17,6 +19,65 @@ _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
     "blackhole": (),
     "punt_route": ("reason",),
 }
+
+
+class SingleAction(NamedTuple):
+    """A table that the controller writes one action to."""
+
+    table: Table
+    action: Action
+
+
+class BindingTable(NamedTuple):
+    """What a list is bound by: to `check` it, or to say that there is none (where that can be)."""
+
+    table: Table
+    check: Action
+    none: Action | None
+
+
+class PolicyTables:
+    """What the controller writes of IPsec policy, but for the flows."""
+
+    def __init__(self, schema: Schema) -> None:
+        sa = ("engine", "sa", "path_mtu", "overhead")
+        self.engine = _single(schema, "engine", ("engine",), "set_engine", ("port",))
+        self.outbound_sa = _single(schema, "outbound_sa", ("bundle",), "encrypt", sa)
+        self.inbound_sa = _single(
+            schema, "inbound_sa", ("vrf", "spi"), "decrypt", ("bundle", "engine", "sa")
+        )
+        counts = ("epoch", "generation")
+        self.lists = {
+            kind: _single(schema, f"{name}.list_state", ("list_id",), f"{name}.set_list", counts)
+            for kind, name in ((Kind.INBOUND_LIST, "inbound"), (Kind.OUTBOUND_LIST, "outbound"))
+        }
+        self.bindings = {
+            kind: _binding(schema, kind.name.lower(), "l3_if", f"check_{way}", f"no_{way}_policy")
+            for kind, way in (
+                (Kind.INBOUND_BINDING, "inbound"),
+                (Kind.OUTBOUND_BINDING, "outbound"),
+            )
+        }
+        self.bindings[Kind.BUNDLE_BINDING] = _binding(
+            schema, "bundle_binding", "bundle", "check_inbound", None
+        )
+        schema.check()
+
+
+def _single(
+    schema: Schema, name: str, fields: tuple[str, ...], action: str, params: tuple[str, ...]
+) -> SingleAction:
+    table = schema.table(name, fields, {action: params})
+    return SingleAction(table, table.actions.get(action, NO_ACTION))
+
+
+def _binding(schema: Schema, name: str, field: str, check: str, none: str | None) -> BindingTable:
+    actions: dict[str, tuple[str, ...]] = {check: ("list_id",)}
+    if none is not None:
+        actions[none] = ()
+    table = schema.table(name, (field,), actions)
+    found = table.actions.get(check, NO_ACTION)
+    return BindingTable(table, found, None if none is None else table.actions.get(none, NO_ACTION))
 
 
 class PipelineTables:
@@ -56,7 +117,8 @@ class PipelineTables:
         self.selector = schema.action_profile("nexthop_selector")
         self.punt_meter = schema.meter("punt_meter")
         self.reasons = schema.enum("punt_reason_t")
-        self.router_role = schema.member("role_t", "ROUTER")
+        self.roles = {role: schema.member("role_t", role.name) for role in Role}
+        self.policy = PolicyTables(schema)
         self.discards = {
             TargetKind.UNREACHABLE: schema.member("punt_reason_t", "UNREACHABLE"),
             TargetKind.PROHIBITED: schema.member("punt_reason_t", "PROHIBITED"),

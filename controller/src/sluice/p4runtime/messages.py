@@ -14,6 +14,9 @@ from finsy.proto import p4r
 
 _LENGTH_DELIMITED = 2
 _WRITE_REQUEST_UPDATES = bytes([4 << 3 | _LENGTH_DELIMITED])
+_DATAPLANE_ATOMIC = p4r.WriteRequest(
+    atomicity=p4r.WriteRequest.Atomicity.DATAPLANE_ATOMIC
+).SerializeToString()
 _UPDATE_TYPE = bytes([1 << 3])
 _UPDATE_ENTITY = bytes([2 << 3 | _LENGTH_DELIMITED])
 
@@ -73,9 +76,10 @@ class RequestFactory:
             device_id=device_id, election_id=self._election_id, role=self._role
         ).SerializeToString()
 
-    def write(self, updates: list[bytes]) -> bytes:
-        """A WriteRequest with atomicity CONTINUE_ON_ERROR."""
-        return self._write_header + b"".join(updates)
+    def write(self, updates: list[bytes], *, atomic: bool = False) -> bytes:
+        """A WriteRequest with atomicity CONTINUE_ON_ERROR, or DATAPLANE_ATOMIC."""
+        header = self._write_header + _DATAPLANE_ATOMIC if atomic else self._write_header
+        return header + b"".join(updates)
 
     def read(self, entities: list[p4r.Entity]) -> bytes:
         """A ReadRequest."""

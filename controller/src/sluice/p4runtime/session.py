@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from finsy.proto import p4i, p4r
 from google.protobuf.message import DecodeError
@@ -72,6 +72,10 @@ class P4RuntimeError(Exception):
         self.code = code
 
 
+WriteOutcome: TypeAlias = list[Status] | P4RuntimeError
+"""[] when all updates were applied, else a status for each; or the batch got no answer."""
+
+
 def code_name(code: int) -> str:
     """The name of a canonical gRPC code."""
     return CODE_NAMES[code] if 0 <= code < len(CODE_NAMES) else f"code {code}"
@@ -97,6 +101,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._token = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._posted: dict[int, tuple[int, Callable[[WriteOutcome], None]]] = {}
         self._parts: dict[int, asyncio.Queue[bytes | None]] = {}
         self._primary = asyncio.Event()
         self._takes_packets = False
@@ -159,19 +164,41 @@ class Session:
 
     # -- requests
 
-    async def write(self, updates: list[bytes]) -> list[Status]:
+    async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         """Sends one batch (fields made by `messages.update`); [] when all were applied, else one
-        status per update. Raises P4RuntimeError when the batch as a whole got no answer."""
+        status per update. Raises P4RuntimeError when the batch as a whole got no answer.
+
+        `atomic` asks for all or nothing, between two packets; not every target can.
+        """
         token, answer = self._expect()
-        self._client.write(token, self._requests.write(updates))
-        code, message, errors = await answer
+        self._client.write(token, self._requests.write(updates, atomic=atomic))
+        outcome = self._outcome(len(updates), *await answer)
+        if isinstance(outcome, P4RuntimeError):
+            raise outcome
+        return outcome
+
+    def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
+        """The same, on its way when this returns; `done` hears of it as soon as the loop does.
+
+        For writes by the packet, which a task for each would cost more than they do. Raises
+        P4RuntimeError when the session is over; one that ends later is told to `done`.
+        """
+        if self.closed.done():
+            raise self.closed.result()
+        self._token += 1
+        self._posted[self._token] = len(updates), done
+        self._client.write(self._token, self._requests.write(updates))
+
+    def _outcome(
+        self, number: int, code: int, message: str, errors: Sequence[tuple[int, str]]
+    ) -> WriteOutcome:
         if code == OK:
             return []
-        if len(errors) == len(updates):
+        if len(errors) == number:
             return [Status(error) for error in errors]
         if self.closed.done() or code == UNAVAILABLE:
-            raise P4RuntimeError(code, message)
-        return [Status((code, message))] * len(updates)
+            return P4RuntimeError(code, message)
+        return [Status((code, message))] * number
 
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
         """All entities that match, in the parts in which they come. Raises P4RuntimeError."""
@@ -230,7 +257,12 @@ class Session:
             case ("packet_in", packets):
                 self._on_packets(packets)
             case ("write_done", token, code, message, errors):
-                self._answer(token, (code, message, errors))
+                posted = self._posted.pop(token, None)
+                if posted is None:
+                    self._answer(token, (code, message, errors))
+                else:
+                    number, done = posted
+                    done(self._outcome(number, code, message, errors))
             case ("read_part", token, part):
                 self._add_part(token, part)
             case ("read_done", token, code, message):
@@ -301,6 +333,9 @@ class Session:
             if not answer.done():
                 answer.set_exception(P4RuntimeError(UNAVAILABLE, f"the session ended: {error}"))
         self._answers.clear()
+        posted, self._posted = self._posted, {}
+        for _, done in posted.values():
+            done(P4RuntimeError(UNAVAILABLE, f"the session ended: {error}"))
 
 
 def pipeline_cookie(p4info: p4i.P4Info, device_config: bytes) -> int:

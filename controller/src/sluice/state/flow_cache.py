@@ -13,14 +13,19 @@ searched, and is the first to go when room is needed. Depends on policy_model on
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from sluice.policy_model import Action, FlowKey
 
 LATE_SECONDS = 1.0
 """How long after a write packets may still arrive that were punted before it."""
+
+NEARLY_FULL = 0.75
+"""The part of its capacity from which on a cache may soon have to evict."""
 
 
 class FlowVerdict(NamedTuple):
@@ -35,6 +40,7 @@ class FlowVerdict(NamedTuple):
 class Operation(Enum):
     """What to do with a flow's entry in the switch."""
 
+    __hash__ = object.__hash__  # looked up for each flow, and Enum's is Python code
     INSERT = "insert"
     MODIFY = "modify"
     DELETE = "delete"
@@ -62,6 +68,7 @@ class Outcome(Enum):
 class Result(Enum):
     """The switch's answer to a write."""
 
+    __hash__ = object.__hash__  # likewise
     DONE = "done"
     EXISTS = "already exists"
     ABSENT = "not found"
@@ -78,6 +85,15 @@ class _Flow:
 
 _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 """Flows of one epoch, coldest first."""
+
+
+def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
+    """Flows not used since `before`, coldest first, none of them under way."""
+    for key, flow in pool.items():
+        if flow.used >= before:
+            return
+        if flow.in_flight is None:
+            yield key
 
 
 class FlowCache:
@@ -206,21 +222,24 @@ class FlowCache:
             flow.used = now
             flow.pool.move_to_end(key)
 
-    def expire(self, key: FlowKey) -> list[FlowWrite]:
-        """The flow has been idle for its time: the write that removes it."""
+    def expire(self, key: FlowKey, before: float) -> list[FlowWrite]:
+        """The write that removes a flow that has not been used since `before`."""
         flow = self._flows.get(key)
-        return [] if flow is None or flow.in_flight is not None else [self._delete(key)]
+        if flow is None or flow.in_flight is not None or flow.used >= before:
+            return []
+        return [self._delete(key)]
 
     def idle_since(self, before: float) -> list[FlowKey]:
         """Flows not used since `before`, coldest first, none of them under way."""
-        idle = []
-        for pool in self._pools:
-            for key, flow in pool.items():
-                if flow.used >= before:
-                    break
-                if flow.in_flight is None:
-                    idle.append(key)
-        return idle
+        return [key for pool in self._pools for key in _unused(pool, before)]
+
+    def next_to_go(self, before: float, limit: int) -> list[FlowKey]:
+        """Likewise, but the first `limit` of those that serve packets."""
+        return list(islice(_unused(self._live, before), limit))
+
+    def is_nearly_full(self) -> bool:
+        """Whether flows may have to go soon, so that it matters which are cold."""
+        return len(self._flows) >= self.capacity * NEARLY_FULL
 
     # -- inside
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 MAXIMUM_RULE_ID = 0xFFFF
+"""A rule's number has 16 bits in the pipeline; its counter may have room for fewer."""
 
 
 class TooManyRulesError(Exception):
@@ -37,9 +38,10 @@ NO_RULE_IDS = RuleIdPlan({}, (), ())
 
 
 class RuleIds:
-    """Who has which number. List names are anything that can be a key."""
+    """Who has which number, up to `maximum`. List names are anything that can be a key."""
 
-    def __init__(self) -> None:
+    def __init__(self, maximum: int = MAXIMUM_RULE_ID) -> None:
+        self.maximum = maximum
         self._ids: dict[Hashable, dict[str, int]] = {}
         self._next = 1
         self._free: deque[int] = deque()
@@ -56,16 +58,19 @@ class RuleIds:
 
         What is released by a plan is not given out by the same plan.
         """
-        supply = chain(range(self._next, MAXIMUM_RULE_ID + 1), self._free)
+        # A record from a pipeline with more counters may hold numbers that this one lacks.
+        reused = (number for number in tuple(self._free) if number <= self.maximum)
+        supply = chain(range(self._next, self.maximum + 1), reused)
         fresh: list[int] = []
         released: list[int] = []
         ids = {}
         for name, fingerprints in wanted.items():
             known = self._ids.get(name, {})
             ids[name] = {
-                one: known[one] if one in known else _draw(supply, fresh) for one in fingerprints
+                one: known[one] if self._is_good(known.get(one)) else self._draw(supply, fresh)
+                for one in fingerprints
             }
-            released += [number for one, number in known.items() if one not in ids[name]]
+            released += [number for one, number in known.items() if ids[name].get(one) != number]
         return RuleIdPlan(ids, tuple(fresh), tuple(released))
 
     def commit(self, plan: RuleIdPlan) -> None:
@@ -78,10 +83,15 @@ class RuleIds:
                 self._free.remove(number)
         self._free.extend(plan.released)
 
+    def _is_good(self, number: int | None) -> bool:
+        return number is not None and number <= self.maximum
 
-def _draw(supply: Iterator[int], fresh: list[int]) -> int:
-    try:
-        fresh.append(next(supply))
-    except StopIteration:
-        raise TooManyRulesError(f"{MAXIMUM_RULE_ID} rules over all SPDs are the most") from None
-    return fresh[-1]
+    def _draw(self, supply: Iterator[int], fresh: list[int]) -> int:
+        try:
+            fresh.append(next(supply))
+        except StopIteration:
+            raise TooManyRulesError(
+                f"the pipeline counts {self.maximum} rules over all SPDs (the generated ones and"
+                " each list's final discard among them), and these are more"
+            ) from None
+        return fresh[-1]

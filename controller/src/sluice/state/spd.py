@@ -6,10 +6,12 @@ An SPD's inbound and outbound list have an id, an **epoch** (which retires cache
 list whose rules changed. It has three steps, because what it makes true must be on disk before the
 switch hears of it: `plan_*` says what the lists will be, the caller has `record_with` written and
 then the switch, and `apply` makes it so. A plan that fails is forgotten; its numbers are never used
-again, so that it does not matter how far it came.
+again, so that it does not matter how far it came. What is on disk is also what is in force after a
+restart: the rules as they were last committed, and which caches an operator has turned off.
 
-The ordered search is the specification (`rule_search`); an index that agrees with it serves it.
-Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
+The nominal final discard of each list has a number of its own, like any rule, so that what it met
+is counted for each list. The ordered search is the specification (`rule_search`); an index that
+agrees with it serves it. Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_model import FINAL_DISCARD, Action, Direction, Rule, Selectors, Verdict
-from sluice.state.rule_ids import NO_RULE_IDS, RuleIdPlan, RuleIds
+from sluice.policy_model import Action, Direction, Rule, Selectors, Verdict
+from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 
 MAXIMUM_COUNT = 0xFFFFFFFF
@@ -29,6 +31,10 @@ MAXIMUM_LIST_ID = 1023
 
 ListName: TypeAlias = tuple[str, Direction]
 """The SPD's name, and which of its lists."""
+
+
+FINAL_DISCARD = "(final)"
+"""The fingerprint, and the name, of the nominal final entry of every list (RFC 4301, 4.4.1)."""
 
 
 class TooManyListsError(Exception):
@@ -46,7 +52,11 @@ NO_COUNTS = Counts(0, 0)
 
 
 class ListRecord(NamedTuple):
-    """What is on disk about a list. `rule_ids` is by the rules' fingerprints."""
+    """What is on disk about a list. `rule_ids` is by the rules' fingerprints.
+
+    `rules` are the operator's, without the generated ones; None: they are to be taken from the
+    configuration.
+    """
 
     list_id: int
     spd: str
@@ -54,18 +64,24 @@ class ListRecord(NamedTuple):
     counts: Counts
     digest: str
     rule_ids: dict[str, int]
+    rules: tuple[Rule, ...] | None = None
 
 
 class SpdRecord(NamedTuple):
-    """What is on disk about all lists, and about list ids that no list has any more."""
+    """What is on disk about all lists.
+
+    `issued` are higher numbers than those of the lists: of plans that failed, and of list ids that
+    no list has any more. `caches` says which SPDs' flow caches an operator turned on or off.
+    """
 
     lists: tuple[ListRecord, ...] = ()
-    retired: dict[int, Counts] = {}  # noqa: RUF012 - never changed
+    issued: dict[int, Counts] = {}  # noqa: RUF012 - never changed
+    caches: dict[str, bool] = {}  # noqa: RUF012 - never changed
 
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """One list as it stands. `rule_ids` goes with `rules`."""
+    """One list as it stands. `rule_ids` goes with `rules`, `final_id` is the final discard's."""
 
     list_id: int
     spd: str
@@ -73,6 +89,7 @@ class ListState:
     counts: Counts
     rules: tuple[Rule, ...]
     rule_ids: tuple[int, ...]
+    final_id: int
     digest: str
     fingerprints: tuple[str, ...] = field(repr=False)
     bundle_ids: tuple[int, ...] = field(repr=False)
@@ -87,13 +104,27 @@ class ListState:
         """The first match's verdict; the nominal final discard where nothing matches."""
         at = self.index.first_match(packet)
         if at is None:
-            return Verdict(FINAL_DISCARD, Action.DISCARD, 0)
+            return Verdict(self.final_id, Action.DISCARD, 0)
         return Verdict(self.rule_ids[at], self.rules[at].action, self.bundle_ids[at])
 
     def record(self) -> ListRecord:
         """What goes to disk."""
         ids = dict(zip(self.fingerprints, self.rule_ids, strict=True))
-        return ListRecord(self.list_id, self.spd, self.direction, self.counts, self.digest, ids)
+        ids[FINAL_DISCARD] = self.final_id
+        rules = tuple(rule for rule in self.rules if not rule.generated)
+        return ListRecord(
+            self.list_id, self.spd, self.direction, self.counts, self.digest, ids, rules
+        )
+
+    def numbered(self, list_id: int, counts: Counts, ids: Mapping[str, int]) -> ListState:
+        """The same rules with these numbers; `ids` is by fingerprint."""
+        return replace(
+            self,
+            list_id=list_id,
+            counts=counts,
+            rule_ids=tuple(ids[one] for one in self.fingerprints),
+            final_id=ids[FINAL_DISCARD],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +157,21 @@ def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
 
 
 class SpdTable:
-    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name."""
+    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name; it has room
+    for lists up to `maximum_list_id` and counters for rules up to `maximum_rule_id`."""
 
-    def __init__(self, bundles: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        bundles: Mapping[str, int],
+        maximum_list_id: int = MAXIMUM_LIST_ID,
+        maximum_rule_id: int = MAXIMUM_RULE_ID,
+    ) -> None:
         self.lists: dict[int, ListState] = {}
         self._bundles = dict(bundles)
         self._by_name: dict[ListName, int] = {}
         self._issued: dict[int, Counts] = {}
-        self._ids = RuleIds()
+        self._maximum_list_id = maximum_list_id
+        self._ids = RuleIds(maximum_rule_id)
         self._records: dict[ListName, ListRecord] = {}
 
     # -- start
@@ -151,7 +189,7 @@ class SpdTable:
                 self._records[name] = old
                 self._by_name[name] = old.list_id
                 self._ids.remember(name, old.rule_ids)
-        for list_id, counts in record.retired.items():
+        for list_id, counts in record.issued.items():
             self.observe(list_id, counts)
 
     def observe(self, list_id: int, counts: Counts) -> None:
@@ -175,10 +213,13 @@ class SpdTable:
             record = self._records.get(name)
             if record is None or found.get(record.list_id) != record.counts:
                 continue
-            state = self._list_state(name, tuple(rules), record.counts)
+            if max(record.rule_ids.values(), default=0) > self._ids.maximum:
+                continue  # another pipeline, with fewer counters
+            state = self._list_state(name, tuple(rules))
             if state.digest == record.digest and self._issued[record.list_id] == record.counts:
-                ids = tuple(record.rule_ids[one] for one in state.fingerprints)
-                self.lists[record.list_id] = replace(state, list_id=record.list_id, rule_ids=ids)
+                self.lists[record.list_id] = state.numbered(
+                    record.list_id, record.counts, record.rule_ids
+                )
         return self.plan_commit(wanted)
 
     # -- what is
@@ -191,8 +232,12 @@ class SpdTable:
     def record_with(self, commit: Commit) -> SpdRecord:
         """What has to be on disk before the switch hears of `commit`."""
         lists = {**self.lists, **{state.list_id: state for state in commit.lists}}
-        retired = {i: counts for i, counts in self._issued.items() if i not in lists}
-        return SpdRecord(tuple(lists[i].record() for i in sorted(lists)), retired)
+        issued = {
+            i: counts
+            for i, counts in self._issued.items()
+            if i not in lists or lists[i].counts != counts
+        }
+        return SpdRecord(tuple(lists[i].record() for i in sorted(lists)), issued)
 
     # -- commits
 
@@ -208,26 +253,37 @@ class SpdTable:
             state = self._list_state(name, tuple(rules))
             if before is None or before.digest != state.digest:
                 changed.append(state)
-        plan = self._ids.plan({state.name: state.fingerprints for state in changed})
+        plan = self._ids.plan(
+            {state.name: (*state.fingerprints, FINAL_DISCARD) for state in changed}
+        )
         taken = set(self._by_name.values())
         lists = []
         for state in changed:
-            list_id = self._by_name.get(state.name) or _unused(taken)
+            list_id = self._by_name.get(state.name) or self._unused(taken)
             taken.add(list_id)
-            ids = plan.ids[state.name]
-            lists.append(
-                replace(
-                    state,
-                    list_id=list_id,
-                    counts=self._advance(list_id),
-                    rule_ids=tuple(ids[one] for one in state.fingerprints),
-                )
-            )
+            lists.append(state.numbered(list_id, self._advance(list_id), plan.ids[state.name]))
         return Commit(tuple(lists), plan)
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
-        """The same rules with a new epoch and generation: every cached flow retires."""
+        """The same rules with a new epoch and generation: every flow and every answer retires."""
         return Commit(tuple(replace(self.lists[i], counts=self._advance(i)) for i in list_ids))
+
+    def plan_clear(self, list_ids: Iterable[int]) -> Commit:
+        """The same rules with a new epoch: every cached flow retires.
+
+        Answers that are under way are as true as before, and their packets are not to be lost: the
+        generation stays.
+        """
+        lists = (self.lists[i] for i in list_ids)
+        return Commit(
+            tuple(
+                replace(
+                    state,
+                    counts=Counts(self._advance_epoch(state.list_id), state.counts.generation),
+                )
+                for state in lists
+            )
+        )
 
     def apply(self, commit: Commit) -> None:
         """The switch has acknowledged the commit."""
@@ -241,10 +297,21 @@ class SpdTable:
         self._issued[list_id] = Counts(advance(epoch), advance(generation))
         return self._issued[list_id]
 
-    def _list_state(
-        self, name: ListName, rules: tuple[Rule, ...], counts: Counts = NO_COUNTS
-    ) -> ListState:
-        """A list with these rules, as yet without id and rule ids."""
+    def _advance_epoch(self, list_id: int) -> int:
+        epoch, generation = self._issued.get(list_id, NO_COUNTS)
+        self._issued[list_id] = Counts(advance(epoch), generation)
+        return self._issued[list_id].epoch
+
+    def _unused(self, taken: set[int]) -> int:
+        """A list id that nobody has; preferably one that nobody ever had, since interfaces stay
+        bound to an earlier owner's until their bindings are written."""
+        free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
+        if free:
+            return min(free, key=lambda list_id: (list_id in self._issued, list_id))
+        raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
+
+    def _list_state(self, name: ListName, rules: tuple[Rule, ...]) -> ListState:
+        """A list with these rules, as yet without numbers."""
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )
@@ -253,21 +320,15 @@ class SpdTable:
             list_id=0,
             spd=name[0],
             direction=name[1],
-            counts=counts,
+            counts=NO_COUNTS,
             rules=rules,
             rule_ids=(),
+            final_id=0,
             digest=rules_digest(fingerprints, bundle_ids),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
             index=RuleIndex(rules),
         )
-
-
-def _unused(taken: set[int]) -> int:
-    for list_id in range(1, MAXIMUM_LIST_ID + 1):
-        if list_id not in taken:
-            return list_id
-    raise TooManyListsError(f"{MAXIMUM_LIST_ID} lists over all SPDs are the most")
 
 
 def advance(count: int) -> int:

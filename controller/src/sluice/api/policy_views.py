@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API tells of IPsec policy: SPDs with their rules and counts, flows, flow caches.
+
+A part of `views`. Depends on controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Any, TypeAlias
+
+from sluice.api.server import BadRequestError
+from sluice.controller import Controller
+from sluice.model import format_address
+from sluice.p4.counters import Request
+from sluice.p4.flows import FlowSlot
+from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey
+from sluice.policy_review import describe
+from sluice.policy_start import PolicyError
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.spd import FINAL_DISCARD, ListState
+
+DEFAULT_FLOW_LIMIT = 1000
+
+View: TypeAlias = Callable[[dict[str, Any]], Awaitable[list[dict[str, Any]]]]
+Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
+"""Reads counters from the switch and decodes them; None without a switch."""
+
+
+class PolicyViews:
+    """The answers to `show spd`, `show flows` and `show flow-cache`."""
+
+    def __init__(self, controller: Controller, read: Reader) -> None:
+        self._controller = controller
+        self._read = read
+
+    def once_started(self, view: View) -> View:
+        """A view that says so while the SPDs are not in force yet, rather than shows none."""
+
+        async def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+            policy = self._controller.policy
+            if not policy.started:
+                raise BadRequestError(
+                    f"{', '.join(policy.spds)}: not started: the switch is not connected, or is"
+                    " being read; `sluice show status` says which. Guarded interfaces drop"
+                    " until then what the switch's flow cache does not serve"
+                )
+            return await view(request)
+
+        return answer
+
+    def lists(self, request: dict[str, Any]) -> list[ListState]:
+        """The lists of the SPD that a request names, or all."""
+        policy = self._controller.policy
+        wanted = request.get("spd")
+        if wanted is not None:
+            try:
+                policy.known(str(wanted))
+            except PolicyError as error:
+                raise BadRequestError(str(error)) from None
+        states = (
+            policy.table.list_of(name, direction)
+            for name in policy.spds
+            for direction in Direction
+            if wanted in (None, name)
+        )
+        return [state for state in states if state is not None]
+
+    async def spd(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """One item for each list."""
+        return [await self._list(state) for state in self.lists(request)]
+
+    async def _list(self, state: ListState) -> dict[str, Any]:
+        codec = self._controller.flow_codec
+        requests = codec.rule_requests(state.direction, (*state.rule_ids, state.final_id))
+        counts = await self._read(
+            requests, lambda entities: codec.rule_counts(state.direction, entities)
+        )
+        searched = self._controller.policy.searched
+        rules = [
+            {
+                "position": position,
+                "id": rule_id,
+                "name": rule.name,
+                "action": rule.action.name.lower(),
+                "bundle": rule.bundle,
+                "text": describe(rule),
+                "generated": rule.generated,
+                "hits": None if counts is None else counts.get(rule_id, (0, 0))[0],
+                "searched": searched[state.list_id, rule_id],
+            }
+            for position, (rule, rule_id) in enumerate(
+                zip(state.rules, state.rule_ids, strict=True), 1
+            )
+        ]
+        return self._summary(state) | {
+            "digest": state.digest,
+            "rules": rules,
+            "final_discard": {
+                "hits": None if counts is None else counts.get(state.final_id, (0, 0))[0],
+                "searched": searched[state.list_id, state.final_id],
+            },
+        }
+
+    def _summary(self, state: ListState) -> dict[str, Any]:
+        policy = self._controller.policy
+        config = policy.spds[state.spd]
+        known = policy.flows.caches.get(state.list_id)
+        return {
+            "spd": state.spd,
+            "direction": state.direction.value,
+            "file": None if config.file is None else str(config.file),
+            "list_id": state.list_id,
+            "epoch": state.counts.epoch,
+            "generation": state.counts.generation,
+            "cache": policy.is_cache_on(state.spd),
+            "capacity": config.flow_cache.size,
+            "idle_timeout": config.flow_cache.idle_timeout,
+            "flows": None if known is None else len(known.cache),
+            "stale_flows": None if known is None else known.cache.count_stale(),
+        }
+
+    async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """One item for each list, without its rules."""
+        return [self._summary(state) for state in self.lists(request)]
+
+    async def flows(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """The flows in the switch, list by list, those first that have to go first."""
+        limit = request.get("limit") or DEFAULT_FLOW_LIMIT
+        if not isinstance(limit, int) or limit < 0:
+            raise BadRequestError("limit is a whole number")
+        chosen = list(islice(self._all_flows(request), limit))
+        codec = self._controller.flow_codec
+        slots = [FlowSlot(state.direction, state.list_id, key) for state, key, _ in chosen]
+        requests = [codec.count_request(slot) for slot in slots]
+        counts = await self._read(requests, codec.counts) if requests else {}
+        return [
+            self._flow(state, key, verdict)
+            | {"packets": None if counts is None else counts.get(slot)}
+            for (state, key, verdict), slot in zip(chosen, slots, strict=True)
+        ]
+
+    def _all_flows(
+        self, request: dict[str, Any]
+    ) -> Iterable[tuple[ListState, FlowKey, FlowVerdict]]:
+        for state in self.lists(request):
+            known = self._controller.policy.flows.caches.get(state.list_id)
+            if known is not None:
+                for key, verdict in known.cache.flows():
+                    yield state, key, verdict
+
+    def _flow(self, state: ListState, key: FlowKey, verdict: FlowVerdict) -> dict[str, Any]:
+        names = {number: name for name, number in self._bundles().items()}
+        is_icmp = key.protocol in ICMP_PROTOCOLS and not key.is_later_fragment
+        return {
+            "spd": state.spd,
+            "direction": state.direction.value,
+            "source": format_address(key.source),
+            "destination": format_address(key.destination),
+            "protocol": key.protocol,
+            "source_port": key.source_port or None,
+            "destination_port": None if is_icmp else key.destination_port or None,
+            "icmp": f"{key.destination_port >> 8}/{key.destination_port & 0xFF}"
+            if is_icmp
+            else None,
+            "later_fragments": key.is_later_fragment,
+            "local": key.is_local,
+            "carried_by": names.get(key.bundle),
+            "action": verdict.action.name.lower(),
+            "bundle": names.get(verdict.bundle) if verdict.action is Action.PROTECT else None,
+            "rule": self._rule_name(state, verdict),
+            "stale": verdict.epoch != state.counts.epoch,
+        }
+
+    @staticmethod
+    def _rule_name(state: ListState, verdict: FlowVerdict) -> str | None:
+        """The rule's name; None for a flow of an earlier epoch, whose rule may be gone."""
+        if verdict.epoch != state.counts.epoch:
+            return None
+        if verdict.rule_id == state.final_id:
+            return FINAL_DISCARD
+        at = state.rule_ids.index(verdict.rule_id) if verdict.rule_id in state.rule_ids else None
+        return None if at is None else state.rules[at].name
+
+    def _bundles(self) -> dict[str, int]:
+        return self._controller.config.policy.bundle_ids()

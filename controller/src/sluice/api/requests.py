@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All requests of the API: `show`, and those that check and change policy.
+
+`Requests(controller).answer(request)` is the handler of the server. Rules come as the text of a
+file, so that it is the asking program's right to read it that counts. Depends on views and
+controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from sluice.api.server import BadRequestError
+from sluice.api.views import Views
+from sluice.controller import Controller
+from sluice.frr import Routing, read_frr
+from sluice.policy_check import Checker
+from sluice.policy_model import Direction
+from sluice.policy_review import RuleChange, describe, diff
+from sluice.policy_start import PolicyError
+from sluice.spdfile import SpdText, load_spd
+from sluice.spdtext import spd_document
+from sluice.yamlreader import ConfigError
+
+
+class Requests:
+    """The answers to everything."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._policy = controller.policy
+        self._views = Views(controller)
+        self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "show": self._views.answer,
+            "spd check": self._check,
+            "spd diff": self._diff,
+            "spd commit": self._commit,
+            "spd export": self._export,
+            "flow-cache on": self._cache_on,
+            "flow-cache off": self._cache_off,
+            "flow-cache clear": self._cache_clear,
+        }
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        """Raises BadRequestError."""
+        command = self._commands.get(str(request.get("command")))
+        if command is None:
+            known = ", ".join(self._commands)
+            raise BadRequestError(f"unknown command {request.get('command')!r}; there is: {known}")
+        try:
+            return await command(request)
+        except (PolicyError, ConfigError) as error:
+            raise BadRequestError(str(error)) from error
+
+    # -- rules
+
+    async def _texts(self, request: dict[str, Any]) -> dict[str, SpdText]:
+        """The SPDs that a request is about, each once. Tells every problem of every file."""
+        if request.get("configured") is not None:
+            return await self._configured(request)
+        files = request.get("files")
+        if not isinstance(files, list) or not files:
+            raise BadRequestError(
+                "files: a list of {name, text}, one for each SPD; or configured: names of SPDs"
+            )
+        # A long list takes its time to be read, and packets are not to wait for it.
+        return await asyncio.to_thread(self._checker(request).read, [*map(_file, files)])
+
+    def _checker(self, request: dict[str, Any]) -> Checker:
+        """Also against FRR's configuration, where the request brings it along."""
+        routing = None
+        if isinstance(frr := request.get("frr"), list):
+            routing = Routing()
+            for name, text in map(_file, frr):
+                read_frr(text, name, routing)
+        return Checker(self._controller.config, self._policy.book.own_addresses, routing)
+
+    async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
+        """The SPDs that a request names, as the files that the configuration names say now.
+
+        Rules that stand in the configuration itself are those of the controller's start.
+        """
+        names = request["configured"]
+        if not isinstance(names, list) or not names or request.get("files"):
+            raise BadRequestError("configured: a list of names of SPDs, and no files beside it")
+        texts: dict[str, SpdText] = {}
+        problems: list[str] = []
+        for name in map(str, names):
+            spd = self._policy.known(name)
+            bundles = self._controller.config.policy.bundle_names(name)
+            try:
+                text = SpdText(name, spd.rules)
+                if spd.file is not None:
+                    text = await asyncio.to_thread(load_spd, spd.file, bundles)
+            except ConfigError as error:
+                problems += error.problems
+                continue
+            if text.name != name:
+                problems.append(f"{spd.file} is the SPD {text.name!r}, not {name!r}")
+            texts[name] = text
+        if problems:
+            raise BadRequestError("\n".join(problems))
+        return texts
+
+    async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._checker(request).report(await self._texts(request))
+
+    async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "spd": name,
+                "lists": {
+                    direction.value: [
+                        _change(one)
+                        for one in diff(
+                            self._policy.book.rules[name, direction], text.rules[direction]
+                        )
+                    ]
+                    for direction in Direction
+                },
+            }
+            for name, text in (await self._texts(request)).items()
+        ]
+
+    async def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
+        texts, checker = await self._texts(request), self._checker(request)
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        changed = await self._policy.commit({name: text.rules for name, text in texts.items()})
+        return {
+            "spds": list(texts),
+            "changed": [
+                {
+                    "spd": state.spd,
+                    "direction": state.direction.value,
+                    "epoch": state.counts.epoch,
+                    "generation": state.counts.generation,
+                    "rules": len(state.rules),
+                }
+                for state in changed
+            ],
+            "warnings": [one for text in texts.values() for one in checker.warnings(text)],
+            "seconds": round(clock() - start, 6),
+        }
+
+    async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The rules in force, as a file that `spd commit` takes."""
+        name = self._policy.known(str(request.get("spd"))).name
+        rules = {direction: self._policy.book.rules[name, direction] for direction in Direction}
+        return spd_document(name, rules)
+
+    # -- flow caches
+
+    def _named(self, request: dict[str, Any]) -> list[str]:
+        """The SPD that a request names, or all."""
+        name = request.get("spd")
+        return list(self._policy.spds) if name is None else [str(name)]
+
+    async def _cache_on(self, request: dict[str, Any]) -> Any:
+        await self._policy.set_cache(self._named(request), enabled=True)
+        return await self._shown(request)
+
+    async def _cache_off(self, request: dict[str, Any]) -> Any:
+        await self._policy.set_cache(self._named(request), enabled=False)
+        return await self._shown(request)
+
+    async def _cache_clear(self, request: dict[str, Any]) -> Any:
+        await self._policy.clear_cache(self._named(request))
+        return await self._shown(request)
+
+    async def _shown(self, request: dict[str, Any]) -> Any:
+        show = {"command": "show", "what": "flow-cache", "spd": request.get("spd")}
+        return await self._views.answer(show)
+
+
+def _file(file: object) -> tuple[str, str]:
+    if isinstance(file, Mapping):
+        name, text = file.get("name"), file.get("text")
+        if isinstance(name, str) and isinstance(text, str):
+            return name, text
+    raise BadRequestError("each of the files (and of frr) has a name and a text")
+
+
+def _change(change: RuleChange) -> dict[str, Any]:
+    return {
+        "change": change.change.value,
+        "name": change.name,
+        "position_before": change.position_before,
+        "position_after": change.position_after,
+        "before": change.before and describe(change.before),
+        "after": change.after and describe(change.after),
+    }

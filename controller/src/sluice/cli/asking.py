@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all commands that ask a controller share: finding it, failures, exit codes, options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sluice.api.client import DaemonAbsentError, RequestError, ask
+
+FAILED, USAGE, NO_DAEMON = 1, 2, 3
+RUN_DIRECTORY = Path("/run/sluice")
+
+EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
+
+
+class CommandFailedError(click.ClickException):
+    """A failure; the message goes to standard error."""
+
+    exit_code = FAILED
+
+    def show(self, file: Any = None) -> None:
+        """One line for people."""
+        click.echo(f"sluice: {self.format_message()}", err=True)
+
+
+class WrongUsageError(CommandFailedError):
+    """What was asked for is not clear."""
+
+    exit_code = USAGE
+
+
+class NoDaemonError(CommandFailedError):
+    """Nobody answers."""
+
+    exit_code = NO_DAEMON
+
+
+def _find_socket(socket: Path | None) -> Path:
+    """The socket given, or the only one under /run/sluice."""
+    if socket is not None:
+        return socket
+    found = sorted(RUN_DIRECTORY.glob("*.sock"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NoDaemonError(
+            f"no controller runs here (no socket in {RUN_DIRECTORY}); start one with "
+            "`sluice run CONFIG`, or name its socket with --socket"
+        )
+    names = ", ".join(path.name for path in found)
+    raise WrongUsageError(f"several controllers run here ({names}); choose with --socket")
+
+
+def request(socket: Path | None, asked: dict[str, Any]) -> Any:
+    """The controller's answer. Raises CommandFailedError."""
+    try:
+        return ask(_find_socket(socket), asked)
+    except DaemonAbsentError as error:
+        raise NoDaemonError(str(error)) from error
+    except RequestError as error:
+        raise CommandFailedError(str(error)) from error
+
+
+def common(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of everything that asks a controller."""
+    socket = click.option(
+        "--socket",
+        type=click.Path(path_type=Path),
+        envvar="SLUICE_SOCKET",
+        help="The controller's socket; default: the only one in /run/sluice.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+    return socket(as_json(command))

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands about IPsec policy: `sluice spd` and `sluice flow-cache`. `main` adds them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from sluice.cli import tables
+from sluice.cli.asking import EPILOG, CommandFailedError, NoDaemonError, common, request
+
+_FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
+_CONFIGURED = click.option(
+    "--configured",
+    metavar="SPD",
+    multiple=True,
+    help="Instead of FILE: the rules of this SPD that the router's configuration names, as its file"
+    " has them now.",
+)
+_SPD = click.argument("spd", required=False)
+
+
+@click.group(epilog=EPILOG)
+def spd() -> None:
+    """Check, compare and commit security policies."""
+
+
+def _add_spd(name: str, text: str) -> None:
+    @_FILES
+    @_CONFIGURED
+    @common
+    def command(
+        files: tuple[Path, ...], configured: tuple[str, ...], socket: Path | None, as_json: bool
+    ) -> None:
+        asked = {"command": f"spd {name}"} | _rules(files, configured)
+        _print(f"spd {name}", request(socket, asked), as_json)
+
+    spd.command(name, help=text, epilog=EPILOG)(command)
+
+
+def _rules(files: tuple[Path, ...], configured: tuple[str, ...]) -> dict[str, Any]:
+    """The part of a request that says which rules it is about. Raises CommandFailedError."""
+    if bool(files) == bool(configured):
+        raise click.UsageError("give either FILE... or --configured SPD")
+    if configured:
+        return {"configured": list(configured)}
+    return {"files": [_read(path) for path in files]}
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        return {"name": str(path), "text": path.read_text(encoding="utf-8")}
+    except OSError as error:
+        raise CommandFailedError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailedError(f"{path}: is not UTF-8 text") from error
+
+
+def _print(what: str, data: Any, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+    else:
+        tables.show(what, data)
+
+
+@spd.command("check", epilog=EPILOG)
+@_FILES
+@_CONFIGURED
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Ask no controller: check against this configuration of a router.",
+)
+@click.option(
+    "--frr",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="FRR's configuration: a file, a directory, or - for standard input. Warnings are then"
+    " about the BGP and OSPF sessions in it.",
+)
+@common
+def check(
+    *,
+    files: tuple[Path, ...],
+    configured: tuple[str, ...],
+    config: Path | None,
+    frr: Path | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Validate the rules in each FILE for the SPD that it names, and warn of what may surprise.
+
+    The controller that runs here is asked, which knows the bundles and this router's addresses. If
+    none runs, or with --config, the files are read here.
+    """
+    rules, routing = _rules(files, configured), _read_frr(frr)
+    if config is None:
+        asked = {"command": "spd check"} | rules | ({} if routing is None else {"frr": routing})
+        try:
+            _print("spd check", request(socket, asked), as_json)
+            return
+        except NoDaemonError as absent:
+            if socket is not None or configured:
+                raise
+            click.echo(f"sluice: {absent.message}", err=True)
+            click.echo("checking the rules alone: bundles and addresses are not known", err=True)
+    from sluice.cli.local_check import check_files  # noqa: PLC0415 - it is most of the package
+
+    found = check_files(config, list(configured), rules.get("files"), routing)
+    _print("spd check", found, as_json)
+
+
+def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
+    if path is None:
+        return None
+    if str(path) == "-":
+        return [{"name": "standard input", "text": sys.stdin.read()}]
+    paths = sorted(path.glob("*.conf")) if path.is_dir() else [path]
+    if not paths:
+        raise CommandFailedError(f"{path}: no *.conf there")
+    return [_read(one) for one in paths]
+
+
+_add_spd("diff", "Show what committing each FILE would change.")
+_add_spd(
+    "commit",
+    "Make the rules in each FILE the SPD's rules, on running flows too.\n\n"
+    "When the command returns, no packet that comes later is treated by the old rules. The new "
+    "ones stay in force over a restart, whatever the file that the configuration names says.",
+)
+
+
+@spd.command("export", epilog=EPILOG)
+@click.argument("name", metavar="SPD")
+@common
+def export(name: str, socket: Path | None, as_json: bool) -> None:
+    """Print the rules of SPD that are in force, as a file that `sluice spd commit` takes."""
+    document = request(socket, {"command": "spd export", "spd": name})
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(yaml.safe_dump(document, sort_keys=False, default_flow_style=None), nl=False)
+
+
+@click.group("flow-cache", epilog=EPILOG)
+def flow_cache() -> None:
+    """Turn the flow caches of an SPD (or of all) on or off, clear them, show them."""
+
+
+def _add_cache(name: str, text: str) -> None:
+    @_SPD
+    @common
+    def command(spd: str | None, socket: Path | None, as_json: bool) -> None:
+        asked: dict[str, Any] = {"command": f"flow-cache {name}"}
+        if name == "show":
+            asked = {"command": "show", "what": "flow-cache"}
+        if spd is not None:
+            asked["spd"] = spd
+        _print("flow-cache", request(socket, asked), as_json)
+
+    flow_cache.command(name, help=text, epilog=EPILOG)(command)
+
+
+_add_cache("on", "Install flows again.")
+_add_cache("off", "Have the controller search every packet that needs policy.")
+_add_cache("clear", "Retire all flows; the next packet of each is searched.")
+_add_cache("show", "Show how full the caches are, and their epochs.")

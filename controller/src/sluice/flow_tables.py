@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flow caches of all lists, and the one writer that makes the switch hold what they say.
+
+Packets offer flows (`offer`); what is to be written is queued and sent one batch after the other in
+the order given, so that a full cache stays within its bound: `flush` sends at once where nothing is
+under way. A session begins with `rebuild`, which takes in what the switch was found to hold, and
+ends with `close`, after which nothing is offered until the next.
+
+Which flows are in use only their counters in the switch tell. In each round those that the record
+has not seen used for their time are looked at, and deleted if their packets have not increased;
+while a cache is nearly full, those that would have to go next are looked at too, each round and
+after so many evictions, so that a busy flow moves to the end of that line (a second chance). A hint
+that is wrong costs a search and never a verdict.
+
+Depends on state.flow_cache, p4.flows and p4runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from finsy.proto import p4r
+
+from sluice.p4.flows import FlowCodec, FlowSlot
+from sluice.p4runtime.session import (
+    ALREADY_EXISTS,
+    NOT_FOUND,
+    OK,
+    P4RuntimeError,
+    Status,
+    WriteOutcome,
+)
+from sluice.policy_model import Direction, FlowKey
+from sluice.state.flow_cache import FlowCache, FlowVerdict, FlowWrite, Operation, Outcome, Result
+
+BATCH = 256
+"""Flows in one write."""
+COUNTED = 256
+"""Flows whose counters are read at a time."""
+AGEING_ROUNDS = 4
+"""How often in a list's idle time its cold flows are looked for."""
+NEXT_TO_GO = 1024
+"""Flows of a nearly full cache that are looked at lest they be busy."""
+EVICTIONS = NEXT_TO_GO // 4
+"""Evictions after which they are looked at again..."""
+LOOKS_APART = 1.0
+"""...but not sooner than after so many seconds, since a look costs as much as many new flows."""
+
+_RESULTS = {OK: Result.DONE, ALREADY_EXISTS: Result.EXISTS, NOT_FOUND: Result.ABSENT}
+_COUNTED_AS = {
+    (operation, result): f"flow {operation.value}: {result.value}"
+    for operation in Operation
+    for result in Result
+}
+
+
+class FlowWriter(Protocol):
+    """What is needed of a `Session`."""
+
+    def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
+        """Sends; `done` hears what became of it."""
+
+    def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
+        """Entities in parts."""
+
+
+class ListCache(NamedTuple):
+    """One list's cache; `idle_timeout` in seconds."""
+
+    direction: Direction
+    cache: FlowCache
+    idle_timeout: float
+
+
+class FlowTables:
+    """The caches by list id."""
+
+    def __init__(self, codec: FlowCodec, clock: Callable[[], float]) -> None:
+        self._codec = codec
+        self._clock = clock
+        self.caches: dict[int, ListCache] = {}
+        self.counters: Counter[str] = Counter()
+        self._queue: deque[tuple[int, FlowWrite]] = deque()
+        self._strays: deque[FlowSlot] = deque()
+        self._packets: dict[FlowSlot, int] = {}  # as they were when last looked at
+        self._session: FlowWriter | None = None
+        self._under_way = False
+        self._failed: asyncio.Future[None]
+        self._evictions = 0
+        self._pressed = asyncio.Event()
+
+    # -- a session's beginning and end
+
+    async def read(self, session: FlowWriter) -> list[tuple[FlowSlot, FlowVerdict]]:
+        """All flows in the switch. Raises P4RuntimeError."""
+        found = []
+        async for part in session.read(self._codec.read_requests()):
+            decoded = (self._codec.decode(entity) for entity in part)
+            found += [flow for flow in decoded if flow is not None]
+            await asyncio.sleep(0)
+        return found
+
+    def rebuild(
+        self, caches: Mapping[int, ListCache], found: Sequence[tuple[FlowSlot, FlowVerdict]]
+    ) -> None:
+        """The lists as they are, and all flows that the switch holds; strays are deleted."""
+        now = self._clock()
+        self.caches = dict(caches)
+        self._queue.clear()
+        self._strays.clear()
+        self._packets.clear()
+        for slot, verdict in found:
+            known = self.caches.get(slot.list_id)
+            if known is not None and known.direction is slot.direction:
+                known.cache.found(slot.key, verdict, now)
+            else:
+                self._strays.append(slot)
+
+    def close(self) -> None:
+        """The session is over: what the switch holds is not known."""
+        self._session = None
+        self.caches = {}
+        self._queue.clear()
+        self._strays.clear()
+
+    # -- packets and commits
+
+    def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
+        """A packet of this flow was searched in this list."""
+        known = self.caches.get(list_id)
+        if known is None:
+            self.counters["flow not installed: the switch is being read"] += 1
+            return
+        outcome, writes = known.cache.offer(key, verdict, now)
+        if outcome is not Outcome.INSTALLED:
+            self.counters[f"flow not installed: {outcome.value}"] += 1
+        elif len(writes) > 1:
+            self._evicted(len(writes) - 1)
+        self._enqueue(list_id, writes)
+
+    def _evicted(self, number: int) -> None:
+        """To make room for another flow."""
+        self.counters["flows evicted"] += number
+        self._evictions += number
+        if self._evictions >= EVICTIONS:
+            self._pressed.set()
+
+    def retire(self, list_id: int, epoch: int) -> None:
+        """The list has a new epoch."""
+        known = self.caches.get(list_id)
+        if known is not None:
+            known.cache.retire(epoch)
+
+    def flush(self) -> None:
+        """Sends what is queued, unless a batch is under way: it follows that."""
+        if not self._under_way and self._session is not None and (self._queue or self._strays):
+            # Where the session is over, its end is on its way to who runs this.
+            with contextlib.suppress(P4RuntimeError):
+                self._begin(self._session)
+
+    def _enqueue(self, list_id: int, writes: Sequence[FlowWrite]) -> None:
+        for write in writes:
+            self._queue.append((list_id, write))
+
+    # -- the writer
+
+    async def run(self, session: FlowWriter) -> None:
+        """Writes and ages until cancelled. Raises P4RuntimeError when the session ends."""
+        self._session = session
+        self._under_way = False
+        failed = self._failed = asyncio.get_running_loop().create_future()
+        ageing = asyncio.create_task(self._age(session))
+        try:
+            self.flush()
+            done, _ = await asyncio.wait({ageing, failed}, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            failed.cancel()
+            ageing.cancel()
+            self.close()
+            await asyncio.gather(ageing, return_exceptions=True)
+
+    def _begin(self, session: FlowWriter) -> None:
+        batch = list(islice(self._queue, BATCH))
+        strays = list(islice(self._strays, BATCH if not batch else 0))
+        updates = [
+            self._codec.update(self.caches[list_id].direction, list_id, write)
+            for list_id, write in batch
+        ] + [self._codec.delete(slot) for slot in strays]
+        session.post_write(updates, partial(self._written, session, batch))
+        self._under_way = True
+        for _ in batch:
+            self._queue.popleft()
+        for _ in strays:
+            self._strays.popleft()
+        self.counters["stray flows deleted"] += len(strays)
+        self.counters["flow writes"] += 1
+
+    def _written(
+        self, session: FlowWriter, batch: list[tuple[int, FlowWrite]], outcome: WriteOutcome
+    ) -> None:
+        if session is not self._session:
+            return  # it ended, and with it what is known of the switch
+        self._under_way = False
+        try:
+            if isinstance(outcome, P4RuntimeError):
+                # Nobody knows what the switch took: `run` ends, and it is read back.
+                raise outcome
+            self._take(batch, outcome)
+            self.flush()
+        except Exception as error:
+            # Raised here, it would be the event loop's, which goes on; it is `run`'s.
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    def _take(self, batch: list[tuple[int, FlowWrite]], statuses: list[Status]) -> None:
+        now = self._clock()
+        for at, (list_id, write) in enumerate(batch):
+            code = statuses[at].code if statuses else OK
+            result = _RESULTS.get(code, Result.FAILED)
+            self.counters[_COUNTED_AS[write.operation, result]] += 1
+            known = self.caches.get(list_id)
+            if known is None:
+                continue
+            if write.operation is Operation.DELETE:
+                self._packets.pop(FlowSlot(known.direction, list_id, write.key), None)
+            self._enqueue(list_id, known.cache.written(write, result, now))
+
+    # -- age
+
+    async def _age(self, session: FlowWriter) -> None:
+        while True:
+            shortest = min((one.idle_timeout for one in self.caches.values()), default=60.0)
+            turn = shortest / AGEING_ROUNDS
+            at_least = min(LOOKS_APART, turn)
+            await asyncio.sleep(at_least)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._pressed.wait(), turn - at_least)
+            self._evictions = 0
+            self._pressed.clear()
+            for list_id, known in list(self.caches.items()):
+                keys = self._to_look_at(known)
+                for start in range(0, len(keys), COUNTED):
+                    slots = [
+                        FlowSlot(known.direction, list_id, key)
+                        for key in keys[start : start + COUNTED]
+                    ]
+                    self._judge(known, slots, await self._read_counts(session, slots))
+                    self.flush()
+
+    def _to_look_at(self, known: ListCache) -> list[FlowKey]:
+        now = self._clock()
+        keys = known.cache.idle_since(now - known.idle_timeout)
+        if known.cache.is_nearly_full():
+            recent = now - min(LOOKS_APART, known.idle_timeout / AGEING_ROUNDS)
+            keys = list(dict.fromkeys(keys + known.cache.next_to_go(recent, NEXT_TO_GO)))
+        return keys
+
+    def _judge(self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, int]) -> None:
+        now = self._clock()
+        for slot in slots:
+            packets = counts.get(slot, 0)
+            if packets > self._packets.get(slot, 0):
+                self._packets[slot] = packets
+                known.cache.used(slot.key, now)
+            else:
+                expired = known.cache.expire(slot.key, now - known.idle_timeout)
+                self._enqueue(slot.list_id, expired)
+
+    async def _read_counts(self, session: FlowWriter, slots: list[FlowSlot]) -> dict[FlowSlot, int]:
+        """Packets by flow; without those that the switch does not hold."""
+        counts: dict[FlowSlot, int] = {}
+        try:
+            async for part in session.read([self._codec.count_request(slot) for slot in slots]):
+                counts |= self._codec.counts(part)
+        except P4RuntimeError:
+            if self._session is None:
+                raise
+            if len(slots) == 1:
+                return {}
+            # Some targets refuse the whole request for one entry that is not there.
+            half = len(slots) // 2
+            counts = await self._read_counts(session, slots[:half])
+            counts |= await self._read_counts(session, slots[half:])
+        return counts

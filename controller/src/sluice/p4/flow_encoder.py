@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flow as a P4Runtime update, encoded by hand: what a new flow costs is mostly this.
+
+What most flows of a list share, its number and its verdicts, is encoded once and kept. A protobuf
+message may have its fields in any order and any number of pieces, so the parts are simply put
+together. tests/p4/test_flows.py holds it against protobuf's own encoding. Depends on entries,
+schema and state.flow_cache.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluice.p4.entries import canonical
+from sluice.p4.schema import Action, Table
+from sluice.p4runtime.messages import Operation, field, update, varint
+from sluice.state import flow_cache
+from sluice.state.flow_cache import FlowVerdict, FlowWrite
+
+LIST_FIELDS = ("list_id", "is_later_fragment", "is_local", "bundle")
+FLOW_FIELDS = ("src_addr", "dst_addr", "protocol", "src_port", "dst_port")
+PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
+"""The order of FlowVerdict."""
+ENTITY_TABLE_ENTRY: Final = 2
+KEPT = 4096
+"""Encoded heads, or verdicts, that are kept; a list's numbers change with every commit."""
+
+_OPERATIONS = {
+    flow_cache.Operation.INSERT: Operation.INSERT,
+    flow_cache.Operation.MODIFY: Operation.MODIFY,
+    flow_cache.Operation.DELETE: Operation.DELETE,
+}
+
+
+class FlowEncoder:
+    """The updates of one flow table."""
+
+    def __init__(self, table: Table, action: Action) -> None:
+        self._table = table
+        self._action = action
+        source, destination, protocol, source_port, destination_port = (
+            table.fields[name] for name in FLOW_FIELDS
+        )
+        # TableEntry.match { field_id, exact { value } } five times; lengths fit one octet.
+        self._flow = b"".join(
+            b"\x12%%c\x08%c\x12%%c\x0a%%c%%b" % number
+            for number in (source, destination, protocol, source_port, destination_port)
+        )
+        self._heads: dict[tuple[int, bool, bool, int], bytes] = {}
+        self._actions: dict[FlowVerdict, bytes] = {}
+
+    def encode(self, list_id: int, write: FlowWrite) -> bytes:
+        """One write, as a field of a write request."""
+        key, verdict = write.key, write.verdict
+        of_list = (list_id, key.is_later_fragment, key.is_local, key.bundle)
+        head = self._heads.get(of_list) or self._keep_head(of_list)
+        source = key.source.lstrip(b"\0") or b"\0"
+        destination = key.destination.lstrip(b"\0") or b"\0"
+        protocol = canonical(key.protocol)
+        source_port = canonical(key.source_port)
+        destination_port = canonical(key.destination_port)
+        a, b, c = len(source), len(destination), len(protocol)
+        d, e = len(source_port), len(destination_port)
+        flow = head + self._flow % (
+            *(a + 6, a + 2, a, source),
+            *(b + 6, b + 2, b, destination),
+            *(c + 6, c + 2, c, protocol),
+            *(d + 6, d + 2, d, source_port),
+            *(e + 6, e + 2, e, destination_port),
+        )
+        if verdict is not None:
+            flow += self._actions.get(verdict) or self._keep_action(verdict)
+        return update(_OPERATIONS[write.operation], field(ENTITY_TABLE_ENTRY, flow))
+
+    def _keep_head(self, of_list: tuple[int, bool, bool, int]) -> bytes:
+        """TableEntry.table_id, and the matches of what a list's flows share."""
+        head = b"\x08" + varint(self._table.id)
+        for name, number in zip(LIST_FIELDS, of_list, strict=True):
+            value = canonical(int(number))
+            width = len(value)
+            identifier = self._table.fields[name]
+            head += b"\x12%c\x08%c\x12%c\x0a%c%b" % (width + 6, identifier, width + 2, width, value)
+        if len(self._heads) >= KEPT:
+            self._heads.clear()
+        self._heads[of_list] = head
+        return head
+
+    def _keep_action(self, verdict: FlowVerdict) -> bytes:
+        """TableEntry.action { action { action_id, params { param_id, value } ... } }."""
+        encoded = b"\x08" + varint(self._action.id)
+        for name, number in zip(PARAMS, verdict, strict=True):
+            value = canonical(number)
+            width = len(value)
+            parameter = self._action.params[name]
+            encoded += b"\x22%c\x10%c\x1a%c%b" % (width + 4, parameter, width, value)
+        encoded = b"\x1a%c\x0a%c%b" % (len(encoded) + 2, len(encoded), encoded)
+        if len(self._actions) >= KEPT:
+            self._actions.clear()
+        self._actions[verdict] = encoded
+        return encoded

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows and rule counters as P4Runtime entities and back.
+
+Flows are no desired state: they are written as `state.flow_cache` asks, read back at the start of a
+session, and their counters tell which of them are idle. Depends on entries, schema, policy_model
+and state.flow_cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from finsy.proto import p4r
+
+from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
+from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
+from sluice.p4.schema import NO_ACTION, Action, Schema, Table
+from sluice.p4runtime.messages import Operation, update
+from sluice.policy_model import Action as Verdict
+from sluice.policy_model import Direction, FlowKey
+from sluice.state.flow_cache import FlowVerdict, FlowWrite
+
+_FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
+
+
+class FlowSlot(NamedTuple):
+    """A flow and the list whose answer it is."""
+
+    direction: Direction
+    list_id: int
+    key: FlowKey
+
+
+class _FlowTable(NamedTuple):
+    table: Table
+    action: Action
+    direction: Direction
+    size: int  # octets of an address
+    encoder: FlowEncoder
+
+
+class FlowCodec:
+    """The flow tables and rule counters of one pipeline. Raises SchemaError."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._tables: dict[tuple[Direction, int], _FlowTable] = {}
+        for direction in Direction:
+            for size, name in ((4, "ipv4"), (16, "ipv6")):
+                action = f"{direction.value}.set_{name}_flow"
+                table = schema.table(f"{direction.value}.{name}_flow", _FIELDS, {action: PARAMS})
+                known = table.actions.get(action, NO_ACTION)
+                encoder = FlowEncoder(table, known)
+                self._tables[direction, size] = _FlowTable(table, known, direction, size, encoder)
+        self._by_id = {one.table.id: one for one in self._tables.values()}
+        self._rule_counters = {
+            (direction, what): schema.counter(f"{direction.value}.rule_{what}_counter")[0]
+            for direction in Direction
+            for what in ("hit", "claim")
+        }
+        counted = (
+            schema.counter(f"{direction.value}.rule_{what}_counter")[1]
+            for direction in Direction
+            for what in ("hit", "claim")
+        )
+        self.rules = min(counted) - 1
+        """The highest number that a rule can have."""
+        self.flows = {
+            direction: min(self._tables[direction, size].table.size for size in (4, 16))
+            for direction in Direction
+        }
+        """How many flows of either family there is room for."""
+        self.lists = (
+            min(
+                schema.table(f"{direction.value}.list_state", ("list_id",), {}).size
+                for direction in Direction
+            )
+            - 1
+        )
+        """The highest number that a list can have."""
+        verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
+        if any(int(verdict) != number for verdict, number in verdicts.items()):
+            schema.lack("verdict_t with the numbers of policy_model.Action")
+        schema.check()
+
+    # -- writing
+
+    def update(self, direction: Direction, list_id: int, write: FlowWrite) -> bytes:
+        """One write, as a field of a write request."""
+        return self._tables[direction, len(write.key.source)].encoder.encode(list_id, write)
+
+    def delete(self, slot: FlowSlot) -> bytes:
+        """The update that removes a flow."""
+        return update(Operation.DELETE, self._entry(slot, None).SerializeToString())
+
+    def _entry(self, slot: FlowSlot, verdict: FlowVerdict | None) -> p4r.Entity:
+        table, action, *_ = self._tables[slot.direction, len(slot.key.source)]
+        values = _values(slot)
+        matches = [exact(table, name, value) for name, value in zip(_FIELDS, values, strict=True)]
+        if verdict is None:
+            return entry(table, matches, None)
+        epoch, rule, kind, bundle = verdict
+        params = action_of(action, epoch=epoch, rule=rule, verdict=int(kind), sa_bundle=bundle)
+        return entry(table, matches, params)
+
+    # -- reading
+
+    def read_requests(self) -> list[p4r.Entity]:
+        """What to read to know all flows."""
+        return [
+            p4r.Entity(table_entry=p4r.TableEntry(table_id=one.table.id))
+            for one in self._tables.values()
+        ]
+
+    def decode(self, entity: p4r.Entity) -> tuple[FlowSlot, FlowVerdict] | None:
+        """A flow that was read; None for anything else, a table's default action too."""
+        found = entity.table_entry
+        known = self._by_id.get(found.table_id)
+        if known is None or found.is_default_action:
+            return None
+        identifier, params = read_action(found)
+        if identifier != known.action.id or len(params) != len(PARAMS):
+            return None
+        epoch, rule, verdict, bundle = params
+        try:
+            kind = Verdict(verdict)
+        except ValueError:
+            kind = Verdict.DISCARD  # as good as any: its epoch is not looked at by mistake
+            epoch = 0
+        return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
+
+    @staticmethod
+    def _slot(known: _FlowTable, found: p4r.TableEntry) -> FlowSlot:
+        fields, ids = read_fields(found), known.table.fields
+        list_id, later, local, bundle, source, destination, protocol, sport, dport = (
+            fields.get(ids[name], 0) for name in _FIELDS
+        )
+        key = FlowKey(
+            source.to_bytes(known.size, "big"),
+            destination.to_bytes(known.size, "big"),
+            protocol,
+            sport,
+            dport,
+            bool(later),
+            bool(local),
+            bundle,
+        )
+        return FlowSlot(known.direction, list_id, key)
+
+    # -- counters
+
+    def count_request(self, slot: FlowSlot) -> p4r.Entity:
+        """The request for a flow's packets."""
+        flow = self._entry(slot, None).table_entry
+        return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
+
+    def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, int]:
+        """What `count_request`s brought: packets by flow."""
+        counts = {}
+        for entity in entities:
+            counter = entity.direct_counter_entry
+            known = self._by_id.get(counter.table_entry.table_id)
+            if known is not None:
+                slot = self._slot(known, counter.table_entry)
+                counts[slot] = counter.data.packet_count
+        return counts
+
+    def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:
+        """Requests for rules' verdicts served from the cache, and found by the CPU."""
+        return [
+            _rule(self._rule_counters[direction, what], rule)
+            for rule in rules
+            for what in ("hit", "claim")
+        ]
+
+    def rule_counts(
+        self, direction: Direction, entities: Iterable[p4r.Entity]
+    ) -> dict[int, tuple[int, int]]:
+        """What `rule_requests` brought: rule -> (hits, claims) in packets."""
+        hits, claims = (self._rule_counters[direction, what] for what in ("hit", "claim"))
+        counts = {
+            (one.counter_entry.counter_id, one.counter_entry.index.index): (
+                one.counter_entry.data.packet_count
+            )
+            for one in entities
+        }
+        rules = {rule for _, rule in counts}
+        return {
+            rule: (counts.get((hits, rule), 0), counts.get((claims, rule), 0)) for rule in rules
+        }
+
+    def reset_rules(self, direction: Direction, rules: Iterable[int]) -> list[bytes]:
+        """The updates that start rules' counters anew."""
+        requests = self.rule_requests(direction, rules)
+        for request in requests:
+            request.counter_entry.data.CopyFrom(p4r.CounterData())
+        return [update(Operation.MODIFY, request.SerializeToString()) for request in requests]
+
+
+def _values(slot: FlowSlot) -> tuple[int, ...]:
+    key = slot.key
+    return (
+        slot.list_id,
+        int(key.is_later_fragment),
+        int(key.is_local),
+        key.bundle,
+        int.from_bytes(key.source, "big"),
+        int.from_bytes(key.destination, "big"),
+        key.protocol,
+        key.source_port,
+        key.destination_port,
+    )
+
+
+def _rule(counter: int, rule: int) -> p4r.Entity:
+    return p4r.Entity(
+        counter_entry=p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=rule))
+    )

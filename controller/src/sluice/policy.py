@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SPDs of a running router: their start, their commits, their flow caches on and off.
+
+A commit is planned (`state.spd`), put on disk (`spdstore`), written by the reconciler ahead of
+everything else, and made true once the switch has acknowledged it: when `commit` returns, no packet
+whose look-up comes later is treated by the old policy. What fails on the way leaves the old policy,
+or drops (an epoch or generation that the switch and the controller do not share serves nobody).
+One change at a time; they queue.
+
+A session (`run`) begins when the kernel has told this router's addresses, which the generated rules
+name: what the switch holds is compared with what it should, corrected, and only then are interfaces
+bound. Numbers are never guessed: a record on disk that cannot be read ends the program. What was
+committed last, and which caches were turned on or off, is what a restart goes on with
+(`policy_start`).
+
+Depends on state.spd, spdstore, policy_start, rule_book, reconciler, flow_tables and
+policy_entities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from sluice import policy_entities
+from sluice.config import Config
+from sluice.entities import Kind
+from sluice.entities import ListState as ListEntity
+from sluice.flow_tables import FlowTables, ListCache
+from sluice.model import Address
+from sluice.p4.flows import FlowCodec, FlowSlot
+from sluice.p4runtime.session import P4RuntimeError, Session
+from sluice.policy_config import SpdConfig
+from sluice.policy_model import Direction, Rule
+from sluice.policy_start import PolicyError, Room, check_room, rules_at_start
+from sluice.reconciler import Reconciler
+from sluice.rule_book import RuleBook
+from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.rule_ids import TooManyRulesError
+from sluice.state.spd import (
+    Commit,
+    Counts,
+    ListName,
+    ListState,
+    SpdTable,
+    TooManyListsError,
+)
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+ATOMIC_TARGETS = frozenset({"sluice-switch"})
+"""Targets that take a write of several lists between two packets."""
+ADDRESS_RETRY = 1.0
+"""Seconds after which generated rules that could not be committed are tried again."""
+
+
+Rules = Mapping[Direction, Sequence[Rule]]
+
+
+class Policy:
+    """All SPDs. `own(vrf)` are this router's addresses in a VRF.
+
+    Raises SpdStoreError and PolicyError.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        reconciler: Reconciler,
+        flows: FlowTables,
+        codec: FlowCodec,
+        own: Callable[[int], Iterable[Address]],
+    ) -> None:
+        self._config = config
+        self._reconciler = reconciler
+        self._codec = codec
+        self.flows = flows
+        self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
+        self._store = SpdStore(config.state_dir)
+        # An SPD that is configured again some day is to start as it is configured then.
+        record = self._store.forget_committed(keep=self.spds)
+        check_room(config, Room(codec.flows, codec.rules, codec.lists))
+        self.book = RuleBook(config, rules_at_start(config, record), own)
+        """The rules in force, or that a commit is about."""
+        self._said = {spd: on for spd, on in record.caches.items() if spd in self.spds}
+        """Flow caches that an operator turned on or off; the others are as configured."""
+        self.table = SpdTable(config.policy.bundle_ids(), codec.lists, codec.rules)
+        self.table.restore(record, self.spds)
+        self.counters: Counter[str] = Counter()
+        self.searched: Counter[tuple[int, int]] = Counter()
+        """Packets that the CPU searched, by list id and the id of the rule that they met."""
+        self.atomic = config.switch.target in ATOMIC_TARGETS
+        self.started = not self.spds
+        self.on_started: Callable[[], None] = lambda: None
+        self._session: Session | None = None
+        self._addresses_known = asyncio.Event()
+        self._addresses_changed = asyncio.Event()
+        self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
+        self._lock = asyncio.Lock()
+
+    def is_cache_on(self, spd: str) -> bool:
+        """Whether the flow cache of an SPD is on: as an operator said last, else as configured."""
+        return self._said.get(spd, self.spds[spd].flow_cache.enabled)
+
+    # -- a session
+
+    async def run(self, session: Session) -> None:
+        """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError
+        or PolicyError where the configured SPDs cannot be started."""
+        await self._addresses_known.wait()
+        self._addresses_changed.clear()
+        if not self.spds:
+            self._reconciler.release(policy_entities.BINDING_KINDS)
+            await asyncio.wait({session.closed})
+            return
+        try:
+            async with self._lock:
+                self._session = session
+                await self._synchronize(session)
+            serving = (self.flows.run(session), self._follow_addresses())
+            tasks = [asyncio.create_task(each) for each in serving]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._session = None
+            self.flows.close()
+
+    async def _synchronize(self, session: Session) -> None:
+        """Lists, bindings and caches after a read-back."""
+        flows = await self.flows.read(session)
+        lists = self._installed()
+        for list_id, counts in lists.items():
+            self.table.observe(list_id, counts)
+        epochs = _epochs(flows)
+        for list_id, epoch in epochs.items():
+            self.table.observe(list_id, Counts(epoch, 0))
+        groups = [tuple(self.spds)] if self.atomic else [(name,) for name in self.spds]
+        for group in groups:
+            wanted = self.book.wanted(group)
+            try:
+                if self.started:
+                    commit = self.table.plan_commit(wanted)
+                else:
+                    commit = self.table.plan_start(wanted, lists)
+            except (TooManyRulesError, TooManyListsError) as error:
+                raise PolicyError(str(error)) from error
+            named = self.book.named_by(group)
+            await self._carry_out(session, self._with_lost(commit, group, lists))
+            self._named |= named
+        await self._carry_out(session, self._retiring(epochs))
+        self._reconciler.keep(_entities(self.table.lists.values()))
+        self.flows.rebuild(self._make_caches(), flows)
+        self._reconciler.submit(policy_entities.bindings(self._config, self._list_id))
+        self._reconciler.release(policy_entities.BINDING_KINDS)
+        if not self.started:
+            self.started = True
+            log.info("policy: %s", ", ".join(self.spds))
+        self.on_started()
+
+    def _installed(self) -> dict[int, Counts]:
+        """The lists that the switch holds, as far as they can be understood."""
+        return {
+            key: Counts(*value)
+            for kind in policy_entities.LIST_KINDS.values()
+            for key, value in self._reconciler.installed.by_kind[kind].items()
+            if isinstance(key, int) and isinstance(value, ListEntity)
+        }
+
+    def _with_lost(
+        self, commit: Commit, spds: Iterable[str], installed: Mapping[int, Counts]
+    ) -> Commit:
+        """The commit, and new numbers for lists of these SPDs that the switch has otherwise."""
+        known = {state.list_id for state in commit.lists}
+        lost = [
+            list_id
+            for list_id, state in self.table.lists.items()
+            if state.spd in spds and list_id not in known and installed.get(list_id) != state.counts
+        ]
+        return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
+
+    def _retiring(self, epochs: Mapping[int, int]) -> Commit:
+        """New numbers for lists whose cache is off and whose flows (`epochs`) are current: it was
+        configured so since, or the program ended before they were retired."""
+        return self.table.plan_bump(
+            [
+                list_id
+                for list_id, state in self.table.lists.items()
+                if not self.is_cache_on(state.spd) and epochs.get(list_id) == state.counts.epoch
+            ]
+        )
+
+    def _make_caches(self) -> dict[int, ListCache]:
+        caches = {}
+        for list_id, state in self.table.lists.items():
+            limits = self.spds[state.spd].flow_cache
+            cache = FlowCache(limits.size, state.counts.epoch, enabled=self.is_cache_on(state.spd))
+            caches[list_id] = ListCache(state.direction, cache, limits.idle_timeout)
+        return caches
+
+    def _list_id(self, spd: str, direction: Direction) -> int:
+        state = self.table.list_of(spd, direction)
+        if state is None:
+            raise KeyError(spd)
+        return state.list_id
+
+    # -- commits
+
+    async def commit(self, changes: Mapping[str, Rules]) -> list[ListState]:
+        """New rules for SPDs; the lists that changed, when the switch has them. PolicyError."""
+        for spd in changes:
+            self.known(spd)
+        rules = {
+            (spd, direction): tuple(lists[direction])
+            for spd, lists in changes.items()
+            for direction in Direction
+        }
+        return await self._alone(partial(self._commit, rules))
+
+    async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
+        """Turns flow caches on, or off: then every packet is searched. PolicyError."""
+        for spd in [*map(self.known, spds)]:
+            await self._alone(partial(self._set_cache, spd.name, enabled))
+
+    async def clear_cache(self, spds: Iterable[str]) -> None:
+        """Retires all flows of these SPDs. PolicyError."""
+        for spd in [*map(self.known, spds)]:
+            await self._alone(partial(self._clear, spd.name))
+
+    def known(self, spd: str) -> SpdConfig:
+        """The SPD of that name. PolicyError."""
+        if spd not in self.spds:
+            names = ", ".join(self.spds) or "none"
+            raise PolicyError(f"there is no SPD {spd!r}; this router has: {names}")
+        return self.spds[spd]
+
+    async def _alone(self, change: Callable[[], Awaitable[T]]) -> T:
+        """One change at a time, to its end even if nobody waits for it any more."""
+
+        async def locked() -> T:
+            async with self._lock:
+                return await change()
+
+        task = asyncio.create_task(locked())
+        task.add_done_callback(_retrieve)
+        try:
+            return await asyncio.shield(task)
+        except P4RuntimeError as error:
+            raise PolicyError(f"the switch did not take it: {error}") from error
+        except SpdStoreError as error:
+            raise PolicyError(f"not on disk, so not made: {error}") from error
+        except (TooManyRulesError, TooManyListsError) as error:
+            raise PolicyError(str(error)) from error
+
+    async def _commit(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> list[ListState]:
+        session = self._connected()
+        before = {name: self.book.rules[name] for name in rules}
+        self.book.rules.update(rules)
+        try:
+            spds = {spd for spd, _ in rules}
+            commit = self.table.plan_commit(self.book.wanted(spds))
+            named = self.book.named_by(spds)
+            if len(commit.spds) > 1 and not self.atomic:
+                raise PolicyError(
+                    f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
+                    " commit them one by one"
+                )
+            await self._carry_out_or_put_right(session, commit)
+            self._named |= named
+        except BaseException:
+            self.book.rules.update(before)
+            raise
+        self.counters["commits"] += bool(commit.lists)
+        return list(commit.lists)
+
+    async def _set_cache(self, spd: str, enabled: bool) -> None:
+        self._connected()
+        before = dict(self._said)
+        self._said[spd] = enabled
+        try:
+            self._save(Commit(()))
+            self._enable_caches(spd)
+            if not enabled:
+                await self._clear(spd)
+        except BaseException:
+            self._said = before
+            self._enable_caches(spd)
+            self._save_again()
+            raise
+
+    def _enable_caches(self, spd: str) -> None:
+        for list_id, known in self.flows.caches.items():
+            if self.table.lists[list_id].spd == spd:
+                known.cache.enabled = self.is_cache_on(spd)
+
+    async def _clear(self, spd: str) -> None:
+        session = self._connected()
+        lists = [list_id for list_id, state in self.table.lists.items() if state.spd == spd]
+        await self._carry_out_or_put_right(session, self.table.plan_clear(lists))
+        self.counters["flow caches cleared"] += 1
+
+    def _connected(self) -> Session:
+        if self._session is None or not self.started:
+            raise PolicyError("the switch is not connected, or is being read; try again")
+        return self._session
+
+    async def _carry_out_or_put_right(self, session: Session, commit: Commit) -> None:
+        try:
+            await self._carry_out(session, commit)
+        except (P4RuntimeError, SpdStoreError) as error:
+            if isinstance(error, P4RuntimeError) and not session.closed.done():
+                await self._put_right(session)
+            self._save_again()
+            raise
+
+    async def _put_right(self, session: Session) -> None:
+        """A commit was refused half-way: what got through gets the old rules and new numbers."""
+        for spd in self.spds:
+            lost = self._with_lost(Commit(()), [spd], self._installed())
+            try:
+                await self._carry_out(session, lost)
+            except P4RuntimeError as error:
+                log.error("policy %s: drops until it is committed anew: %s", spd, error)
+
+    def _save(self, commit: Commit) -> None:
+        """What will be so with the commit, on disk. Raises SpdStoreError."""
+        self._store.save(self.table.record_with(commit)._replace(caches=dict(self._said)))
+
+    def _save_again(self) -> None:
+        """What is so, after a change that failed: a restart is not to make it."""
+        try:
+            self._save(Commit(()))
+        except SpdStoreError as error:
+            log.error("policy: a change that failed is made by the next restart: %s", error)
+
+    async def _carry_out(self, session: Session, commit: Commit) -> None:
+        """On disk, in the switch, true: in this order."""
+        if not commit.lists:
+            return
+        self._save(commit)
+        await self._reset_counters(session, commit)
+        entries = _entities(commit.lists)
+        if self.atomic:
+            await self._reconciler.commit(session, entries, atomic=True)
+        else:
+            for entry in entries:
+                await self._reconciler.commit(session, [entry], atomic=False)
+        self.table.apply(commit)
+        for state in commit.lists:
+            self.flows.retire(state.list_id, state.counts.epoch)
+            for rule_id in commit.rule_ids.fresh:
+                self.searched.pop((state.list_id, rule_id), None)
+
+    async def _reset_counters(self, session: Session, commit: Commit) -> None:
+        """Numbers that rules have now may have been other rules' before."""
+        fresh = set(commit.rule_ids.fresh)
+        updates = [
+            one
+            for state in commit.lists
+            for one in self._codec.reset_rules(state.direction, fresh & set(state.rule_ids))
+        ]
+        if updates and any(status.code for status in await session.write(updates)):
+            self.counters["rule counters not reset: the target refused"] += 1
+
+    # -- this router's addresses
+
+    def addresses_changed(self) -> None:
+        """The kernel has told all addresses, or another one since."""
+        self._addresses_known.set()
+        self._addresses_changed.set()
+
+    async def _follow_addresses(self) -> None:
+        """The generated rules name this router's addresses: a commit for each SPD they change."""
+        while True:
+            await self._addresses_changed.wait()
+            self._addresses_changed.clear()
+            for spd in self.spds:
+                if self.book.own_addresses(spd) == self._named.get(spd):
+                    continue
+                try:
+                    await self._alone(partial(self._commit, self.book.of([spd])))
+                except PolicyError as error:
+                    log.warning("policy %s: generated rules are not up to date: %s", spd, error)
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(ADDRESS_RETRY, self._addresses_changed.set)
+
+
+def _entities(lists: Iterable[ListState]) -> list[tuple[Kind, int, ListEntity]]:
+    return [
+        (policy_entities.LIST_KINDS[one.direction], one.list_id, ListEntity(*one.counts))
+        for one in lists
+    ]
+
+
+def _retrieve(task: asyncio.Future[T]) -> None:
+    """Nobody may be left to look at what became of it."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _epochs(flows: Iterable[tuple[FlowSlot, FlowVerdict]]) -> dict[int, int]:
+    """The highest epoch of each list's flows."""
+    highest: dict[int, int] = {}
+    for slot, verdict in flows:
+        highest[slot.list_id] = max(highest.get(slot.list_id, 0), verdict.epoch)
+    return highest

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sluice spd check`: files of rules validated and looked at, by the controller or without one.
+
+All problems of all files at once, then, for those that have none, warnings. Depends on config,
+spdfile, policy_warnings and generated_rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.config import Config
+from sluice.frr import Routing
+from sluice.generated_rules import generated_rules
+from sluice.model import Address, Prefix
+from sluice.policy_warnings import Guarded, Surroundings, warnings
+from sluice.spdfile import SpdText, parse_spd
+from sluice.yamlreader import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """What rules are checked against: a configuration, or nothing but themselves.
+
+    `own` are this router's addresses by SPD; None: those of the configuration.
+    """
+
+    config: Config | None = None
+    own: Callable[[str], Iterable[Address]] | None = None
+    routing: Routing | None = None
+
+    def read(self, files: Iterable[tuple[str, str]]) -> dict[str, SpdText]:
+        """The SPDs in (name, text) of files, each once. ConfigError with every problem of all."""
+        texts: dict[str, SpdText] = {}
+        problems: list[str] = []
+        for name, text in files:
+            try:
+                spd = parse_spd(text, name, self._bundles)
+            except ConfigError as error:
+                problems += error.problems
+                continue
+            known = self._spds()
+            if known is not None and spd.name not in known:
+                names = ", ".join(known) or "none"
+                problems.append(f"{name}: there is no SPD {spd.name!r}; this router has: {names}")
+            if spd.name in texts:
+                problems.append(f"{name}: an earlier file is of {spd.name!r} too")
+            texts[spd.name] = spd
+        if problems:
+            raise ConfigError(problems)
+        return texts
+
+    def report(self, texts: Mapping[str, SpdText]) -> list[dict[str, Any]]:
+        """What the API and the command tell of rules that have no problem."""
+        return [
+            {
+                "spd": name,
+                "rules": {direction.value: len(rules) for direction, rules in text.rules.items()},
+                "warnings": self.warnings(text),
+            }
+            for name, text in texts.items()
+        ]
+
+    def warnings(self, text: SpdText) -> list[str]:
+        """What may surprise about an SPD, its generated rules in their place."""
+        own = tuple(self._own(text.name))
+        rules = {
+            direction: (*generated_rules(direction, own), *listed)
+            for direction, listed in text.rules.items()
+        }
+        around = Surroundings(
+            self._guarded(text.name), own, self.routing, self._elsewhere(text.name)
+        )
+        return warnings(rules, around, text.name)
+
+    def _bundles(self, spd: str) -> frozenset[str] | None:
+        return None if self.config is None else self.config.policy.bundle_names(spd)
+
+    def _spds(self) -> list[str] | None:
+        return None if self.config is None else [spd.name for spd in self.config.policy.spds]
+
+    def _own(self, spd: str) -> Iterable[Address]:
+        if self.own is not None:
+            return self.own(spd)
+        return {each.address for one in self._guarded(spd) for each in one.addresses}
+
+    def _guarded(self, spd: str) -> tuple[Guarded, ...]:
+        interfaces = () if self.config is None else self.config.interfaces
+        return tuple(Guarded(one.name, one.addresses) for one in interfaces if one.spd == spd)
+
+    def _elsewhere(self, spd: str) -> tuple[Prefix, ...]:
+        interfaces = () if self.config is None else self.config.interfaces
+        return tuple(
+            address.prefix for one in interfaces if one.spd != spd for address in one.addresses
+        )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the configuration says of policy, as entities of the switch.
+
+Every layer-3 interface has a binding in both directions, "none" where no SPD guards it: what is not
+bound, drops. An interface of an SPD is bound only once its lists are in the switch (`bindings`).
+Pure; depends on config and entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sluice.config import Config
+from sluice.entities import (
+    NO_POLICY,
+    Attachment,
+    Binding,
+    Changes,
+    Decrypt,
+    Egress,
+    Encrypt,
+    EnginePort,
+    Key,
+    Kind,
+    L3Interface,
+    Role,
+    Spi,
+    Value,
+)
+from sluice.policy_model import Direction
+
+BINDING_KINDS = (
+    Kind.ENGINE,
+    Kind.OUTBOUND_SA,
+    *(Kind.INBOUND_LIST, Kind.OUTBOUND_LIST),
+    Kind.BUNDLE_BINDING,
+    Kind.INBOUND_SA,
+    *(Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
+)
+"""The kinds that this module and the commits decide about alone."""
+LIST_KINDS = {
+    Direction.INBOUND: Kind.INBOUND_LIST,
+    Direction.OUTBOUND: Kind.OUTBOUND_LIST,
+}
+
+
+def without_lists(config: Config) -> Changes:
+    """What does not need any list: engines, their ports, outbound SAs, interfaces without SPD."""
+    changes = Changes()
+    for engine in config.policy.engines:
+        changes.set(Kind.ENGINE, engine.id, EnginePort(engine.port))
+        # What an engine decrypted says itself where it came in; it is of no VRF of its own.
+        interface = L3Interface(engine.l3_if, 0, Role.ENGINE)
+        changes.set(Kind.L3_INTERFACE, Attachment(engine.port, 0), interface)
+    for bundle in config.policy.bundles:
+        if (sa := bundle.outbound) is not None:
+            encrypt = Encrypt(sa.engine, sa.sa, sa.path_mtu, sa.overhead)
+            changes.set(Kind.OUTBOUND_SA, bundle.id, encrypt)
+    for interface_config in config.interfaces:
+        if interface_config.spd is None:
+            for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
+                changes.set(kind, interface_config.l3_if, NO_POLICY)
+    return changes
+
+
+def bindings(config: Config, list_id: Callable[[str, Direction], int]) -> Changes:
+    """What refers to lists, which are in the switch: interfaces, bundles, inbound SAs."""
+    changes = Changes()
+    for interface in config.interfaces:
+        if interface.spd is not None:
+            inbound = Binding(list_id(interface.spd, Direction.INBOUND))
+            outbound = Binding(list_id(interface.spd, Direction.OUTBOUND))
+            changes.set(Kind.INBOUND_BINDING, interface.l3_if, inbound)
+            changes.set(Kind.OUTBOUND_BINDING, interface.l3_if, outbound)
+    vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
+    for bundle in config.policy.bundles:
+        binding = Binding(list_id(bundle.spd, Direction.INBOUND))
+        changes.set(Kind.BUNDLE_BINDING, bundle.id, binding)
+        for sa in bundle.inbound:
+            spi = Spi(vrfs[sa.vrf], sa.spi)
+            changes.set(Kind.INBOUND_SA, spi, Decrypt(bundle.id, sa.engine, sa.sa))
+    return changes
+
+
+def misplaced(
+    config: Config, installed: Mapping[Kind, Mapping[Key, Value]]
+) -> list[tuple[Kind, Key]]:
+    """What the switch holds of numbers that are other interfaces' by now.
+
+    Bindings are by number, and the numbers are the places in the configuration: where these have
+    changed since, each interface would for a moment have another's policy. All of it is to go
+    before anything is written, the bindings first: what is not bound, or not there, drops.
+    """
+    places = {one.l3_if: (Attachment(one.port, one.vlan), Role.ROUTER) for one in config.interfaces}
+    places |= {one.l3_if: (Attachment(one.port, 0), Role.ENGINE) for one in config.policy.engines}
+    found: dict[tuple[Kind, Key], int] = {}
+    for key, value in installed[Kind.EGRESS_INTERFACE].items():
+        if isinstance(key, int) and isinstance(value, Egress):
+            place = (Attachment(value.port, value.vlan), Role.ROUTER)
+            if places.get(key, place) != place:
+                found[Kind.EGRESS_INTERFACE, key] = key
+    for key, value in installed[Kind.L3_INTERFACE].items():
+        if isinstance(key, Attachment) and isinstance(value, L3Interface):
+            place = (key, value.role)
+            if places.get(value.l3_if, place) != place:
+                found[Kind.L3_INTERFACE, key] = value.l3_if
+    bound = [
+        (kind, l3_if)
+        for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING)
+        for l3_if in sorted(set(found.values()))
+        if l3_if in installed[kind]
+    ]
+    return [*bound, *found]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of every list as they are searched: the operator's, behind the generated ones.
+
+The generated rules name this router's addresses, so a list changes with these too. Depends on
+config and generated_rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from sluice.config import Config
+from sluice.generated_rules import generated_rules
+from sluice.model import Address
+from sluice.policy_model import Rule
+from sluice.state.spd import ListName
+
+LOOPBACK6 = bytes(15) + b"\x01"
+
+
+class RuleBook:
+    """`rules` are the operator's, of each list; `own(vrf)` are this router's addresses in a VRF."""
+
+    def __init__(
+        self,
+        config: Config,
+        rules: Mapping[ListName, tuple[Rule, ...]],
+        own: Callable[[int], Iterable[Address]],
+    ) -> None:
+        self.rules = dict(rules)
+        self._vrfs = {
+            spd.name: {one.vrf.id for one in config.interfaces if one.spd == spd.name}
+            for spd in config.policy.spds
+        }
+        self._own = own
+
+    def own_addresses(self, spd: str) -> list[Address]:
+        """This router's addresses in the VRFs that an SPD guards."""
+        own = {address for vrf in self._vrfs[spd] for address in self._own(vrf)}
+        return sorted(one for one in own if one[0] != 127 and one != LOOPBACK6)
+
+    def named_by(self, spds: Iterable[str]) -> dict[str, list[Address]]:
+        """The addresses that the generated rules of these SPDs name."""
+        return {spd: self.own_addresses(spd) for spd in spds}
+
+    def of(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
+        """The operator's rules of these SPDs' lists."""
+        chosen = set(spds)
+        return {name: rules for name, rules in self.rules.items() if name[0] in chosen}
+
+    def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
+        """The lists of these SPDs as they are to be searched."""
+        return {
+            (spd, direction): (*generated_rules(direction, self.own_addresses(spd)), *rules)
+            for (spd, direction), rules in self.of(spds).items()
+        }

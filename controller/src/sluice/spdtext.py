@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules back as what an SPD file says: for the record on disk and for `sluice spd export`.
+
+`from_document(to_document(rule)) == rule` for every rule that a file can hold; the generated ones
+are in no file. Depends on spdfile, whose language this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from sluice.policy_model import OPAQUE, PROTOCOLS, Direction, NumberRange, Numbers, Rule, range_text
+from sluice.spdfile import to_action, to_address_range, to_icmp, to_ports, to_protocol
+
+T = TypeVar("T")
+_PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
+
+
+def spd_document(spd: str, rules: Mapping[Direction, Iterable[Rule]]) -> dict[str, Any]:
+    """A whole SPD; as YAML or JSON it is a file that `sluice spd commit` takes."""
+    lists = {
+        direction.value: [to_document(rule) for rule in listed if not rule.generated]
+        for direction, listed in rules.items()
+    }
+    return {"spd": spd} | lists
+
+
+def to_document(rule: Rule) -> dict[str, Any]:
+    """One rule, in scalars and lists; selectors that are ANY are left out."""
+    written: dict[str, Any] = {"name": rule.name, "action": rule.action.name.lower()}
+    if rule.bundle is not None:
+        written["bundle"] = rule.bundle
+    for key, ranges in (("source", rule.source), ("destination", rule.destination)):
+        if ranges is not None:
+            written[key] = [range_text(one) for one in ranges]
+    if rule.protocol is not None:
+        written["protocol"] = [_PROTOCOL_NAMES.get(one, one) for one in rule.protocol]
+    for key, numbers, text in (
+        ("source_ports", rule.source_port, str),
+        ("destination_ports", rule.destination_port, str),
+        ("icmp", rule.icmp, _icmp_text),
+    ):
+        if numbers is OPAQUE:
+            written[key] = OPAQUE.value
+        elif numbers is not None:
+            written[key] = [text(one) for one in numbers]
+    return written
+
+
+def _icmp_text(numbers: NumberRange) -> str:
+    kind, code = divmod(numbers.low, 256)
+    return f"{kind}/{code}" if numbers.low == numbers.high else str(kind)
+
+
+def from_document(written: Mapping[str, Any]) -> Rule:
+    """The rule that `to_document` wrote. Raises ValueError, KeyError or TypeError for others."""
+    return Rule(
+        name=str(written["name"]),
+        action=to_action(written["action"]),
+        bundle=written.get("bundle"),
+        source=_listed(written, "source", to_address_range),
+        destination=_listed(written, "destination", to_address_range),
+        protocol=_listed(written, "protocol", to_protocol),
+        source_port=_numbers(written, "source_ports", to_ports),
+        destination_port=_numbers(written, "destination_ports", to_ports),
+        icmp=_numbers(written, "icmp", to_icmp),
+    )
+
+
+def _listed(
+    written: Mapping[str, Any], key: str, converter: Callable[[object], T]
+) -> tuple[T, ...] | None:
+    values = written.get(key)
+    return None if values is None else tuple(map(converter, values))
+
+
+def _numbers(
+    written: Mapping[str, Any], key: str, converter: Callable[[object], NumberRange]
+) -> Numbers:
+    if written.get(key) == OPAQUE.value:
+        return OPAQUE
+    return _listed(written, key, converter)

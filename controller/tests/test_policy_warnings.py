@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check warns of: sessions of this router's own, path MTU discovery, lists of discards."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.frr import Routing, read_frr
+from sluice.model import InterfaceAddress, Prefix, parse_address
+from sluice.policy_model import (
+    ICMP,
+    ICMPV6,
+    OPAQUE,
+    TCP,
+    UDP,
+    Action,
+    Direction,
+    NumberRange,
+    Rule,
+    prefix_range,
+)
+from sluice.policy_warnings import OSPF, Guarded, Surroundings, warnings
+
+BGP = (NumberRange(179, 179),)
+OWN = parse_address("10.0.0.1")
+ALL = Rule("all", Action.BYPASS)
+REST = Rule("rest", Action.DISCARD)
+ACTIVE_OUT = Rule("out", Action.BYPASS, protocol=(TCP,), destination_port=BGP)
+ACTIVE_IN = Rule("in", Action.PROTECT, "b", protocol=(TCP,), source_port=BGP)
+OSPF_RULE = Rule("ospf", Action.BYPASS, protocol=(OSPF,))
+ETH1 = Guarded(
+    "eth1", (InterfaceAddress.parse("10.0.0.1/24"), InterfaceAddress.parse("2001:db8::1/64"))
+)
+NO_FRR = Surroundings(own=(OWN,))
+
+
+def warned(outbound: list[Rule], inbound: list[Rule], around: Surroundings = NO_FRR) -> list[str]:
+    return warnings({Direction.OUTBOUND: outbound, Direction.INBOUND: inbound}, around, "corp")
+
+
+def with_frr(text: str) -> Surroundings:
+    routing = Routing()
+    read_frr(text, "frr.conf", routing)
+    return Surroundings((ETH1,), (OWN,), routing)
+
+
+@pytest.mark.parametrize(
+    ("outbound", "inbound", "is_good"),
+    [
+        ([ALL], [ALL], True),
+        ([ACTIVE_OUT], [ACTIVE_IN], True),
+        ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports seen from the listening side
+        ([ACTIVE_OUT], [ACTIVE_OUT], False),  # neither kind of session has both ways
+        ([REST, ACTIVE_OUT], [ALL], False),  # never reached
+        ([ACTIVE_OUT._replace(protocol=(UDP,))], [ALL], False),
+        ([ACTIVE_OUT._replace(source=(prefix_range(Prefix.parse("10.9.0.0/16")),))], [ALL], False),
+        ([ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("::/0")),))], [ALL], False),
+        ([ACTIVE_OUT._replace(source_port=OPAQUE)], [ALL], False),
+        ([ACTIVE_OUT._replace(icmp=(NumberRange(0, 1),))], [ALL], False),
+        ([REST], [], False),
+    ],
+)
+def test_bgp_needs_a_way_out_and_in(
+    outbound: list[Rule], inbound: list[Rule], is_good: bool
+) -> None:
+    found = [one for one in warned(outbound, inbound) if "no BGP session of 10.0.0.1" in one]
+    assert len(found) == (not is_good)
+
+
+def test_without_addresses_it_is_whether_any_session_can() -> None:
+    assert any("no BGP session can come up" in one for one in warned([REST], [], Surroundings()))
+    assert warned([ACTIVE_OUT, OSPF_RULE], [ACTIVE_IN, OSPF_RULE], Surroundings()) == []
+
+
+def test_ospf_needs_its_hello_out_and_in() -> None:
+    around = Surroundings((ETH1,), (OWN,))
+    bgp = [ACTIVE_OUT, ACTIVE_IN]
+    assert warned([OSPF_RULE, *bgp], [OSPF_RULE, *bgp], around) == []
+    missing = warned([OSPF_RULE, *bgp], bgp, around)
+    assert [one[:50] for one in missing] == [
+        "corp: no OSPF neighbour can come up by eth1: no in",
+        "corp: no OSPFv3 neighbour can come up by eth1: no ",
+    ]
+    only_ipv4 = OSPF_RULE._replace(destination=(prefix_range(Prefix.parse("224.0.0.0/24")),))
+    (ipv6,) = warned([*bgp, only_ipv4, REST], [*bgp, OSPF_RULE], around)[:1]
+    assert "no OSPFv3 neighbour" in ipv6
+    assert "the outbound rule 'rest' discards it" in ipv6
+
+
+def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
+    assert warned([Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=BGP)], [ALL],
+                  with_frr("hostname r1\n")) == []  # fmt: skip
+    peers = with_frr(
+        "router bgp 1\n neighbor 10.0.0.2 remote-as 2\n neighbor 192.0.2.1 remote-as 3\n"
+    )
+    one_peer = ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("10.0.0.9/32")),))
+    found, _ = warned([one_peer], [ALL], peers)
+    assert found.startswith("corp: the BGP session 10.0.0.1 - 10.0.0.2 (frr.conf:2) cannot come up")
+    assert "no outbound rule lets it pass" in found
+    assert warned([ACTIVE_OUT], [ACTIVE_IN], peers) == []
+    (found,) = warned([], [ALL], peers)[1:2]
+    assert "10.0.0.1 - 192.0.2.1 (frr.conf:3)" in found
+    assert found.endswith("if it goes by an interface that this SPD guards")
+    unnumbered = with_frr("router bgp 1\n neighbor eth1 interface remote-as 2\n")
+    (found,) = warned([one_peer], [ALL], unnumbered)
+    assert "fe80::1 - fe80::2 (frr.conf:2)" in found
+
+
+def test_a_peer_several_hops_away() -> None:
+    text = "router bgp 1\n neighbor 192.0.2.1 remote-as 1\n"
+    by_loopback = ACTIVE_OUT._replace(source=(prefix_range(Prefix.parse("10.255.0.1/32")),))
+    (found,) = warned([by_loopback], [ACTIVE_IN], with_frr(text))
+    assert "the BGP session 10.0.0.1 - 192.0.2.1 (frr.conf:2) cannot come up" in found
+    from_loopback = with_frr(text + " neighbor 192.0.2.1 update-source 10.255.0.1\n")
+    assert warned([by_loopback], [ACTIVE_IN], from_loopback) == []
+    # On a link that this SPD does not guard it is none of its business.
+    elsewhere = with_frr(text)._replace(elsewhere=(Prefix.parse("192.0.2.0/24"),))
+    assert warned([by_loopback], [ACTIVE_IN], elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("router ospf\n network 10.0.0.0/8 area 0\n", "no OSPF neighbour can come up by eth1"),
+        ("interface eth1\n ip ospf area 0\n", "by eth1 (frr.conf:2)"),
+        ("interface eth1\n ipv6 ospf6 area 0\n", "no OSPFv3 neighbour"),
+        ("router ospf\n network 10.9.0.0/16 area 0\n", None),
+        ("interface eth7\n ip ospf area 0\n", None),
+    ],
+)
+def test_ospf_that_is_configured(text: str, words: str | None) -> None:
+    found = warned([ACTIVE_OUT], [ACTIVE_IN], with_frr(text))
+    assert [words in one for one in found if words] == ([True] if words else [])
+    assert len(found) == (words is not None)
+
+
+PTB = NumberRange(0x200, 0x2FF)
+
+
+@pytest.mark.parametrize(
+    ("inbound", "protocols"),
+    [
+        ([ALL], []),
+        ([ACTIVE_IN, OSPF_RULE], []),  # no rule matches it: it goes by the packet it is about
+        ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
+        ([Rule("icmp", Action.BYPASS, protocol=(ICMP,)), REST], ["ICMPv6"]),
+        ([Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(PTB,)), REST], ["ICMP f"]),
+        ([Rule("no-icmp", Action.DISCARD, protocol=(ICMP, ICMPV6))], ["ICMP f", "ICMPv6"]),
+        ([Rule("ping", Action.DISCARD, protocol=(ICMP,), icmp=(NumberRange(0x800, 0x8FF),))], []),
+        # A protected site's errors pass, those of routers on the way there do not.
+        ([ALL._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),)), REST],
+         ["ICMP f", "ICMPv6"]),
+    ],
+)  # fmt: skip
+def test_path_mtu_discovery_needs_its_errors(inbound: list[Rule], protocols: list[str]) -> None:
+    found = [one for one in warned([ALL], inbound) if "path MTU" in one]
+    assert [one.split("discards every ")[1][:6] for one in found] == protocols
+
+
+def test_a_list_that_lets_nothing_pass() -> None:
+    generated = Rule("generated:nd", Action.BYPASS, generated=True)
+    found = [one for one in warned([generated, REST], []) if "everything" in one]
+    assert found == [
+        "corp: the outbound list discards everything",
+        "corp: the inbound list discards everything",
+    ]

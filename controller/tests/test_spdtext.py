@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules as files say them: written and read they are the same."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies import rules
+from sluice.policy_model import ICMPV6, TCP, UDP, Action, Direction, NumberRange, Rule
+from sluice.spdfile import parse_spd
+from sluice.spdtext import from_document, spd_document, to_document
+from sluice.state.spd import fingerprint
+
+ICMP_RANGES = st.integers(0, 255).map(lambda t: NumberRange(t << 8, t << 8 | 0xFF)) | st.integers(
+    0, 0xFFFF
+).map(lambda n: NumberRange(n, n))
+
+
+@given(rules(), st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple))
+def test_a_rule_survives_the_disk(rule: Rule, icmp: tuple[NumberRange, ...] | None) -> None:
+    rule = rule._replace(icmp=icmp, generated=False)
+    read = from_document(json.loads(json.dumps(to_document(rule))))
+    assert read == rule
+    assert fingerprint(read) == fingerprint(rule)
+
+
+def test_what_is_exported_is_a_file_that_can_be_committed() -> None:
+    ports = (NumberRange(80, 80), NumberRange(8000, 8999))
+    listed = {
+        Direction.INBOUND: (
+            Rule("179", Action.DISCARD, protocol=(UDP, 99)),
+            Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(NumberRange(0x200, 0x2FF),)),
+        ),
+        Direction.OUTBOUND: (
+            Rule("web", Action.PROTECT, "branch", protocol=(TCP,), destination_port=ports),
+        ),
+    }
+    generated = Rule("generated:nd", Action.BYPASS, generated=True)
+    given_rules = listed | {Direction.INBOUND: (generated, *listed[Direction.INBOUND])}
+    text = yaml.safe_dump(spd_document("corp", given_rules), default_flow_style=None)
+    read = parse_spd(text, "export", lambda _: frozenset({"branch"}))
+    assert (read.name, read.rules) == ("corp", listed)
