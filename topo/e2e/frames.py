@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few frames that tests make by hand."""
+"""Frames that tests make by hand, and how they are sent. What is inside: packets."""
 
 import ipaddress
 import socket
@@ -14,15 +14,6 @@ def checksum(data: bytes) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
-
-
-def echo_request(source: str, destination: str, ttl: int = 64) -> bytes:
-    """An ICMP echo request in an IPv4 packet."""
-    icmp = struct.pack("!BBHHH", 8, 0, 0, 1, 1) + bytes(32)
-    icmp = icmp[:2] + struct.pack("!H", checksum(icmp)) + icmp[4:]
-    addresses = ipaddress.ip_address(source).packed + ipaddress.ip_address(destination).packed
-    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(icmp), 1, 0, ttl, 1, 0) + addresses
-    return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + icmp
 
 
 def arp_request(mac: str, source: str, wanted: str) -> bytes:

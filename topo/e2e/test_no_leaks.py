@@ -14,7 +14,8 @@ from sluice_topo.network import Network, build_in_lab
 from sluice_topo.story import wait_for_legs
 from sluice_topo.traffic import PORT, UdpFlows
 
-from .frames import echo_request, ethernet, inject
+from .frames import ethernet, inject
+from .packets import echo_request
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.network import Network
 from sluice_topo.story import (
-    Teller,
     a_link_fails_and_comes_back,
     both_paths_carry_flows,
     large_packets_arrive,
     the_kernel_stood_by,
     traceroute_works,
 )
+from sluice_topo.teller import Teller
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 

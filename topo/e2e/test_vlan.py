@@ -12,7 +12,8 @@ from sluice_testkit.wait import wait_until
 from sluice_topo.description import two_sites
 from sluice_topo.routers import P4Router
 
-from .frames import arp_request, echo_request, ethernet, inject
+from .frames import arp_request, ethernet, inject
+from .packets import echo_request
 
 HOST = "02:aa:00:00:00:01"
 OTHER = "02:aa:00:00:00:02"

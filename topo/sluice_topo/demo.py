@@ -5,6 +5,7 @@ Exit status 0 if every step came true, 1 if one did not, 2 for wrong usage.
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -17,7 +18,8 @@ from sluice_testkit.wait import Stopwatch
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network
 from sluice_topo.routers import LINUX, P4Router
-from sluice_topo.story import Teller, now, tell
+from sluice_topo.story import now, tell
+from sluice_topo.teller import Teller
 
 RUNNING = "switches.json"  # in the run directory: what `make shell` looks for
 
@@ -59,9 +61,11 @@ def perform(target: str, stay: bool) -> int:
 
     from sluice_topo.mininet_net import build_in_mininet
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # bars and µ, on whatever terminal
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
     watch = Stopwatch()
-    teller = Teller(lambda text: print(text, flush=True))
+    teller = Teller(lambda text: print(text, flush=True), colours=sys.stdout.isatty())
     with Lab() as lab:
         network, mininet = build_in_mininet(two_sites(), lab, target)
         try:

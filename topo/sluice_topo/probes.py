@@ -4,7 +4,9 @@
 import ipaddress
 import json
 import re
+import statistics
 from dataclasses import dataclass
+from pathlib import Path
 
 from sluice_testkit.namespaces import Namespace
 
@@ -24,6 +26,7 @@ class Ping:
     sent: int
     received: int
     average: float | None
+    median: float | None
     output: str
 
     @property
@@ -50,11 +53,12 @@ def ping(
     )
     text = done.stdout + done.stderr
     numbers = re.search(r"(\d+) packets transmitted, (\d+) received", text)
-    times = re.search(r"= [\d.]+/([\d.]+)/", text)
+    times = [float(found) for found in re.findall(r"time=([\d.]+) ms", text)]
     return Ping(
         int(numbers[1]) if numbers else count,
         int(numbers[2]) if numbers else 0,
-        float(times[1]) if times else None,
+        statistics.fmean(times) if times else None,
+        statistics.median(times) if times else None,
         text,
     )
 
@@ -86,3 +90,9 @@ def interface_packets(place: Namespace, interface: str) -> tuple[int, int]:
     shown = json.loads(place.run("ip", "-s", "-j", "link", "show", "dev", interface).stdout)
     counts = shown[0]["stats64"]
     return counts["rx"]["packets"], counts["tx"]["packets"]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process, user and system."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -95,6 +95,7 @@ class P4Router:
     ):
         self.name = description.name
         self.namespace = namespace
+        self.files = description.files
         config = config or description.sluice_config()
         ports = {i["port"]: i["device"] for i in config["interfaces"]}
         self.target = Target(

@@ -2,19 +2,18 @@
 """The demo's story, told on any built two-site network: each step checks what it says.
 
 A step that does not come true raises; nothing is reported that was not
-measured in this run. `Teller` prints and collects the closing table.
+measured in this run. Routing first; policy goes on in `policy_story`.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from sluice_testkit.process import CommandFailed
 from sluice_testkit.wait import Stopwatch, wait_until
-from sluice_topo import probes
+from sluice_topo import policy_story, probes
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
+from sluice_topo.teller import Teller, expect
 from sluice_topo.traffic import PathWitness, UdpFlows
 
 VERSIONS = (4, 6)
@@ -27,48 +26,9 @@ FLOWS = 64
 LEAST_SHARE = 0.2  # of 64 flows on one of two equal paths: 1 in a million runs of a fair hash
 
 
-class Teller:
-    """Prints the story and keeps the measurements for the end."""
-
-    def __init__(self, write: Callable[[str], None] = print):
-        self._write = write
-        self._step = 0
-        self.measured: list[tuple[str, str]] = []
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[None]:
-        """One step: its title, then what was seen, then the time it took."""
-        self._step += 1
-        self._write(f"\n{self._step}. {title}")
-        watch = Stopwatch()
-        yield
-        self._write(f"   ok ({watch.seconds():.1f} s)")
-
-    def say(self, text: str) -> None:
-        """One thing seen."""
-        self._write(f"   {text}")
-
-    def measure(self, what: str, value: str) -> None:
-        """A measurement: told now, and again in the closing table."""
-        self.measured.append((what, value))
-        self.say(f"{what}: {value}")
-
-    def table(self) -> None:
-        """The closing table."""
-        width = max(len(what) for what, _ in self.measured)
-        self._write("\nMeasured in this run")
-        for what, value in self.measured:
-            self._write(f"   {what:<{width}}  {value}")
-
-
-def expect(condition: object, sentence: str) -> None:
-    """Fail the step with `sentence` unless the condition holds."""
-    if not condition:
-        raise AssertionError(sentence)
-
-
 def tell(network: Network, teller: Teller, watch: Stopwatch) -> None:
     """The whole story; `watch` has been running since before anything was started."""
+    teller.part("Routing: FRR decides, the switches of r1 and r2 forward")
     bgp_comes_up(network, teller, watch)
     routes_arrive(network, teller, watch)
     ping_works(network, teller)
@@ -76,6 +36,7 @@ def tell(network: Network, teller: Teller, watch: Stopwatch) -> None:
     both_paths_carry_flows(network, teller)
     large_packets_arrive(network, teller)
     a_link_fails_and_comes_back(network, teller)
+    policy_story.tell(network, teller)
     the_kernel_stood_by(network, teller)
 
 

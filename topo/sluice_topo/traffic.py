@@ -10,6 +10,8 @@ import socket
 import struct
 import threading
 import time
+from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -57,21 +59,22 @@ class UdpFlows:
         *,
         flows: int = 16,
         rate: float = 500.0,
+        port: int = PORT,
     ):
         self._interval = 1.0 / rate
         family = socket.AF_INET if version == 4 else socket.AF_INET6
         self._receiver = receiver.namespace.socket(family, socket.SOCK_DGRAM)
         self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._receiver.bind((receiver.address(version), PORT))
+        self._receiver.bind((receiver.address(version), port))
         self._receiver.settimeout(0.05)
         self._senders = []
         for number in range(flows):
             sending = sender.namespace.socket(family, socket.SOCK_DGRAM)
             sending.bind((sender.address(version), FIRST_SOURCE_PORT + number))
-            sending.connect((receiver.address(version), PORT))
+            sending.connect((receiver.address(version), port))
             self._senders.append(sending)
         self._arrivals: dict[int, float] = {}
-        self._sent = 0
+        self._departures: list[float] = []
         self._stop_sending = threading.Event()
         self._stop_receiving = threading.Event()
         self._threads = [
@@ -87,6 +90,18 @@ class UdpFlows:
         """Packets that came so far."""
         return len(self._arrivals)
 
+    def sent(self) -> int:
+        """Packets sent so far."""
+        return len(self._departures)
+
+    def sent_since(self, moment: float) -> range:
+        """The numbers of the packets that were sent at `moment` (monotonic) or later."""
+        return range(bisect_left(self._departures, moment), self.sent())
+
+    def arrived(self, numbers: Collection[int]) -> int:
+        """How many of these packets have come."""
+        return sum(number in self._arrivals for number in numbers)
+
     def wait_for_more(self, packets: int, deadline: float = 20.0) -> None:
         """Wait until `packets` more have come."""
         enough = self.received() + packets
@@ -97,7 +112,7 @@ class UdpFlows:
         self._stop_sending.set()
         self._threads[1].join()
         end = time.monotonic() + patience
-        while self.received() < self._sent and time.monotonic() < end:
+        while self.received() < self.sent() and time.monotonic() < end:
             time.sleep(0.01)
         self._stop_receiving.set()
         self._threads[0].join()
@@ -105,7 +120,7 @@ class UdpFlows:
             opened.close()
         times = sorted(self._arrivals.values())
         gaps = [later - earlier for earlier, later in pairwise(times)]
-        return Outcome(self._sent, self.received(), max(gaps, default=0.0), self._interval)
+        return Outcome(self.sent(), self.received(), max(gaps, default=0.0), self._interval)
 
     def __enter__(self) -> Self:
         self.start()
@@ -123,12 +138,14 @@ class UdpFlows:
     def _send(self) -> None:
         due = time.monotonic()
         while not self._stop_sending.is_set():
-            flow = self._sent % len(self._senders)
+            number = self.sent()
+            flow = number % len(self._senders)
+            departure = time.monotonic()
             try:
-                self._senders[flow].send(_HEADER.pack(self._sent, flow).ljust(64, b"."))
+                self._senders[flow].send(_HEADER.pack(number, flow).ljust(64, b"."))
             except OSError:  # an ICMP error that came back for an earlier packet
                 continue
-            self._sent += 1
+            self._departures.append(departure)
             due += self._interval
             time.sleep(max(0.0, due - time.monotonic()))
 

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small network of the policy walks: one P4 router, four hosts, everything interposed.
+
+    a --- eth1 [ r ] eth2 --- b        SPDs: west guards eth1, east eth2, south eth3, north eth4
+                 eth3 --- c            All but a own the site 10.9.0.0/24, 2001:db8:9::/64;
+                 eth4 --- d            routes lead there by b.
+
+All SPDs let everything pass until a test commits something else. Between controller and switch
+stands an `Interposer`, so that a test decides when a message arrives. `walking` has the packets.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from sluice_testkit.interposer import Interposer
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+from sluice_topo.description import Host, Kind, Router
+from sluice_topo.routers import HostNode, P4Router
+
+Rule = dict[str, Any]
+EVERYTHING: Rule = {"name": "everything", "action": "bypass"}
+SPDS = {"eth1": "west", "eth2": "east", "eth3": "south", "eth4": "north"}
+NETWORKS = {4: "10.{}.0.{}/24", 6: "2001:db8:{}::{}/64"}
+FlowCache = dict[str, Any]
+ROOMY: FlowCache = {"size": 1000, "idle_timeout": 60}
+HOSTS = "abcd"
+MAC = "02:00:00:00:01:{:02x}"
+SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
+ROUTES = {4: "ip route 10.9.0.0/24", 6: "ipv6 route 2001:db8:9::/64"}
+FRR = f"""
+frr defaults traditional
+hostname r
+no zebra nexthop kernel enable
+no fpm use-next-hop-groups
+fpm address 127.0.0.1 port 2620
+{ROUTES[4]} 10.2.0.2
+{ROUTES[6]} 2001:db8:2::2
+"""
+FIRST_PORT = 10000
+
+
+def udp(name: str, action: str, *ports: int) -> Rule:
+    """A rule for UDP to some ports, or to all."""
+    rule: Rule = {"name": name, "action": action, "protocol": "udp"}
+    return rule | {"destination_ports": list(ports)} if ports else rule
+
+
+def configuration(flow_caches: Mapping[str, FlowCache], versions: Sequence[int]) -> dict[str, Any]:
+    """What r's operator would write."""
+    lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
+    spds = [
+        {"name": name, "flow_cache": flow_caches.get(name, ROOMY)} | lists for name in SPDS.values()
+    ]
+    interfaces = [
+        {
+            "name": name,
+            "port": number,
+            "device": f"port{number}",
+            "mac": MAC.format(number),
+            "addresses": [NETWORKS[version].format(number, 1) for version in versions],
+            "spd": spd,
+        }
+        for number, (name, spd) in enumerate(SPDS.items(), 1)
+    ]
+    return {
+        "router": "r",
+        "switch": {"address": "127.0.0.1:9559", "device_id": 1},
+        "fpm": {"quiet_seconds": 0.3},
+        "spds": spds,
+        "interfaces": interfaces,
+    }
+
+
+def _host(name: str, number: int, versions: Sequence[int]) -> Host:
+    networks = [NETWORKS[version] for version in versions]
+    gateways = [one.format(number, 1).partition("/")[0] for one in networks]
+    return Host(name, tuple(one.format(number, 2) for one in networks), tuple(gateways))
+
+
+class OneRouter:
+    """The network, running."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        flow_caches: Mapping[str, FlowCache] | None = None,
+        versions: Sequence[int] = (4, 6),
+    ) -> None:
+        """`flow_caches` by SPD, where one is not `ROOMY`; `versions` of IP that there are."""
+        places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
+        if 6 not in versions:
+            for place in places.values():
+                place.sysctl(ipv6__conf__all__disable_ipv6=1, ipv6__conf__default__disable_ipv6=1)
+        for number, name in enumerate(HOSTS, 1):
+            veth(places[name], "eth0", places["r"], f"port{number}")
+        self.hosts = {
+            name: HostNode(_host(name, number, versions), places[name])
+            for number, name in enumerate(HOSTS, 1)
+        }
+        config = configuration(flow_caches or {}, versions)
+        switch = config["switch"]["address"]
+        self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
+        config["switch"]["address"] = self.interposer.address
+        self.router = P4Router(
+            Router("r", Kind.P4, Path()),
+            places["r"],
+            lab.directory,
+            lab.supervisor,
+            target=os.environ.get("TARGET"),
+            config=config,
+            frr_config=FRR,
+        )
+        self.controller = self.router.controller
+        self._versions = versions
+        self._changed: set[str] = set()
+        self._ports = count(FIRST_PORT)
+
+    def start(self) -> None:
+        """Start everything; return once packets pass between all hosts and to the site."""
+        for name, host in self.hosts.items():
+            host.start()
+            if name != "a":
+                host.namespace.add_address("lo", *(SITE[version] for version in self._versions))
+        self.interposer.start()
+        self.router.start()
+        a = self.host("a")
+        for version in self._versions:
+            others = [self.address(name, version) for name in HOSTS if name != "a"]
+            for address in (SITE[version], *others):
+                wait_until(partial(_answers, a, address), 30, f"{address} to answer")
+        self.controller.wait_synced()
+
+    def wait_taken_over(self) -> None:
+        """Wait until the controller, or a new one, has taken over what the switch holds."""
+        self.controller.wait_synced()
+        wait_until(lambda: self.list_of("east")["flows"] is not None, 20, "flows taken over")
+
+    def host(self, name: str) -> Namespace:
+        """A host's namespace."""
+        return self.hosts[name].namespace
+
+    def address(self, name: str, version: int = 4) -> str:
+        """A host's address."""
+        return self.hosts[name].address(version)
+
+    def router_mac(self, host: str) -> str:
+        """The router's MAC address on a host's link."""
+        return MAC.format(HOSTS.index(host) + 1)
+
+    def fresh_port(self) -> int:
+        """A UDP port that no flow has used yet."""
+        return next(self._ports)
+
+    @contextmanager
+    def site_by_c(self) -> Iterator[None]:
+        """The routes to the site lead by c, then by b again."""
+        self._route_site("b", "c")
+        try:
+            yield
+        finally:
+            self._route_site("c", "b")
+
+    def _route_site(self, old: str, new: str) -> None:
+        for version, prefix in ROUTES.items():
+            self.router.frr.configure(
+                f"{prefix} {self.address(new, version)}",
+                f"no {prefix} {self.address(old, version)}",
+            )
+        interface = {"b": "eth2", "c": "eth3"}[new]
+        wait_until(partial(self._site_by, interface), 20, f"the site's routes by {interface}")
+
+    def _site_by(self, interface: str) -> bool:
+        routes = self.controller.ask(command="show", what="routes")
+        found = [route for route in routes if ROUTES[4].endswith(route["prefix"])]
+        found += [route for route in routes if ROUTES[6].endswith(route["prefix"])]
+        return len(found) == 2 and all(
+            route["installed"] and [leg["interface"] for leg in route["nexthops"]] == [interface]
+            for route in found
+        )
+
+    # -- policy
+
+    def commit(self, spd: str, **lists: Sequence[Rule]) -> None:
+        """What `sluice spd commit` asks for; a list that is not given lets everything pass."""
+        self.commit_together({spd: lists})
+
+    def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
+        """One commit of several SPDs."""
+        files = []
+        for spd, lists in spds.items():
+            text = {"spd": spd, "inbound": [EVERYTHING], "outbound": [EVERYTHING], **lists}
+            files.append({"name": f"{spd}.yaml", "text": yaml.safe_dump(text, sort_keys=False)})
+        self._changed |= {spd for spd, lists in spds.items() if lists}
+        self.controller.ask(command="spd commit", files=files)
+        self._changed -= {spd for spd, lists in spds.items() if not lists}
+
+    def restore(self) -> None:
+        """Let everything pass again."""
+        for spd in tuple(self._changed):
+            self.commit(spd)
+
+    @contextmanager
+    def configured(self, spd: str, outbound: Sequence[Rule]) -> Iterator[None]:
+        """Inside, the configuration has another outbound list."""
+        (found,) = (one for one in self.controller.config["spds"] if one["name"] == spd)
+        before, found["outbound"] = found["outbound"], list(outbound)
+        try:
+            yield
+        finally:
+            found["outbound"] = before
+
+    def sluice(self, *words: str) -> str:
+        """The command, and what it prints."""
+        return self.controller.command(*words, "--socket", str(self.controller.socket))
+
+    def spd_record(self) -> bytes:
+        """What the controller has on disk of all lists: written before the switch hears of it."""
+        return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
+
+    def list_of(self, spd: str, direction: str = "outbound") -> dict[str, Any]:
+        """A list of an SPD as `sluice show spd` has it."""
+        lists = self.controller.ask(command="show", what="spd", spd=spd)
+        (found,) = (one for one in lists if one["direction"] == direction)
+        return dict(found)
+
+    def rule(self, spd: str, name: str, direction: str = "outbound") -> "RuleCounts":
+        """How many packets met a rule."""
+        (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
+        return RuleCounts(found["hits"], found["searched"])
+
+    def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
+        """What `sluice show flows` says of flows that look like this, those to evict first."""
+        return [
+            flow
+            for flow in self.controller.ask(command="show", what="flows", spd=spd)
+            if flow["direction"] == direction and all(flow[k] == v for k, v in like.items())
+        ]
+
+    # -- counters
+
+    def drops(self, reason: str) -> int:
+        """Packets that the switch dropped for a reason."""
+        counters = self.controller.ask(command="show", what="counters")
+        return int(counters["switch_drops"][reason]["packets"])
+
+    def refusals(self) -> int:
+        """Packets that the controller searched and discarded, outbound."""
+        counters = self.controller.ask(command="show", what="counters")["controller"]
+        return int(counters["first_packets"].get("dropped: policy discards outbound", 0))
+
+    @contextmanager
+    def dropping(self, reason: str, packets: int = 1) -> Iterator[None]:
+        """Inside, the switch drops this many packets for a reason, and no more."""
+        before = self.drops(reason)
+        yield
+        wait_until(lambda: self.drops(reason) >= before + packets, 10, f"{packets} x {reason}")
+        assert self.drops(reason) == before + packets
+
+    @contextmanager
+    def refusing(self, packets: int = 1) -> Iterator[None]:
+        """Inside, the controller searches and discards this many packets, outbound, no more."""
+        before = self.refusals()
+        yield
+        wait_until(lambda: self.refusals() >= before + packets, 10, f"{packets} searched, refused")
+        assert self.refusals() == before + packets
+
+
+class RuleCounts(NamedTuple):
+    """Packets that met a rule: served by the flow cache, and searched by the controller."""
+
+    hits: int
+    searched: int
+
+    def since(self, before: "RuleCounts") -> tuple[int, int]:
+        """Hits and searches since then."""
+        return self.hits - before.hits, self.searched - before.searched
+
+
+def _answers(place: Namespace, address: str) -> bool:
+    return probes.ping(place, address, count=1).received == 1

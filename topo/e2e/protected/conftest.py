@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of this package, started once, and the witness that judges after each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.pytest_plugin import open_lab
+
+from .network import Walks, running
+from .witness import Witness, witnessing
+
+
+@pytest.fixture(scope="package")
+def package_lab() -> Iterator[Lab]:
+    yield from open_lab()
+
+
+@pytest.fixture(scope="package")
+def walks(package_lab: Lab) -> Iterator[Walks]:
+    with running(package_lab) as walks:
+        yield walks
+
+
+@pytest.fixture(autouse=True)
+def witness(walks: Walks) -> Iterator[Witness]:
+    with witnessing(walks) as witness:
+        yield witness

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hub and two spokes that protect each other's traffic, with doubles of the ESP engine.
+
+           h2                            Wires, each between a router and t:
+            |                              r1-2   r1's way to spoke 2
+    +--------------+                       r1-3   r1's way to spoke 3
+    | r2  (engine) |                       r2, r3 the spokes' own
+    +--------------+
+            | eth3      everything between the sites is protected:
+          +---+         h1 and h2 by r1 and r2, h1 and h3 by r1 and r3 (over IPv6),
+          | t |---- r3 (engine) --- h3       h2 and h3 by both, through r1
+          +---+ eth4
+      eth1 | | eth2
+    +--------------+
+    | r1  (engine) |--- h1
+    +--------------+
+
+The routers' files are in hub_and_spoke/. Everything but the engines is real.
+Depends on the test kit and sluice_topo.
+"""
+
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit.esp_engine import ENGINE_MTU, EspEngine, OutboundSa
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+from sluice_topo.description import End, Host, Kind, Router, Topology
+from sluice_topo.network import Network, build_in_lab
+from sluice_topo.routers import HostNode
+
+FILES = Path(__file__).resolve().parent / "hub_and_spoke"
+ENGINE_PORT = 9
+GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
+WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
+"""The interface of t that each wire ends in."""
+SITES = ("10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24")
+SITES_IPV6 = ("2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64")
+TUNNEL = {
+    12: OutboundSa(0x1002, "10.0.12.1", "10.0.20.1"),
+    21: OutboundSa(0x2001, "10.0.20.1", "10.0.12.1"),
+    13: OutboundSa(0x1003, "2001:db8:0:13::1", "2001:db8:0:30::1"),
+    31: OutboundSa(0x3001, "2001:db8:0:30::1", "2001:db8:0:13::1"),
+}
+"""The SAs by number; 12 is from r1 to r2."""
+ROOM = {number: 1500 - sa.overhead() for number, sa in TUNNEL.items()}
+"""The largest packet that each SA's tunnel takes."""
+HUB = {4: "10.1.0.1", 6: "2001:db8:1::1"}
+"""r1's addresses on its site, which rules name; those towards t are in none."""
+HUB_TO_SPOKE2 = {4: "10.0.12.1", 6: "2001:db8:0:12::1"}
+R1_TO_H1, R1_TO_T, ELSEWHERE = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:ff:01"
+"""MAC addresses: r1's on its first two ports, and one for who plays a neighbour."""
+SOON = ("-W", "0.5")
+"""Options of a ping that is not answered: do not wait long."""
+INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
+"""What each router's SAs carry for: SPI to bundle."""
+
+
+def hub_and_spoke() -> Topology:
+    """The picture above."""
+    hosts = tuple(
+        Host(
+            f"h{number}",
+            (f"10.{number}.0.2/24", f"2001:db8:{number}::2/64"),
+            (f"10.{number}.0.1", f"2001:db8:{number}::1"),
+        )
+        for number in (1, 2, 3)
+    )
+    kinds = {"r1": Kind.P4, "r2": Kind.P4, "r3": Kind.P4, "t": Kind.LINUX}
+    return Topology(
+        hosts=hosts,
+        routers=tuple(Router(name, kind, FILES / name) for name, kind in kinds.items()),
+        links=(
+            *((End(f"h{n}", "eth0"), End(f"r{n}", "port1")) for n in (1, 2, 3)),
+            (End("r1", "port2"), End("t", "eth1")),
+            (End("r1", "port3"), End("t", "eth2")),
+            (End("r2", "port2"), End("t", "eth3")),
+            (End("r3", "port2"), End("t", "eth4")),
+        ),
+    )
+
+
+class Walks:
+    """The running network, its engines, and what is asked of the routers."""
+
+    def __init__(
+        self,
+        network: Network,
+        engines: Mapping[str, EspEngine],
+        engine_places: Mapping[str, Namespace],
+        directory: Path,
+    ):
+        self.network = network
+        self.engines = engines
+        self.engine_places = engine_places
+        self.directory = directory
+
+    @property
+    def between(self) -> Namespace:
+        """The namespace of t."""
+        return self.network.routers["t"].namespace
+
+    def host(self, name: str) -> HostNode:
+        """A host."""
+        return self.network.hosts[name]
+
+    def namespace(self, node: str) -> Namespace:
+        """The namespace of a host or a router."""
+        if node in self.network.hosts:
+            return self.host(node).namespace
+        return self.place(node)
+
+    def place(self, router: str) -> Namespace:
+        """A router's namespace, where its host stack is."""
+        return self.network.routers[router].namespace
+
+    def ping(
+        self,
+        place: Namespace,
+        address: str,
+        *,
+        count: int = 5,
+        size: int = 56,
+        options: tuple[str, ...] = (),
+    ) -> probes.Ping:
+        """Ping with all requests at once: ping waits for the last answer as long as the interval
+        or twice the longest round trip, and with a short interval a busy machine is later.
+        """
+        at_once = ("-l", str(count), *options)
+        return probes.ping(place, address, count=count, interval=1.0, size=size, options=at_once)
+
+    def sluice(self, router: str, *words: str) -> str:
+        """The `sluice` command for a router."""
+        controller = self.network.p4_router(router).controller
+        return controller.command(*words, "--socket", str(controller.socket))
+
+    def show(self, router: str, what: str) -> Any:
+        """What `sluice show WHAT --json` prints for a router."""
+        return self.network.p4_router(router).controller.ask(command="show", what=what)
+
+    def drops(self, router: str, reason: str) -> int:
+        """Packets that the switch dropped for this reason."""
+        drops = self.show(router, "counters")["switch_drops"]
+        return int(drops.get(reason, {"packets": 0})["packets"])
+
+    def counted(self, router: str, group: str, name: str) -> int:
+        """A counter of the controller's."""
+        return int(self.show(router, "counters")["controller"][group].get(name, 0))
+
+    def flows(self, router: str, **wanted: object) -> list[dict[str, Any]]:
+        """The flows that count, of those that are as wanted."""
+        return [
+            flow
+            for flow in self.show(router, "flows")
+            if not flow["stale"] and all(flow[name] == value for name, value in wanted.items())
+        ]
+
+    def rule(self, router: str, spd: str, direction: str, name: str) -> dict[str, Any]:
+        """A rule as it is shown, with its counts."""
+        (found,) = [
+            rule
+            for one in self.show(router, "spd")
+            if (one["spd"], one["direction"]) == (spd, direction)
+            for rule in one["rules"]
+            if rule["name"] == name
+        ]
+        return dict(found)
+
+    def where_lost(self, seen: probes.Ping) -> str:
+        """For an error message: what ping said, and what every router and engine has done."""
+        lines = [seen.output]
+        for name, engine in self.engines.items():
+            counters = self.show(name, "counters")
+            drops = {k: v["packets"] for k, v in counters["switch_drops"].items() if v["packets"]}
+            groups = {k: v for k, v in counters["controller"].items() if v}
+            lines.append(f"{name}: engine {engine}; the switch dropped {drops}; {groups}")
+        return "\n".join(lines)
+
+    def spd_file(
+        self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
+    ) -> str:
+        """A file with an SPD as it is configured and rules before them, or with these only."""
+        config = self.network.p4_router(router).controller.config
+        (configured,) = [one for one in config["spds"] if one["name"] == spd]
+        lists = {
+            direction: [
+                *(yaml.safe_load(rule) for rule in first.get(direction, [])),
+                *([] if only else configured[direction]),
+            ]
+            for direction in ("inbound", "outbound")
+        }
+        path = self.directory / f"{router}-{spd}.yaml"
+        path.write_text(yaml.safe_dump({"spd": spd, **lists}), encoding="utf-8")
+        return str(path)
+
+    @contextmanager
+    def amended(
+        self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
+    ) -> Iterator[None]:
+        """Have an SPD with these rules first (or alone) for a while."""
+        self.sluice(router, "spd", "commit", self.spd_file(router, spd, first, only))
+        try:
+            yield
+        finally:
+            self.sluice(router, "spd", "commit", self.spd_file(router, spd, {}))
+
+
+@contextmanager
+def running(lab: Lab) -> Iterator[Walks]:
+    """The network, started, and its routes in the switches."""
+    network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
+    with ExitStack() as stack:
+        places = {name: lab.namespace(f"{name}-engine") for name in INBOUND}
+        engines = {
+            name: stack.enter_context(_attach_engine(network, place, name))
+            for name, place in places.items()
+        }
+        network.start()
+        for name in engines:
+            for prefix in (*SITES, *SITES_IPV6):
+                wait_until(partial(_has_route, network, name, prefix), 30, f"{prefix} in {name}")
+        yield Walks(network, engines, places, lab.directory)
+
+
+def _attach_engine(network: Network, place: Namespace, name: str) -> EspEngine:
+    """Put an engine on a router's port for it, before the router starts."""
+    router = network.p4_router(name)
+    veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
+    place.silence("engine")
+    router.target.ports[ENGINE_PORT] = "port9"
+    outbound = {}
+    for bundle in router.controller.config["bundles"]:
+        if "outbound" in bundle:
+            sa = TUNNEL[bundle["outbound"]["sa"]]
+            assert bundle["outbound"]["overhead"] == sa.overhead()
+            outbound[bundle["outbound"]["sa"]] = sa
+    return EspEngine(place, "engine", outbound, INBOUND[name])
+
+
+def _has_route(network: Network, name: str, prefix: str) -> bool:
+    """True if the switch has a route to the prefix, its own or one that covers it."""
+    routes = network.p4_router(name).controller.ask(command="show", what="routes")
+    return any(_covers(r["prefix"], prefix) for r in routes if r.get("installed", True))
+
+
+def _covers(route: str, prefix: str) -> bool:
+    one, two = ipaddress.ip_network(route), ipaddress.ip_network(prefix)
+    if isinstance(one, ipaddress.IPv4Network):
+        return isinstance(two, ipaddress.IPv4Network) and two.subnet_of(one)
+    return isinstance(two, ipaddress.IPv6Network) and two.subnet_of(one)
+
+
+def flush_path_mtu(place: Namespace) -> None:
+    """Have a host stack forget what it was told."""
+    for family in ("-4", "-6"):
+        place.run("ip", family, "route", "flush", "cache")

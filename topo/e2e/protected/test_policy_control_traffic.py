@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control traffic past an SPD: what passes by itself (ND, IKE) and what needs a rule (BGP, OSPF).
+
+r1 talks BGP and OSPF with t, and BGP with r2 behind it. A witness judges after
+each test: nothing in clear that policy protects or discards.
+"""
+
+import socket
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.frr import daemons_of
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.packet import OSPF, TCP, UDP, Frame
+from sluice_testkit.wait import wait_until
+
+from ..frames import ethernet, inject
+from ..packets import ipv4, udp
+from .network import ELSEWHERE, R1_TO_T, SOON, Walks
+from .witness import FORGED, Witness, is_arp, is_neighbor_discovery
+
+BGP = 179
+TIMERS = "timers bgp 1 3"
+BGP_BOTH_WAYS = [
+    "{name: bgp, action: bypass, protocol: tcp, destination_ports: [179]}",
+    "{name: bgp-back, action: bypass, protocol: tcp, source_ports: [179]}",
+]
+HELLO = """interface {name}
+ ip ospf area 0
+ ip ospf hello-interval 1
+ ip ospf dead-interval 3
+ ip ospf network point-to-point
+"""
+
+
+def bgp(number: int, identity: str, *peers: tuple[str, int]) -> str:
+    """A BGP speaker that tries every second, with peers one hop or more away."""
+    lines = [f"router bgp {number}", f" bgp router-id {identity}", f" {TIMERS}"]
+    lines.append(" no bgp ebgp-requires-policy")
+    for address, peer in peers:
+        lines.append(f" neighbor {address} remote-as {peer}")
+        lines.append(f" neighbor {address} ebgp-multihop 4")
+        lines.append(f" neighbor {address} timers connect 1")
+    return "\n".join(lines) + "\n"
+
+
+def configurations() -> dict[str, str]:
+    """BGP on all of r1, r2 and t, OSPF between r1 and t."""
+    hello = "router ospf\n ospf router-id {}\n"
+    return {
+        "r1": HELLO.format(name="eth3")
+        + hello.format("10.0.13.1")
+        + bgp(65001, "10.0.12.1", ("10.0.12.2", 65100), ("10.0.20.1", 65002)),
+        "r2": bgp(65002, "10.0.20.1", ("10.0.12.1", 65001)),
+        "t": HELLO.format(name="eth2")
+        + hello.format("10.0.13.2")
+        + bgp(65100, "10.0.12.2", ("10.0.12.1", 65001)),
+    }
+
+
+@pytest.fixture(scope="module")
+def routing_protocols(walks: Walks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """bgpd and ospfd where they are configured, for as long as this module's tests run."""
+    started = []
+    for name, text in configurations().items():
+        frr = walks.network.routers[name].frr
+        for daemon in daemons_of(text):
+            if daemon not in frr.processes:
+                frr.start_daemon(daemon)
+                started.append((frr, daemon))
+        path = tmp_path_factory.mktemp(name) / "frr.conf"
+        path.write_text(text, encoding="utf-8")
+        frr.load(path)
+    yield
+    for frr, daemon in started:
+        frr.processes.pop(daemon).stop()
+
+
+# --- what passes by itself
+
+
+@pytest.mark.parametrize(
+    ("family", "router", "peer"),
+    [
+        (socket.AF_INET, "10.0.12.1", "10.0.12.2"),
+        (socket.AF_INET6, "2001:db8:0:12::1", "2001:db8:0:12::2"),
+    ],
+    ids=["ipv4", "ipv6"],
+)
+@pytest.mark.parametrize("port", [500, 4500])
+def test_ike_comes_in_and_is_answered(
+    walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
+) -> None:
+    question = bytes(4) + b"a message of IKE"  # on port 4500 behind the marker that says so
+    with (
+        udp_socket(walks.place("r1"), family, router, port) as responder,
+        udp_socket(walks.between, family, peer, port) as initiator,
+    ):
+        initiator.sendto(question, (router, port))
+        message, sender = responder.recvfrom(2000)
+        assert (message, sender[:2]) == (question, (peer, port))
+        responder.sendto(b"\0\0\0\0an answer", sender)
+        assert initiator.recv(2000) == b"\0\0\0\0an answer"
+    assert [f.source for f in witness.sent("r1-2", lambda f: f.protocol == UDP)] == [router]
+
+
+def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket.socket:
+    opened = place.socket(family, socket.SOCK_DGRAM)
+    opened.bind((address, port))
+    opened.settimeout(10)
+    return opened
+
+
+def test_ike_to_somebody_else_is_discarded(walks: Walks, witness: Witness) -> None:
+    """The generated rule names this router's own addresses; h1's is none."""
+    name = "dropped: policy discards inbound"
+    searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
+    packet = ipv4("10.0.12.2", "10.1.0.2", UDP, udp(500, 500, FORGED))
+    frame = ethernet(R1_TO_T, ELSEWHERE, 0x0800, packet)
+    inject(walks.between, "eth1", frame)
+    wait_until(lambda: walks.counted("r1", "first_packets", name) > searched, 10, name)
+    inject(walks.between, "eth1", frame, count=2)
+    wait_until(lambda: walks.drops("r1", "INBOUND_DISCARD") - hit >= 2, 10, "two more drops")
+
+
+def test_neighbor_discovery_works_while_the_spd_is_empty(walks: Walks, witness: Witness) -> None:
+    """Both lists discard all there is, and the link still finds its neighbours, both ways."""
+    r1, t = walks.place("r1"), walks.between
+    with walks.amended("r1", "to-spoke2", {}, only=True):
+        for place, interface in ((r1, "eth2"), (t, "eth1")):
+            place.run("ip", "neigh", "flush", "dev", interface)
+        witness.wires["r1-2"].clear()
+        for place, peers in ((t, ("10.0.12.1", "2001:db8:0:12::1")), (r1, ("2001:db8:0:12::2",))):
+            for peer in peers:
+                assert walks.ping(place, peer, count=2, options=SOON).received == 0
+                wait_until(partial(resolved, place, peer), 10, f"the MAC address of {peer}")
+        assert witness.sent("r1-2", is_neighbor_discovery)
+        others = [f for f in witness.sent("r1-2") if not (is_arp(f) or is_neighbor_discovery(f))]
+        assert not others
+
+
+def resolved(place: Namespace, address: str) -> bool:
+    """True if a neighbour's MAC address is known."""
+    return "lladdr" in place.run("ip", "neigh", "show", address).stdout
+
+
+# --- what needs a rule
+
+
+@pytest.mark.usefixtures("routing_protocols")
+def test_bgp_through_a_protected_interface_needs_its_rule(walks: Walks, witness: Witness) -> None:
+    """Without: warned about, down, and not one segment on the wire. With: up."""
+    warned = check(walks, {})
+    assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned
+    assert "cannot come up" in warned, warned
+    before = discarded_own(walks)
+    wait_until(lambda: discarded_own(walks) > before, 20, "bgpd's packets to be discarded")
+    assert state(walks, "10.0.12.2") != "Established"
+    assert not witness.sent("r1-2", is_bgp)
+
+    first = {"inbound": BGP_BOTH_WAYS, "outbound": BGP_BOTH_WAYS}
+    assert "BGP" not in check(walks, first)
+    witness.allow(lambda frame: is_bgp(frame) and "10.0.12.2" in (frame.source, frame.destination))
+    witness.allow(lambda frame: is_bgp(frame) and "10.0.20.1" in (frame.source, frame.destination))
+    with walks.amended("r1", "to-spoke2", first):
+        wait_until(lambda: state(walks, "10.0.12.2") == "Established", 30, "the session with t")
+        assert witness.sent("r1-2", is_bgp)
+    wait_until(lambda: state(walks, "10.0.12.2") != "Established", 30, "the session to go down")
+
+
+@pytest.mark.usefixtures("routing_protocols")
+def test_bgp_runs_protected_between_two_routers(walks: Walks, witness: Witness) -> None:
+    """bgpd's packets leave by the engine and come in by the engine: none is seen on the way."""
+    rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
+    hub, spoke = "10.0.12.1", "10.0.20.1"
+    at_hub = {
+        "outbound": [rule.format("spoke2", hub, spoke)],
+        "inbound": [rule.format("spoke2", spoke, hub)],
+    }
+    at_spoke = {
+        "outbound": [rule.format("hub", spoke, hub)],
+        "inbound": [rule.format("hub", hub, spoke)],
+    }
+    with walks.amended("r1", "to-spoke2", at_hub), walks.amended("r2", "wan", at_spoke):
+        wait_until(lambda: state(walks, spoke) == "Established", 30, "the session with r2")
+        assert any(is_bgp(frame) for frame in walks.engines["r1"].encrypted)
+        assert any(is_bgp(frame) for frame in walks.engines["r1"].decrypted)
+        assert not witness.sent("r1-2", is_bgp)
+        assert not witness.sent("r2", is_bgp)
+
+
+@pytest.mark.usefixtures("routing_protocols")
+def test_an_ospf_hello_needs_its_rule(walks: Walks, witness: Witness) -> None:
+    """Without: nothing multicast leaves, none is heard. With: the adjacency comes up."""
+    t = walks.network.routers["t"].frr
+    with Capture(walks.place("r1"), "eth3") as on_the_tap:
+        on_the_tap.wait_for(is_hello, 10, "hello of r1's ospfd")
+    assert "OSPF" in check(walks, {}, "to-spoke3")
+    assert not witness.sent("r1-3", is_ospf)
+    assert "Full" not in t.vtysh("show ip ospf neighbor")
+    rule = ["{name: ospf, action: bypass, protocol: ospf}"]
+    first = {"inbound": rule, "outbound": rule}
+    assert "OSPF" not in check(walks, first, "to-spoke3")
+    witness.allow(is_ospf)
+    with walks.amended("r1", "to-spoke3", first):
+        wait_until(lambda: "Full" in t.vtysh("show ip ospf neighbor"), 30, "the adjacency")
+    assert witness.sent("r1-3", is_hello)
+    wait_until(lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "it to go down again")
+
+
+def is_bgp(frame: Frame) -> bool:
+    return frame.protocol == TCP and BGP in (frame.source_port, frame.destination_port)
+
+
+def is_ospf(frame: Frame) -> bool:
+    return frame.protocol == OSPF
+
+
+def is_hello(frame: Frame) -> bool:
+    return is_ospf(frame) and frame.destination == "224.0.0.5"
+
+
+def check(walks: Walks, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
+    """What `sluice spd check` says of an SPD with these rules first, given bgpd's and ospfd's part
+    of r1's configuration.
+    """
+    routing = walks.directory / "r1-routing.conf"
+    routing.write_text(configurations()["r1"], encoding="utf-8")
+    file = walks.spd_file("r1", spd, first)
+    return walks.sluice("r1", "spd", "check", file, "--frr", str(routing))
+
+
+def state(walks: Walks, peer: str) -> str:
+    """The state of r1's session with a peer."""
+    summary = walks.network.routers["r1"].frr.json("show bgp summary json")
+    return str(summary["ipv4Unicast"]["peers"][peer]["state"])
+
+
+def discarded_own(walks: Walks) -> int:
+    """Outbound discards of r1's, by the CPU and by the switch."""
+    searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
+    return searched + walks.drops("r1", "OUTBOUND_DISCARD")

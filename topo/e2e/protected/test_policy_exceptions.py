@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets of protected flows that cannot simply be sent on: too big, out of hops, nobody there.
+
+A router's errors come back to the sender, through the tunnel that the packet
+came by if it came by one.
+"""
+
+import pytest
+
+from sluice_testkit.packet import ICMP, ICMPV6
+from sluice_topo import probes
+
+from .network import HUB, HUB_TO_SPOKE2, ROOM, SOON, Walks, flush_path_mtu
+from .witness import Witness, is_esp, time_exceeded
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+HEADERS = {4: 28, 6: 48}
+DO_NOT_FRAGMENT = ("-M", "do")
+
+
+@VERSIONS
+def test_a_packet_of_exactly_the_room_passes_whole(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    size = ROOM[12] - HEADERS[version]
+    seen = walks.ping(h1.namespace, h2.address(version), size=size, options=DO_NOT_FRAGMENT)
+    assert seen.lost == 0, walks.where_lost(seen)
+    assert max(len(frame.data) for frame in witness.sent("r1-2", is_esp)) == 14 + 1500
+
+
+@VERSIONS
+def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    size = ROOM[12] + 1 - HEADERS[version]
+    told = walks.ping(
+        h1.namespace, h2.address(version), size=size, count=1, options=DO_NOT_FRAGMENT
+    )
+    assert told.received == 0
+    assert f"mtu={ROOM[12]}" in told.output.replace(" ", ""), told.output
+    assert not walks.engines["r1"].encrypted
+    flush_path_mtu(h1.namespace)
+
+
+@VERSIONS
+def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    """The way to spoke 2 takes 20 bytes more than the way to spoke 3."""
+    h2, h3 = walks.host("h2"), walks.host("h3")
+    size = ROOM[13] + 1 - HEADERS[version]
+    told = walks.ping(
+        h2.namespace, h3.address(version), size=size, count=1, options=DO_NOT_FRAGMENT
+    )
+    assert f"mtu={ROOM[13]}" in told.output.replace(" ", ""), told.output
+    (error,) = walks.engines["r1"].encrypted
+    assert (error.source, error.destination) == (HUB_TO_SPOKE2[version], h2.address(version))
+    assert (witness.esp("r2"), witness.esp("r1-2"), witness.esp("r1-3")) == (1, 1, 0)
+    flush_path_mtu(h2.namespace)
+
+
+def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
+    walks: Walks, witness: Witness
+) -> None:
+    """What its host stack leaves to be cut, the controller cuts."""
+    options = ("-I", HUB[4], "-M", "dont")
+    seen = walks.ping(walks.place("r1"), walks.host("h2").address(4), size=1472, options=options)
+    assert seen.lost == 0, walks.where_lost(seen)
+    assert all(len(f.data) <= 14 + ROOM[12] for f in walks.engines["r1"].encrypted)
+    assert len([f for f in walks.engines["r1"].encrypted if f.is_fragment]) == 10
+
+
+@VERSIONS
+def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    """No other router sees what protection adds, so that its own switch has to say it."""
+    place, h2 = walks.place("r1"), walks.host("h2").address(version)
+    size = ROOM[12] + 1 - HEADERS[version]
+    options = ("-I", HUB[version], *DO_NOT_FRAGMENT, *SOON)
+    told = walks.ping(place, h2, count=1, size=size, options=options)
+    assert told.received == 0
+    assert f"mtu={ROOM[12]}" in told.output.replace(" ", ""), told.output
+    assert not walks.engines["r1"].encrypted
+    flush_path_mtu(place)
+
+
+@VERSIONS
+def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    seen = walks.ping(h1.namespace, h2.address(version), count=1, options=("-t", "1", *SOON))
+    assert seen.received == 0
+    (error,) = time_exceeded(witness, "h1", version)
+    assert error.source == HUB[version]
+    assert not walks.engines["r1"].encrypted
+
+
+@VERSIONS
+def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    """Each router's error passes by the packet that it is about, decrypted again on the way."""
+    h2, h3 = walks.host("h2"), walks.host("h3")
+    hops = probes.traceroute(h2.namespace, h3.address(version))
+    gateway = next(g for g in h2.description.gateways if (":" in g) == (version == 6))
+    spoke3 = {4: "10.0.30.1", 6: "2001:db8:0:30::1"}[version]
+    wanted = [gateway, HUB_TO_SPOKE2[version], spoke3, h3.address(version)]
+    assert hops == [{hop} for hop in wanted]
+
+
+@VERSIONS
+def test_host_unreachable_behind_the_hub_is_told_through_the_tunnel(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    h2 = walks.host("h2")
+    nobody = {4: "10.1.0.99", 6: "2001:db8:1::99"}[version]
+    unreachable = {4: (ICMP, 3), 6: (ICMPV6, 1)}[version]
+    seen = walks.ping(h2.namespace, nobody, count=1, options=("-W", "6"))
+    assert "nreachable" in seen.output, seen.output
+    assert witness.arrived("h2", lambda f: (f.protocol, f.icmp_type) == unreachable)
+    assert {frame.source for frame in walks.engines["r1"].encrypted} == {HUB_TO_SPOKE2[version]}

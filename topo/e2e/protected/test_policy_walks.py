@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks of single packets past an SPD: fragments, ICMP errors, options, forgeries, control traffic.
+
+The network is that of test_policy_engine.py, and so is the witness that judges
+after each test: nothing in clear that policy protects or discards.
+"""
+
+import ipaddress
+import socket
+
+import pytest
+
+from sluice_testkit.esp_engine import ESP, OutboundSa, Shim, esp_of, seal
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.packet import ICMP, UDP, Frame
+from sluice_testkit.wait import wait_until
+
+from ..frames import ethernet, inject
+from ..packets import (
+    NO_OPERATION,
+    echo_request,
+    icmp,
+    in_fragments,
+    ipv4,
+    ipv6_with_options,
+    udp,
+    udp_over_ipv6,
+)
+from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, SOON, TUNNEL, Walks
+from .witness import FORGED, Witness
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+H1, H2 = "10.1.0.2", "10.2.0.2"
+IPV4, IPV6 = 0x0800, 0x86DD
+OPEN_PORT, CLOSED_PORT = 4000, 4001  # by the rules `open` and `closed` of r1
+
+
+def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.socket:
+    """A UDP socket that waits for packets."""
+    opened = place.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.bind((address, port))
+    opened.settimeout(10)
+    return opened
+
+
+def from_h1(walks: Walks, *packets: bytes) -> None:
+    """Have h1 send IP packets to r1."""
+    for packet in packets:
+        inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
+
+
+def from_t(walks: Walks, *packets: bytes) -> None:
+    """Have t send IP packets to r1, on the link that spoke 2 is behind."""
+    for packet in packets:
+        inject(walks.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
+
+
+def answered(walks: Walks) -> None:
+    """Wait until all packets before this one are through r1, both ways of it."""
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    seen = walks.ping(h1.namespace, h2.address(4), count=1)
+    assert seen.lost == 0, walks.where_lost(seen)
+
+
+# --- fragments
+
+
+@VERSIONS
+def test_a_large_datagram_is_protected_in_fragments(
+    walks: Walks, witness: Witness, version: int
+) -> None:
+    """Cut to the tunnel's room before the engine, so that no ESP packet is a fragment."""
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    options = ("-M", "dont") if version == 4 else ()
+
+    def path_mtu_known() -> int:
+        """Over IPv6 each end is told in its turn and sends less from then on."""
+        at = h2.address(version)
+        return walks.ping(h1.namespace, at, count=1, size=3000, options=options + SOON).received
+
+    wait_until(path_mtu_known, 10, "a large datagram and its answer")
+    seen = walks.ping(h1.namespace, h2.address(version), count=5, size=3000, options=options)
+    assert seen.lost == 0, walks.where_lost(seen)
+    assert any(frame.fragment_offset for frame in walks.engines["r1"].encrypted)
+    assert not witness.sent("r1-2", lambda frame: frame.is_fragment)
+    assert walks.flows("r1", direction="outbound", later_fragments=True, action="protect")
+
+
+def test_ports_are_not_read_from_later_fragments(walks: Walks, witness: Witness) -> None:
+    """The first fragment matches `open` by its port and is bypassed, the later ones match `site`.
+
+    Both come through, each as its own rule has it, and make one datagram again.
+    """
+    payload = bytes(range(256)) * 8
+    witness.allow(lambda seen: is_first_fragment(seen, OPEN_PORT))
+    with listener(walks.host("h2").namespace, OPEN_PORT) as waiting:
+        from_h1(walks, *in_fragments(ipv4(H1, H2, UDP, udp(7001, OPEN_PORT, payload)), 800))
+        assert waiting.recv(4096) == payload
+    offsets = [frame.fragment_offset for frame in walks.engines["r1"].encrypted]
+    assert offsets == [800, 1600]
+    assert len(witness.sent("r1-2", lambda seen: is_first_fragment(seen, OPEN_PORT))) == 1
+
+
+def test_a_discard_by_port_takes_the_first_fragment_only(walks: Walks, witness: Witness) -> None:
+    """What it leaves is of no use to h2: no datagram comes together."""
+    with listener(walks.host("h2").namespace, CLOSED_PORT) as waiting:
+        closed = ipv4(H1, H2, UDP, udp(7002, CLOSED_PORT, bytes(1600)))
+        from_h1(walks, *in_fragments(closed, 800) * 2)
+        answered(walks)
+        waiting.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            waiting.recv(4096)
+    offsets = [f.fragment_offset for f in walks.engines["r1"].encrypted if f.protocol == UDP]
+    assert offsets == [800, 1600] * 2
+    (flow,) = walks.flows("r1", direction="outbound", rule="closed")
+    assert (flow["action"], flow["later_fragments"]) == ("discard", False)
+
+
+def is_first_fragment(frame: Frame, port: int) -> bool:
+    """Of a datagram from h1 to this port of h2, the part that shows the port."""
+    return frame.flow[:3] == (H1, H2, UDP) and frame.destination_port == port
+
+
+# --- ICMP errors
+
+
+def test_an_error_passes_by_the_packet_it_is_about_and_is_never_cached(
+    walks: Walks, witness: Witness
+) -> None:
+    """Spoke 2 answers from its outer address, which is in no rule, about a packet of `site`."""
+    h1 = walks.host("h1").namespace
+    name = "searched by the packet that an ICMP error is about"
+    before = [walks.counted(router, "first_packets", name) for router in ("r1", "r2")]
+    for _ in range(3):
+        seen = walks.ping(h1, H2, count=1, options=("-t", "2"))
+        assert "Time to live exceeded" in seen.output, seen.output
+    after = [walks.counted(router, "first_packets", name) for router in ("r1", "r2")]
+    assert [now - then for then, now in zip(before, after, strict=True)] == [3, 3]
+    errors = [f for f in walks.engines["r1"].decrypted if (f.protocol, f.icmp_type) == (ICMP, 11)]
+    assert [(error.source, error.destination) for error in errors] == [("10.0.20.1", H1)] * 3
+    for router in ("r1", "r2"):
+        assert not walks.flows(router, protocol=ICMP, icmp="11/0")
+
+
+def test_an_error_in_clear_about_a_protected_flow_is_refused(
+    walks: Walks, witness: Witness
+) -> None:
+    """Anybody on the way could make one: RFC 4301, 6.1 leaves it to policy, and ours protects."""
+    about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
+    before = walks.drops("r1", "INBOUND_CLEARTEXT")
+    for kind, code in ((3, 4), (3, 1), (11, 0)):
+        from_t(walks, ipv4("10.0.12.2", H1, ICMP, icmp(kind, code, 576, about)))
+    wait_until(lambda: walks.drops("r1", "INBOUND_CLEARTEXT") - before == 3, 10, "three drops")
+    assert not walks.flows("r1", direction="inbound", protocol=ICMP, source="10.0.12.2")
+
+
+def test_an_error_about_somebody_elses_packet_is_dropped(walks: Walks, witness: Witness) -> None:
+    """It goes to h1, and what it encloses was never sent by h1."""
+    about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
+    name = "dropped: icmp_enclosed_source"
+    before = walks.counted("r1", "first_packets", name)
+    from_t(walks, ipv4("10.0.12.2", H1, ICMP, icmp(3, 1, 0, about)))
+    wait_until(lambda: walks.counted("r1", "first_packets", name) - before == 1, 10, name)
+
+
+# --- IPv4 options
+
+
+def test_a_packet_with_options_is_protected_with_them(walks: Walks, witness: Witness) -> None:
+    h1 = walks.host("h1").namespace
+    seen = walks.ping(h1, H2, count=3, options=("-T", "tsonly"))
+    assert seen.lost == 0, walks.where_lost(seen)
+    assert {f.data[14] & 0xF for f in walks.engines["r1"].encrypted} == {15}
+    assert witness.esp("r1-2") == 3
+
+
+def test_more_options_than_the_parser_walks_are_searched_each_time(
+    walks: Walks, witness: Witness
+) -> None:
+    """Forty of one octet: never cached, and protected all the same."""
+    before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
+    from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
+    wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
+    assert walks.rule("r1", "to-spoke2", "outbound", "site")["searched"] - before == 3
+    wait_until(lambda: len(echo_replies(witness)) == 3, 10, "three answers")
+
+
+def echo_replies(witness: Witness) -> list[Frame]:
+    return witness.arrived("h1", lambda f: (f.protocol, f.icmp_type, f.source) == (ICMP, 0, H2))
+
+
+@pytest.mark.parametrize("kind", [131, 137], ids=["loose", "strict"])
+def test_a_source_route_is_dropped_by_name_wherever_it_stands(
+    walks: Walks, witness: Witness, kind: int
+) -> None:
+    route = bytes((kind, 7, 4)) + ipaddress.ip_address("10.9.0.9").packed
+    first, hidden = route + NO_OPERATION, NO_OPERATION * 17 + route
+    switch, own = walks.drops("r1", "SOURCE_ROUTE"), dropped_source_routes(walks)
+    from_h1(walks, *(echo_request(H1, H2, FORGED, options=options) for options in (first, hidden)))
+    wait_until(lambda: walks.drops("r1", "SOURCE_ROUTE") - switch == 1, 10, "one by the switch")
+    wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one by the controller")
+
+
+def dropped_source_routes(walks: Walks) -> int:
+    groups = "punts", "first_packets"
+    return sum(walks.counted("r1", group, "dropped: source_route") for group in groups)
+
+
+def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
+    walks: Walks, witness: Witness
+) -> None:
+    """The rule looks at the protocol behind all of them."""
+    h1, h2 = walks.host("h1"), walks.host("h2")
+    ends = h1.address(6), h2.address(6)
+    datagram = udp_over_ipv6(*ends, (7009, 7009), b"behind eight headers")
+    frame = ethernet(R1_TO_H1, ELSEWHERE, IPV6, ipv6_with_options(*ends, 8, UDP, datagram))
+    before = walks.rule("r1", "to-spoke2", "outbound", "site-ipv6")["searched"]
+    with h2.namespace.socket(socket.AF_INET6, socket.SOCK_DGRAM) as waiting:
+        waiting.bind(("::", 7009))
+        waiting.settimeout(10)
+        for _ in range(3):
+            inject(h1.namespace, "eth0", frame)
+            assert waiting.recv(2000) == b"behind eight headers"
+    assert walks.rule("r1", "to-spoke2", "outbound", "site-ipv6")["searched"] - before == 3
+
+
+# --- ESP comes in
+
+
+def test_esp_in_fragments_is_put_together_by_the_engine(walks: Walks, witness: Witness) -> None:
+    """They are the engine's whatever they hold: none meets a rule before it is decrypted."""
+    inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
+    outer = seal(TUNNEL[21], 9001, inner)
+    with listener(walks.host("h1").namespace, 7010) as waiting:
+        from_t(walks, *reversed(in_fragments(outer, 24)))
+        assert waiting.recv(2000) == b"in parts"
+    assert len(walks.engines["r1"].decrypted) == 1
+
+
+def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
+    walks: Walks, witness: Witness
+) -> None:
+    inner = ipv4(H2, H1, UDP, udp(7011, 7011, b"behind a NAT"))
+    nobodys = OutboundSa(0x9998, "10.0.20.1", "10.0.12.1")
+    before = walks.drops("r1", "UNKNOWN_SPI")
+    with listener(walks.host("h1").namespace, 7011) as waiting:
+        for sa in (nobodys, TUNNEL[21]):
+            sealed = esp_of(seal(sa, 9002, inner))
+            from_t(walks, ipv4("10.0.20.1", "10.0.12.1", UDP, udp(4500, 4500, sealed)))
+        assert waiting.recv(2000) == b"behind a NAT"
+    assert walks.drops("r1", "UNKNOWN_SPI") - before == 1
+
+
+# --- forgeries
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 4], ids=["encrypt", "encrypted", "decrypt", "decrypted"])
+def test_a_forged_shim_on_a_front_port_is_dropped(
+    walks: Walks, witness: Witness, kind: int
+) -> None:
+    """From outside to be taken for decrypted, from inside to get out as if encrypted."""
+    before = walks.drops("r1", "FORGED_SHIM")
+    shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
+    macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))
+    inward, outward = udp(7005, 7005, FORGED), udp(7006, 7006, FORGED)
+    inject(walks.between, "eth1", shim.frame(ipv4(H2, H1, UDP, inward), macs), count=3)
+    h1 = walks.host("h1").namespace
+    macs = bytes.fromhex((R1_TO_H1 + ELSEWHERE).replace(":", ""))
+    inject(h1, "eth0", shim.frame(ipv4(H1, H2, UDP, outward), macs), count=3)
+    wait_until(lambda: walks.drops("r1", "FORGED_SHIM") - before == 6, 10, "six drops")
+
+
+def test_what_is_no_answer_of_the_engines_is_dropped(walks: Walks, witness: Witness) -> None:
+    """No shim, a question instead of an answer, and a decrypted packet of no bundle."""
+    before = walks.drops("r1", "SHIM_INVALID")
+    inner = ipv4(H2, H1, UDP, udp(7007, 7007, FORGED))
+    bare = ethernet(R1_TO_T, ELSEWHERE, IPV4, inner)
+    for frame in (bare, *(Shim(kind, ingress_l3_if=2).frame(inner) for kind in (1, 3, 4, 5))):
+        inject(walks.engine_places["r1"], "engine", frame)
+    wait_until(lambda: walks.drops("r1", "SHIM_INVALID") - before == 5, 10, "five drops")
+
+
+def test_esp_with_an_unknown_spi_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
+    nobodys = OutboundSa(0x9999, "10.0.20.1", "10.0.12.1")
+    before = walks.drops("r1", "UNKNOWN_SPI")
+    from_t(walks, *[seal(nobodys, n, ipv4(H2, H1, UDP, udp(1, 1, FORGED))) for n in (1, 2, 3)])
+    wait_until(lambda: walks.drops("r1", "UNKNOWN_SPI") - before == 3, 10, "three drops")
+    engine = walks.engines["r1"]
+    assert not engine.decrypted
+    assert not engine.refused
+
+
+def test_esp_that_is_not_the_peers_ends_at_the_engine(walks: Walks, witness: Witness) -> None:
+    """A known SPI on what no SA's other end made."""
+    forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
+    from_t(walks, ipv4("10.0.20.1", "10.0.12.1", ESP, forged))
+    engine = walks.engines["r1"]
+    wait_until(lambda: engine.refused["integrity check failed"] == 1, 10, "the engine's refusal")
+
+
+def test_cleartext_that_a_rule_protects_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
+    """The first one is searched, the others meet the verdict in the cache."""
+    before = walks.drops("r1", "INBOUND_CLEARTEXT")
+    for _ in range(3):
+        from_t(walks, ipv4(H2, H1, UDP, udp(7008, 7008, FORGED)))
+    wait_until(lambda: walks.drops("r1", "INBOUND_CLEARTEXT") - before == 3, 10, "three drops")
+    (flow,) = walks.flows("r1", direction="inbound", source_port=7008)
+    assert (flow["action"], flow["bundle"], flow["carried_by"]) == ("protect", "spoke2", None)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packets meet when rules or routes change under them; the captures on hosts are the witness.
+
+That a packet will not come is known from the counter that names its drop, never from waiting.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.packet import UDP
+from sluice_testkit.wait import wait_until
+
+from .one_router import EVERYTHING, SITE, OneRouter, udp
+from .walking import Flow, Fragments, Stream, Witness
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> OneRouter:
+    network = OneRouter(module_lab)
+    network.start()
+    return network
+
+
+@pytest.fixture
+def network(started: OneRouter) -> Iterator[OneRouter]:
+    """Every test begins with SPDs that let everything pass."""
+    yield started
+    started.restore()
+
+
+# -- rules that change under a running flow
+
+
+@VERSIONS
+def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
+    """What is sent after the commit has returned does not come; the flow is cached as discarded."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        with Stream(flow) as stream:
+            stream.wait_for_more(20)
+            network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
+            last = stream.sent[-1]
+            stream.wait_for_more(20)
+        later = sum(number > last for number in stream.sent)
+        stopped = partial(network.rule, "east", "stop")
+        wait_until(lambda: sum(stopped()) >= later, 10, f"{later} packets discarded")
+        assert stopped().hits > 0
+        assert b.numbers(), "the flow never ran"
+        assert max(b.numbers()) <= last
+
+
+@VERSIONS
+def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
+    """What is sent after the commit has returned comes, all of it and once; nothing before."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
+        with Stream(flow) as stream:
+            wait_until(lambda: sum(network.rule("east", "stop")) >= 20, 10, "20 discarded")
+            assert b.numbers() == []
+            network.commit("east")
+            last = stream.sent[-1]
+            stream.wait_for_more(20)
+        came = b.wait_for(number for number in stream.sent if number > last)
+        assert len(came) == len(set(came))
+
+
+@pytest.mark.parametrize(("spd", "direction"), [("west", "inbound"), ("east", "outbound")])
+@VERSIONS
+def test_a_discard_rule_discards_and_is_cached(
+    network: OneRouter, version: int, spd: str, direction: str
+) -> None:
+    """One search for the flow; the switch drops the rest by name, counted by the rule."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
+        flow.send()
+        like = {"destination_port": flow.port, "action": "discard", "stale": False}
+        wait_until(partial(network.flows, spd, direction, **like), 10, "the flow cached")
+        with network.dropping(f"{direction.upper()}_DISCARD", 9):
+            flow.send(9)
+        assert network.rule(spd, "no", direction) == (9, 1)
+        assert b.numbers() == []
+
+
+# -- two lists on one way, and fragments
+
+
+@VERSIONS
+def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
+    """Searched once in each list and out once; the next ones are served by both caches."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        network.commit("west", inbound=[udp("in", "bypass", flow.port)])
+        network.commit("east", outbound=[udp("out", "bypass", flow.port)])
+        first = flow.send()
+        assert b.wait_for(first) == first
+        assert network.rule("west", "in", "inbound") == (0, 1)
+        assert network.rule("east", "out") == (0, 1)
+        for spd, direction in (("west", "inbound"), ("east", "outbound")):
+            cached = partial(network.flows, spd, direction, destination_port=flow.port)
+            wait_until(partial(cached, stale=False), 10, f"cached {direction}")
+        more = flow.send(5)
+        assert b.wait_for(more) == [*first, *more]
+        assert network.rule("west", "in", "inbound") == (5, 1)
+        assert network.rule("east", "out") == (5, 1)
+
+
+@VERSIONS
+@pytest.mark.parametrize("action", ["bypass", "discard"])
+def test_a_later_fragment_meets_no_rule_with_ports(
+    network: OneRouter, version: int, action: str
+) -> None:
+    """It has none: it matches rules for any port only (RFC 4301, 4.4.1.1), and is cached apart."""
+    other = {"bypass": "discard", "discard": "bypass"}[action]
+    port = network.fresh_port()
+    fragments = Fragments(network, version, port)
+    with Witness(network) as b:
+        network.commit("east", outbound=[udp("ports", action, port), udp("any", other)])
+        cached = partial(network.flows, "east", protocol=UDP, stale=False)
+        later = [fragments.send_later()]
+        wait_until(partial(cached, later_fragments=True, action=other), 10, "the later one cached")
+        first = [fragments.send_first()]
+        wait_until(partial(cached, destination_port=port, action=action), 10, "the first cached")
+        with network.dropping("OUTBOUND_DISCARD", 4):
+            later += [fragments.send_later() for _ in range(4)]
+            first += [fragments.send_first() for _ in range(4)]
+        passing = first if action == "bypass" else later
+        assert b.wait_for(passing) == passing
+        for name in ("ports", "any"):
+            assert network.rule("east", name) == (4, 1)
+
+
+# -- routes that change under a running flow
+
+
+@VERSIONS
+def test_a_running_flow_moves_to_an_interface_with_another_spd(
+    network: OneRouter, version: int
+) -> None:
+    """Cached for east it runs by b; by c it is south's list that counts, and south discards."""
+    with (
+        Flow(network, version, destination=SITE[version]) as flow,
+        Witness(network, "b") as b,
+        Witness(network, "c") as c,
+    ):
+        network.commit("south", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
+        first = flow.send(3)
+        b.wait_for(first)
+        with network.site_by_c():
+            with network.refusing():
+                flow.send()
+            with network.dropping("OUTBOUND_DISCARD"):
+                flow.send()
+            assert c.numbers() == []
+            assert b.numbers() == first
+        second = flow.send(3)
+        assert b.wait_for(second) == [*first, *second]
+        assert network.flows("east", destination_port=flow.port, stale=False)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between controller and switch that are lost, and a controller that is killed.
+
+What is lost is a packet or a change, never policy: captures on the hosts are the witness that
+nothing which the rules in force discard is seen, and that nothing comes twice.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from sluice_testkit.controller import RequestRefused
+from sluice_testkit.interposer import Kind
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+
+from .one_router import OneRouter
+from .walking import Flow, Witness, stop
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> OneRouter:
+    network = OneRouter(module_lab)
+    network.start()
+    return network
+
+
+@pytest.fixture
+def network(started: OneRouter) -> Iterator[OneRouter]:
+    """Every test begins with SPDs that let everything pass."""
+    yield started
+    started.restore()
+
+
+# -- messages that are lost
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", ["packet_in", "packet_out"])
+def test_a_lost_message_costs_its_packet_and_no_other(
+    network: OneRouter, version: int, kind: Kind
+) -> None:
+    """Nothing is remembered of a packet under way that would keep the next one from passing."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        facts = flow.miss() if kind == "packet_in" else flow.answer()
+        with network.interposer.drop(kind, **facts) as lost:
+            flow.send()
+            wait_until(lambda: lost.dropped() == 1, 10, "a lost message")
+        after = flow.send(2)
+        assert b.wait_for(after) == after
+
+
+def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRouter) -> None:
+    """The controller begins anew with what the switch holds; what is discarded never comes."""
+    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+        network.commit("east", outbound=stop(never))
+        sessions = network.interposer.sessions()
+        with network.interposer.drop("write", tables="outbound.ipv4_flow") as lost:
+            first = flow.send()
+            b.wait_for(first)
+            never.send()
+            wait_until(lost.dropped, 10, "a lost insert")
+            wait_until(lambda: network.interposer.sessions() > sessions, 10, "another session")
+        network.wait_taken_over()
+        with network.refusing():
+            never.send()
+        after = flow.send()
+        assert b.wait_for(after) == [*first, *after]
+        cached = partial(network.flows, "east", destination_port=flow.port, stale=False)
+        wait_until(cached, 10, "the flow cached after all")
+
+
+def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
+    """The next session finds all as it was: the same epochs, and the flows in them."""
+    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+        network.commit("east", outbound=stop(never))
+        cached = partial(network.flows, "east", stale=False)
+        with network.refusing():
+            never.send()
+        sent = flow.send()
+        for one in (flow, never):
+            wait_until(partial(cached, destination_port=one.port), 10, "the flow cached")
+        epoch = network.list_of("east")["epoch"]
+        with network.dropping("OUTBOUND_DISCARD", 2):
+            network.interposer.hang_up()
+            never.send()
+            network.wait_taken_over()
+            never.send()
+        sent += flow.send()
+        assert b.wait_for(sent) == sent
+        assert network.list_of("east")["epoch"] == epoch
+        assert network.rule("east", "stop") == (2, 1)
+
+
+def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
+    """It fails by name and the old rules go on, over the next session too; then committed again, it
+    holds."""
+    with Flow(network) as flow, Witness(network) as b:
+        first = flow.send()
+        b.wait_for(first)
+        with (
+            network.interposer.drop("write", tables="outbound.list_state"),
+            pytest.raises(RequestRefused, match="the switch did not take it"),
+        ):
+            network.commit("east", outbound=stop(flow))
+        network.interposer.hang_up()
+        network.wait_taken_over()
+        assert "stop" not in {rule["name"] for rule in network.list_of("east")["rules"]}
+        second = flow.send()
+        assert b.wait_for(second) == [*first, *second]
+        network.commit("east", outbound=stop(flow))
+        with network.refusing():
+            flow.send()
+        assert b.numbers() == [*first, *second]
+
+
+def test_half_a_commit_is_none(network: OneRouter) -> None:
+    """One list of an SPD reaches the switch, where the target takes them singly, and the other does
+    not: both keep the old rules."""
+    with Flow(network) as flow, Witness(network) as b:
+        first = flow.send()
+        b.wait_for(first)
+        rules = stop(flow)
+        with (
+            network.interposer.drop("write", tables="outbound.list_state"),
+            pytest.raises(RequestRefused, match="the switch did not take it"),
+        ):
+            network.commit("west", inbound=rules, outbound=rules)
+        network.wait_taken_over()
+        for direction in ("inbound", "outbound"):
+            names = {rule["name"] for rule in network.list_of("west", direction)["rules"]}
+            assert "stop" not in names
+        second = flow.send()
+        assert b.wait_for(second) == [*first, *second]
+        network.commit("west", inbound=rules, outbound=rules)
+        flow.send()
+        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched")
+        assert b.numbers() == [*first, *second]
+
+
+# -- a controller that dies
+
+
+def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
+    """The packet is lost and never doubled; its flow is there, and the successor keeps it."""
+    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+        network.commit("east", outbound=stop(never))
+        with network.interposer.hold("packet_out", **flow.answer()) as answers:
+            flow.send()
+            answers.wait_for(1)
+            cached = partial(network.flows, "east", destination_port=flow.port, stale=False)
+            wait_until(cached, 10, "the flow's insert")
+            network.controller.kill()
+        later = flow.send(2)
+        never.send(2)  # misses, and nobody to ask
+        assert b.wait_for(later) == later, "installed flows go on without a controller"
+        network.controller.start()
+        network.wait_taken_over()
+        assert cached()
+        hits = network.rule("east", "everything").hits
+        last = flow.send(2)
+        with network.refusing():
+            never.send()
+        assert b.wait_for(last) == [*later, *last]
+        assert network.rule("east", "everything").hits - hits >= 2
+
+
+def test_killed_between_punt_and_insert(network: OneRouter) -> None:
+    """New flows wait for the successor, and nothing that needs a search leaves without one."""
+    with Flow(network) as flow, Flow(network) as running, Witness(network) as b:
+        known = running.send()
+        b.wait_for(known)
+        cached = partial(network.flows, "east")
+        wait_until(partial(cached, destination_port=running.port), 10, "a running flow")
+        with network.interposer.hold("packet_in", **flow.miss()) as punts:
+            flow.send()
+            punts.wait_for(1)
+            network.controller.kill()
+        flow.send()  # a miss, and nobody to ask
+        known += running.send(3)
+        assert b.wait_for(known) == known
+        network.controller.start()
+        network.wait_taken_over()
+        assert cached(destination_port=flow.port) == []
+        again = flow.send()
+        assert b.wait_for(again) == [*known, *again]
+
+
+@pytest.mark.parametrize("held", ["write", "answer"])
+def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: Kind) -> None:
+    """Before the switch has it, and after, unacknowledged: whatever the successor says is in force
+    holds for every packet, and no flow of before is served."""
+    with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(1) as pool:
+        first = flow.send(3)
+        b.wait_for(first)
+        before = network.list_of("east")["epoch"]
+        with network.interposer.hold(held, tables="outbound.list_state") as messages:
+            commit = pool.submit(network.commit, "east", outbound=stop(flow))
+            messages.wait_for(1)
+            network.controller.kill()
+            assert commit.exception(timeout=20) is not None
+            wait_until(lambda: not messages.held(), 10, "the end of the killed one's session")
+        meanwhile = flow.send()
+        if held == "write":  # which the switch never got
+            first += meanwhile
+            assert b.wait_for(meanwhile) == first
+        network.controller.start()
+        network.wait_taken_over()
+        assert network.list_of("east")["epoch"] > before
+        stopped = any(rule["name"] == "stop" for rule in network.list_of("east")["rules"])
+        if stopped:
+            with network.refusing():
+                flow.send()
+            assert b.numbers() == first
+        else:
+            after = flow.send()
+            assert b.wait_for(after) == [*first, *after]
+        network.commit("east", outbound=stop(flow))
+        came, refused = b.numbers(), not stopped
+        with network.refusing(refused), network.dropping("OUTBOUND_DISCARD", not refused):
+            flow.send()
+        assert b.numbers() == came
+
+
+def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
+    """Told to go by its configuration, which changed: once ready, no old flow is served."""
+    with Flow(network) as flow, Witness(network) as b:
+        first = flow.send(3)
+        b.wait_for(first)
+        network.controller.kill()
+        with network.configured("east", stop(flow)):
+            network.controller.start("--configured-policy")
+        network.wait_taken_over()
+        with network.refusing():
+            flow.send()
+        assert b.numbers() == first
+        network.commit("east")
+        last = flow.send()
+        assert b.wait_for(last) == [*first, *last]
+
+
+def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
+    """A flow that a commit stopped stays stopped: by the cache meanwhile, by the rules after it."""
+    with Flow(network) as flow, Flow(network) as new, Witness(network) as b:
+        b.wait_for(flow.send())
+        network.commit("east", outbound=stop(flow, new))
+        with network.refusing():
+            flow.send()
+        cached = partial(network.flows, "east", destination_port=flow.port, stale=False)
+        wait_until(partial(cached, action="discard"), 10, "the flow cached")
+        came = b.numbers()
+        network.controller.kill()
+        flow.send(2)
+        new.send(2)  # misses, and nobody to ask
+        network.controller.start()
+        network.wait_taken_over()
+        hits = network.rule("east", "stop").hits
+        assert hits >= 2
+        with network.refusing(), network.dropping("OUTBOUND_DISCARD"):
+            flow.send()
+            new.send()
+        assert network.rule("east", "stop").hits == hits + 1
+        assert b.numbers() == came

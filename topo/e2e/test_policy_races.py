@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules or routes change while a packet is searched, or while its answer travels.
+
+The interposer holds what travels between controller and switch, so that each race happens for
+certain, in the order that a test gives it. The captures on the hosts are the witness: nothing that
+the rules in force discard is ever seen, and what passes is seen once.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from sluice_testkit.controller import RequestRefused
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+
+from .one_router import EVERYTHING, SITE, OneRouter, udp
+from .walking import Flow, Witness, stop
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> OneRouter:
+    network = OneRouter(module_lab)
+    network.start()
+    return network
+
+
+@pytest.fixture
+def network(started: OneRouter) -> Iterator[OneRouter]:
+    """Every test begins with SPDs that let everything pass."""
+    yield started
+    started.restore()
+
+
+# -- rules that change while the first packet is searched
+
+
+@VERSIONS
+def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
+    network: OneRouter, version: int
+) -> None:
+    """It was punted before; what is cached of it is new as well. Both directions of change."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        with network.interposer.hold("packet_in", **flow.miss()) as punts:
+            flow.send()
+            punts.wait_for(1)
+            network.commit("east", outbound=stop(flow))
+            with network.refusing():
+                punts.release()
+        with network.dropping("OUTBOUND_DISCARD", 2):
+            flow.send(2)
+        assert network.rule("east", "stop") == (2, 1)
+        assert b.numbers() == []
+
+        network.sluice("flow-cache", "clear", "east")
+        with network.interposer.hold("packet_in", **flow.miss()) as punts:
+            first = flow.send()
+            punts.wait_for(1)
+            network.commit("east", outbound=[udp("pass", "bypass", flow.port)])
+            punts.release()
+            assert b.wait_for(first) == first
+        more = flow.send(2)
+        assert b.wait_for(more) == [*first, *more]
+        assert network.rule("east", "pass") == (2, 1)
+
+
+@VERSIONS
+@pytest.mark.parametrize(("spd", "stage"), [("west", "INBOUND"), ("east", "OUTBOUND")])
+def test_an_answer_that_comes_after_a_commit_is_dropped(
+    network: OneRouter, version: int, spd: str, stage: str
+) -> None:
+    """STALE_VERDICT; and the flow that it was installed with serves nobody any more."""
+    direction = stage.lower()
+    with Flow(network, version) as flow, Witness(network) as b:
+        with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
+            flow.send()
+            answers.wait_for(1)
+            network.commit(spd, **{direction: [udp("new", "discard", flow.port), EVERYTHING]})
+            with network.dropping("STALE_VERDICT"):
+                answers.release()
+        for old in network.flows(spd, direction, destination_port=flow.port):
+            assert old["stale"]
+        flow.send()
+        like = {"destination_port": flow.port, "action": "discard", "stale": False}
+        wait_until(partial(network.flows, spd, direction, **like), 10, "the new verdict cached")
+        with network.dropping(f"{stage}_DISCARD"):
+            flow.send()
+        assert network.rule(spd, "new", direction) == (1, 1)
+        assert b.numbers() == []
+
+
+@VERSIONS
+@pytest.mark.parametrize(("spd", "stage"), [("west", "INBOUND"), ("east", "OUTBOUND")])
+def test_any_commit_makes_answers_stale(
+    network: OneRouter, version: int, spd: str, stage: str
+) -> None:
+    """Also one that would say the same of this packet: it is lost, and the next one passes."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
+            flow.send()
+            answers.wait_for(1)
+            another = udp("another", "discard", network.fresh_port())
+            network.commit(spd, **{stage.lower(): [another, EVERYTHING]})
+            with network.dropping("STALE_VERDICT"):
+                answers.release()
+        after = flow.send()
+        assert b.wait_for(after) == after
+
+
+@VERSIONS
+def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
+    network: OneRouter, version: int
+) -> None:
+    """What let the packet in has to hold still when it goes out."""
+    with Flow(network, version) as flow, Witness(network) as b:
+        with network.interposer.hold("packet_out", **flow.answer()) as answers:
+            flow.send()
+            answers.wait_for(1)
+            network.commit("west", inbound=[udp("shut", "discard", flow.port), EVERYTHING])
+            with network.dropping("STALE_VERDICT"):
+                answers.release()
+        assert b.numbers() == []
+
+
+@VERSIONS
+def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version: int) -> None:
+    """Writes go one after the other: a commit waits for an insert under way, and an insert that
+    waited behind it reaches the switch after the commit, with an epoch that is over."""
+    entries = partial(network.interposer.entries, FLOW_TABLE[version])
+    with (
+        Flow(network, version) as one,
+        Flow(network, version) as two,
+        Witness(network) as b,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        passing = udp("pass", "bypass", one.port, two.port)
+        network.commit("east", outbound=[passing, *stop(one, two)])
+        with network.interposer.hold("write", tables=FLOW_TABLE[version]) as writes:
+            first = one.send()
+            writes.wait_for(1)
+            first += two.send()
+            assert b.wait_for(first) == first, "a packet does not wait for its flow"
+            recorded = network.spd_record()
+            commit = pool.submit(network.commit, "east", outbound=stop(one, two))
+            wait_until(lambda: network.spd_record() != recorded, 10, "the commit on disk")
+            assert not commit.done()
+            writes.open()
+            commit.result(timeout=20)
+        now = network.list_of("east")["epoch"]
+        for flow in (one, two):
+            (entry,) = wait_until(partial(entries, dst_port=flow.port), 10, "its insert")
+            assert entry["epoch"] < now
+        with network.refusing(2):
+            one.send()
+            two.send()
+        for flow in (one, two):
+            wait_until(partial(entries, dst_port=flow.port, epoch=now), 10, "its MODIFY")
+            assert len(entries(dst_port=flow.port)) == 1
+        assert b.numbers() == first
+
+
+# -- the commit itself
+
+
+@VERSIONS
+def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: int) -> None:
+    """Until then the old rules serve running flows and new ones; from then on, none of them."""
+    with (
+        Flow(network, version) as running,
+        Flow(network, version) as new,
+        Witness(network) as b,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = running.send()
+        b.wait_for(first)
+        with network.interposer.hold("write", tables="outbound.list_state") as writes:
+            commit = pool.submit(network.commit, "east", outbound=stop(running, new))
+            writes.wait_for(1)
+            meanwhile = [*running.send(2), *new.send()]
+            b.wait_for(meanwhile)
+            assert not commit.done()
+            writes.release()
+            commit.result(timeout=20)
+        with network.refusing(2):
+            running.send()
+            new.send()
+        assert b.numbers() == [*first, *meanwhile]
+
+
+def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
+    """Between two packets where the target can; where it cannot, it says so and changes nothing."""
+    with Flow(network, sink="c") as flow, Witness(network, "c") as c, ThreadPoolExecutor(1) as pool:
+        wanted = {"west": {"inbound": stop(flow)}, "south": {"outbound": stop(flow)}}
+        if network.router.target.name == "bmv2":
+            with pytest.raises(RequestRefused, match="commit them one by one"):
+                network.commit_together(wanted)
+            sent = flow.send()
+            assert c.wait_for(sent) == sent
+            return
+        with network.interposer.hold("write", tables="outbound.list_state") as writes:
+            commit = pool.submit(network.commit_together, wanted)
+            (write,) = writes.wait_for(1)
+            assert write["tables"] == ["inbound.list_state", "outbound.list_state"]
+            writes.release()
+            commit.result(timeout=20)
+        flow.send()
+        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched once")
+        assert c.numbers() == []
+
+
+def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRouter) -> None:
+    """The second waits for the switch to have the first, and is what holds in the end."""
+    with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(2) as pool:
+        with network.interposer.hold("write", tables="outbound.list_state") as writes:
+            one = pool.submit(network.commit, "east", outbound=stop(flow))
+            writes.wait_for(1)
+            two = pool.submit(network.commit, "east", outbound=[udp("pass", "bypass", flow.port)])
+            assert len(writes.held()) == 1
+            writes.release()
+            one.result(timeout=20)
+            writes.wait_for(1)
+            assert not two.done()
+            writes.release()
+            two.result(timeout=20)
+        sent = flow.send()
+        assert b.wait_for(sent) == sent
+        assert network.rule("east", "pass") == (0, 1)
+
+
+# -- routes that change while the first packet is searched
+
+
+@VERSIONS
+@pytest.mark.parametrize("action", ["bypass", "discard"])
+def test_the_route_moves_to_an_interface_with_another_spd(
+    network: OneRouter, version: int, action: str
+) -> None:
+    """What east said of the packet is worth nothing to south: it is a miss of south's list."""
+    with (
+        Flow(network, version, destination=SITE[version]) as flow,
+        Witness(network, "b") as b,
+        Witness(network, "c") as c,
+    ):
+        network.commit("south", outbound=[udp("theirs", action, flow.port), EVERYTHING])
+        with network.interposer.hold("packet_out", **flow.answer()) as answers:
+            sent = flow.send()
+            answers.wait_for(1)
+            with network.site_by_c(), Flow(network, version, sink="c", port=flow.port):
+                with network.interposer.hold("packet_in", **flow.miss()) as punts:
+                    answers.open()
+                    (punt,) = punts.wait_for(1)
+                    assert punt["list_id"] == network.list_of("south")["list_id"]
+                    assert (b.numbers(), c.numbers()) == ([], [])
+                came = c.wait_for(sent if action == "bypass" else [])
+                wait_until(lambda: network.rule("south", "theirs") == (0, 1), 10, "searched anew")
+                assert (b.numbers(), c.numbers()) == ([], came)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One UDP flow between two hosts, packet by packet: for stories that count to one."""
+
+import socket
+import time
+from types import TracebackType
+from typing import Self
+
+from sluice_topo.routers import HostNode
+
+SIZE = 64
+PATIENCE = 5.0
+
+
+class Datagrams:
+    """A flow from one host's port to another's. `mark` is in every packet, for witnesses."""
+
+    def __init__(
+        self,
+        sender: HostNode,
+        receiver: HostNode,
+        version: int = 4,
+        *,
+        source_port: int,
+        destination_port: int,
+        mark: bytes = b"",
+    ):
+        family = socket.AF_INET if version == 4 else socket.AF_INET6
+        self._payload = mark.ljust(SIZE, b".")
+        self._receiver = receiver.namespace.socket(family, socket.SOCK_DGRAM)
+        self._receiver.bind((receiver.address(version), destination_port))
+        self._receiver.settimeout(PATIENCE)
+        self._sender = sender.namespace.socket(family, socket.SOCK_DGRAM)
+        self._sender.bind((sender.address(version), source_port))
+        self._sender.connect((receiver.address(version), destination_port))
+
+    def exchange(self, count: int) -> list[float]:
+        """Send each packet when the one before has come: seconds that each was under way.
+
+        TimeoutError if one does not come.
+        """
+        times = []
+        for _ in range(count):
+            departure = time.monotonic()
+            self._sender.send(self._payload)
+            self._receiver.recv(2048)
+            times.append(time.monotonic() - departure)
+        return times
+
+    def send(self, count: int) -> None:
+        """Send, and wait for none."""
+        for _ in range(count):
+            self._sender.send(self._payload)
+
+    def arrived(self) -> int:
+        """How many wait at the receiver; takes them."""
+        self._receiver.setblocking(False)
+        found = 0
+        try:
+            while self._receiver.recv(2048):
+                found += 1
+        except BlockingIOError:
+            return found
+        finally:
+            self._receiver.settimeout(PATIENCE)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._sender.close()
+        self._receiver.close()

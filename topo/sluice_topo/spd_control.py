@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4 router's IPsec policy, seen and changed while it runs, by the controller's local API.
+
+What the `sluice` command does, without a process for each request: when
+`commit` returns, the controller's answer has just been read.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sluice_testkit.controller import Controller
+
+
+@dataclass(frozen=True)
+class RuleCounts:
+    """Packets that met a rule: searched by the controller, or served from the flow cache."""
+
+    searched: int
+    hits: int
+
+    def __sub__(self, earlier: "RuleCounts") -> "RuleCounts":
+        return RuleCounts(self.searched - earlier.searched, self.hits - earlier.hits)
+
+
+@dataclass(frozen=True)
+class Fates:
+    """How many packets ended at the outbound lists since the start, and where."""
+
+    discarded_by_switch: int
+    discarded_by_controller: int
+    stale: int
+    without_sa: int
+
+    @property
+    def all(self) -> int:
+        """All of them."""
+        by_policy = self.discarded_by_switch + self.discarded_by_controller
+        return by_policy + self.stale + self.without_sa
+
+    def __sub__(self, earlier: "Fates") -> "Fates":
+        return Fates(
+            self.discarded_by_switch - earlier.discarded_by_switch,
+            self.discarded_by_controller - earlier.discarded_by_controller,
+            self.stale - earlier.stale,
+            self.without_sa - earlier.without_sa,
+        )
+
+
+class SpdControl:
+    """One SPD of a controller's."""
+
+    def __init__(self, controller: Controller, spd: str):
+        self._ask = controller.ask
+        self.spd = spd
+
+    def commit(self, file: Path) -> tuple[float, float]:
+        """Commit a file: when it was asked for, and when the answer had come (monotonic)."""
+        text = file.read_text(encoding="utf-8")
+        asked = time.monotonic()
+        self._ask(command="spd commit", files=[{"name": file.name, "text": text}])
+        return asked, time.monotonic()
+
+    def cache(self, on: bool) -> None:
+        """Turn the flow cache on or off."""
+        self._ask(command=f"flow-cache {'on' if on else 'off'}", spd=self.spd)
+
+    def rule(self, name: str) -> RuleCounts:
+        """What an outbound rule has met; nothing if there is no such rule now."""
+        lists = self._ask(command="show", what="spd", spd=self.spd)
+        outbound = next(one for one in lists if one["direction"] == "outbound")
+        found = next((rule for rule in outbound["rules"] if rule["name"] == name), None)
+        return RuleCounts(found["searched"], found["hits"]) if found else RuleCounts(0, 0)
+
+    def flow(self, source_port: int, destination_port: int) -> dict[str, Any] | None:
+        """The live outbound flow between these ports, if the switch holds it."""
+        ports = source_port, destination_port
+        for flow in self._ask(command="show", what="flows", spd=self.spd):
+            found = flow["source_port"], flow["destination_port"]
+            wanted = flow["direction"] == "outbound" and found == ports
+            if wanted and not flow["stale"] and flow["packets"] is not None:
+                return dict(flow)
+        return None
+
+    def fates(self) -> Fates:
+        """Where packets ended that were not to leave."""
+        counters = self._ask(command="show", what="counters")
+        drops = {name: count["packets"] for name, count in counters["switch_drops"].items()}
+        by_cpu = sum(
+            count
+            for part in counters["controller"].values()
+            for name, count in part.items()
+            if name == "dropped: policy discards outbound"
+        )
+        return Fates(
+            drops.get("OUTBOUND_DISCARD", 0),
+            by_cpu,
+            drops.get("STALE_VERDICT", 0),
+            drops.get("NO_SA", 0),
+        )
