@@ -35,7 +35,7 @@ from sluice_testkit import where
 from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
-from sluice_testkit.target import Target
+from sluice_testkit.target import Target, TargetUnavailable, binary
 from sluice_testkit.wait import wait_until
 
 OURS, PEER = "sluice-switch", "bmv2"
@@ -123,10 +123,14 @@ def _columns(lines: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def entries(schema: Schema) -> Iterator[Any]:
-    """The tables: three interfaces, two next hops, a group of both, ten thousand routes."""
+    """The tables: three unguarded interfaces, two next hops and a group of both, 10,000 routes."""
     door = {"ingress_port": IN.port, "vlan_id": 0}
     yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=IN.id, vrf=0, role="ROUTER")
     yield schema.entry("router_mac", {"l3_if": IN.id, "dst_mac": IN.mac}, "admit_unicast")
+    for interface in (IN, *(nexthop.interface for nexthop in OUT)):
+        for list_of in ("inbound", "outbound"):
+            bound = {"l3_if": interface.id}
+            yield schema.entry(f"{list_of}_binding", bound, f"no_{list_of}_policy")
     profile = schema.profiles["nexthop_selector"].preamble.id
     group = p4runtime_pb2.ActionProfileGroup(action_profile_id=profile, group_id=GROUP, max_size=2)
     for nexthop in OUT:
@@ -239,6 +243,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.rounds < MINIMUM_ROUNDS:
         parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    try:
+        binary(PEER)
+    except TargetUnavailable as missing:
+        parser.error(str(missing))
     with Lab() as lab:
         namespace = lab.namespace("bench")
         # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
