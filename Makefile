@@ -21,7 +21,10 @@ export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
 # sluice-switch, or bmv2 where simple_switch_grpc is installed.
 TARGET ?= sluice-switch
 export TARGET
-# Passed on to the program that a target runs: make ptf ARGS="--tests admit".
+# One of `make fuzz`'s targets, and how long each is run; without a time, up to the project's bars.
+FUZZ ?=
+SECONDS ?=
+# Passed on to the program that a target runs: make ptf ARGS=outbound_policy.
 ARGS ?=
 
 STAMPS := build/stamps
@@ -45,7 +48,7 @@ help: ## List what there is
 setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build; safe to repeat
 
 .PHONY: demo
-demo: setup-run ## Two sites over two transit routers, told step by step and checked
+demo: setup-run ## Two sites over two transit routers, then with policy: told step by step and checked
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
 .PHONY: shell
@@ -73,13 +76,14 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
-	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance
 	cd controller && ../$(CONTROLLER)/lint-imports
 
 .PHONY: check-p4
 check-p4:
 	$(PYTHON) p4src/build.py --check
 	$(PYTHON) switch/programs/build.py --check
+	$(PYTHON) switch/crates/p4runtime-suite/program/build.py --check
 
 .PHONY: unit
 unit: unit-rust unit-python ## Unit tests, Rust and Python
@@ -90,12 +94,13 @@ unit-rust: $(STAMPS)/proto ## Unit tests of the switch and of the controller's n
 	cd controller/native && cargo test --quiet --locked --no-default-features
 
 .PHONY: unit-python
-unit-python: $(STAMPS)/controller switch ## Unit tests of the controller and of the test kit
+unit-python: $(STAMPS)/controller $(STAMPS)/ptf switch ## Unit tests of the controller and of the test kit
 	cd controller && ../$(CONTROLLER)/python -m pytest -q --ignore tests/integration
 	@# In a process of their own: they talk to a switch in a namespace, and the native
 	@# module's one thread stays in the namespace where it was first used.
 	cd controller && ../$(CONTROLLER)/python -m pytest -q tests/integration
 	cd testkit && ../$(CONTROLLER)/python -m pytest -q
+	cd switch/conformance && ../../$(PTF)/python -m pytest -q
 
 .PHONY: ptf
 ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
@@ -109,15 +114,38 @@ e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namesp
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf.differential $(ARGS)
 
+.PHONY: require-p4c
+require-p4c:
+	@test -n "$(P4C)" || { echo "conformance: say where p4c's source tree is: make conformance P4C=PATH" >&2; exit 2; }
+
+.PHONY: conformance
+conformance: require-p4c $(STAMPS)/ptf switch ## p4c's v1model tests: make conformance P4C=<path of p4c's tree>
+	PYTHONPATH=switch/conformance $(PTF)/python -m sluice_conformance --p4c "$(P4C)" $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: SECONDS=N for each, FUZZ=packet for one
+	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
+	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
+
 .PHONY: bench
-bench: $(STAMPS)/ptf switch ## Benchmarks against peers on this machine, results in bench/results
+bench: setup-run $(STAMPS)/ptf ## Benchmarks against peers on this machine, results in bench/results
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.forwarding $(ARGS)
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.new_flows $(ARGS)
+
+# Without ADDR it starts the switch, or BMv2 with TARGET=bmv2, anew for each case.
+SUITE_ADDR := 127.0.0.1:59559
+SUITE_FLAGS := --no-p4 --device-id 1 -- --grpc-server-addr $(SUITE_ADDR) --cpu-port 510
+SUITE_SERVER := $(if $(filter bmv2,$(TARGET)),simple_switch_grpc --thrift-port 59390,$(SWITCH)) $(SUITE_FLAGS)
+
+.PHONY: p4runtime-suite
+p4runtime-suite: switch ## The P4Runtime specification as cases, on TARGET or on the server at ADDR
+	$(CARGO_TARGET_DIR)/release/p4runtime-suite $(if $(ADDR),--server $(ADDR),--server $(SUITE_ADDR) --spawn "$(SUITE_SERVER)") $(ARGS)
 
 ##@ Build
 
 .PHONY: switch
 switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
-	cd switch && cargo build --quiet --release --locked --workspace --bins
+	cd switch && cargo build --quiet --release --locked --workspace --exclude sluice-fuzz --bins
 
 .PHONY: native
 native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
@@ -128,6 +156,7 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs
 	$(PYTHON) p4src/build.py
 	$(PYTHON) switch/programs/build.py
+	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
 
 .PHONY: lock
 lock: ## Renew requirements/*.lock from requirements/*.in
