@@ -4,17 +4,33 @@
 use std::fmt::Debug;
 
 /// An address of a fixed number of bits, most significant bit first.
-pub trait Address: Copy + Eq + Ord + Debug + 'static {
+pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// Number of bits.
     const BITS: u32;
 
-    /// `count` bits (at most 8) that start `start` bits from the most significant one, zero-padded
+    /// `count` bits (1 to 32) that start `start` bits from the most significant one, zero-padded
     /// on the right beyond the address.
     fn bits(self, start: u32, count: u32) -> u32;
+
+    /// The address whose bits from `start` on are `bits`, `count` of them (1 to 32), the others 0:
+    /// the inverse of [`bits`](Self::bits). Bits beyond the address are dropped.
+    #[must_use]
+    fn of_bits(bits: u32, start: u32, count: u32) -> Self;
+
+    /// The bits that are set in either.
+    #[must_use]
+    fn union(self, other: Self) -> Self;
 
     /// The first `length` bits, the rest cleared.
     #[must_use]
     fn truncate(self, length: u32) -> Self;
+
+    /// The first `length` bits, the rest set: the last address of a prefix.
+    #[must_use]
+    fn fill(self, length: u32) -> Self;
+
+    /// The next address, if there is one.
+    fn successor(self) -> Option<Self>;
 }
 
 macro_rules! address {
@@ -29,12 +45,33 @@ macro_rules! address {
             }
 
             #[inline]
+            fn of_bits(bits: u32, start: u32, count: u32) -> Self {
+                let aligned = <$ty>::from(bits) << (Self::BITS - count);
+                aligned.checked_shr(start).unwrap_or(0)
+            }
+
+            #[inline]
+            fn union(self, other: Self) -> Self {
+                self | other
+            }
+
+            #[inline]
             fn truncate(self, length: u32) -> Self {
                 match length {
                     0 => 0,
                     length if length >= Self::BITS => self,
                     length => self & (<$ty>::MAX << (Self::BITS - length)),
                 }
+            }
+
+            #[inline]
+            fn fill(self, length: u32) -> Self {
+                self | <$ty>::MAX.checked_shr(length).unwrap_or(0)
+            }
+
+            #[inline]
+            fn successor(self) -> Option<Self> {
+                self.checked_add(1)
             }
         }
     };
@@ -63,6 +100,16 @@ impl<A: Address> Prefix<A> {
     /// The address, with bits beyond the length cleared.
     pub fn address(self) -> A {
         self.address
+    }
+
+    /// The last address in it.
+    pub fn last(self) -> A {
+        self.address.fill(self.length())
+    }
+
+    /// Whether every address of `other` lies in this prefix.
+    pub fn covers(self, other: Self) -> bool {
+        self.length <= other.length && self.contains(other.address)
     }
 
     /// Number of significant bits.

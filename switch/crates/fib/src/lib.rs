@@ -9,9 +9,14 @@
 //! (property-tested), whatever the order of updates.
 
 mod address;
+mod algorithm;
+mod pool;
+mod rib;
 mod tree_bitmap;
 
 pub use address::{Address, Prefix};
+pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use rib::Rib;
 pub use tree_bitmap::TreeBitmap;
 
 /// A longest-prefix-match structure from prefixes to values.

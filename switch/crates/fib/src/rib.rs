@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control plane's record of routes: a trie of six bits a level, compact (about 12 bytes a
+//! route for a full Internet table), from which look-up structures are made.
+//!
+//! A node covers the prefixes of one to six bits below a path. Their presence is a bitmap in
+//! *preorder*: a prefix comes before those inside it and after everything to its left, so that the
+//! order of bits is the order of iteration, the prefixes inside a prefix are neighbours, and the
+//! longest of those that contain an address is the highest. Values and child nodes are arrays in
+//! pools, indexed by counting the bits before (after Eatherton, Varghese, Dittia: "Tree bitmap",
+//! SIGCOMM CCR 2004).
+
+use crate::pool::Pool;
+use crate::{Address, Prefix};
+
+const STRIDE: u32 = 6;
+
+/// Prefixes of one to six bits.
+const SLOTS: usize = 126;
+
+/// A prefix inside a node: its length, and its bits left-aligned to six.
+#[derive(Clone, Copy)]
+struct Inner {
+    length: u8,
+    path: u8,
+}
+
+/// Preorder position of the prefix of `length` (1 to 6) whose bits, left-aligned to six, are `path`.
+const fn slot(path: u32, length: u32) -> u32 {
+    let mut slot = 0;
+    let mut depth = 1;
+    while depth <= length {
+        // To the right: past the left sibling's subtree.
+        if path >> (STRIDE - depth) & 1 == 1 {
+            slot += (1 << (STRIDE + 1 - depth)) - 1;
+        }
+        if depth < length {
+            slot += 1;
+        }
+        depth += 1;
+    }
+    slot
+}
+
+/// Number of prefixes in the subtree of one of `length`.
+const fn subtree(length: u32) -> u32 {
+    (1 << (STRIDE + 1 - length)) - 1
+}
+
+const INNERS: [Inner; SLOTS] = {
+    let mut inners = [Inner { length: 0, path: 0 }; SLOTS];
+    let mut length = 1;
+    while length <= STRIDE {
+        let mut path = 0;
+        while path < 1 << length {
+            let aligned = path << (STRIDE - length);
+            inners[slot(aligned, length) as usize] = Inner {
+                length: length as u8,
+                path: aligned as u8,
+            };
+            path += 1;
+        }
+        length += 1;
+    }
+    inners
+};
+
+/// For each path of six bits: the slots of the prefixes that contain it.
+const ANCESTORS: [u128; 64] = {
+    let mut masks = [0; 64];
+    let mut path = 0;
+    while path < 64 {
+        let mut length = 1;
+        while length <= STRIDE {
+            let aligned = path >> (STRIDE - length) << (STRIDE - length);
+            masks[path as usize] |= 1 << slot(aligned, length);
+            length += 1;
+        }
+        path += 1;
+    }
+    masks
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// Which prefixes are there, by slot.
+    routes: [u64; 2],
+    /// Which of the 64 nodes below are there.
+    nodes: u64,
+    /// Where the prefixes' values are.
+    values: u32,
+    /// Where the nodes below are.
+    children: u32,
+}
+
+impl Node {
+    #[inline]
+    fn bitmap(&self) -> u128 {
+        u128::from(self.routes[1]) << 64 | u128::from(self.routes[0])
+    }
+
+    fn set_bitmap(&mut self, bitmap: u128) {
+        self.routes = [bitmap as u64, (bitmap >> 64) as u64];
+    }
+
+    fn is_empty(&self) -> bool {
+        self.routes == [0, 0] && self.nodes == 0
+    }
+
+    fn route_count(&self) -> usize {
+        self.bitmap().count_ones() as usize
+    }
+
+    fn node_count(&self) -> usize {
+        self.nodes.count_ones() as usize
+    }
+
+    fn value_index(&self, slot: u32) -> usize {
+        (self.bitmap() & ((1 << slot) - 1)).count_ones() as usize
+    }
+
+    fn child_index(&self, path: u32) -> usize {
+        (self.nodes & ((1 << path) - 1)).count_ones() as usize
+    }
+
+    fn has_child(&self, path: u32) -> bool {
+        self.nodes >> path & 1 == 1
+    }
+}
+
+/// Routes: prefixes with a value each.
+#[derive(Clone, Debug)]
+pub struct Rib<A> {
+    default: Option<u32>,
+    root: Node,
+    nodes: Pool<Node>,
+    values: Pool<u32>,
+    len: usize,
+    address: std::marker::PhantomData<A>,
+}
+
+impl<A: Address> Default for Rib<A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where a node is: an array in the pool and an index, or the root.
+#[derive(Clone, Copy)]
+struct At(u32, usize);
+
+const ROOT: At = At(u32::MAX, 0);
+
+/// The level of the node that holds prefixes of `length` (above 0), and their length in it.
+fn level_of(length: u32) -> (u32, u32) {
+    let level = (length - 1) / STRIDE;
+    (level, length - level * STRIDE)
+}
+
+impl<A: Address> Rib<A> {
+    /// No routes.
+    pub fn new() -> Self {
+        Self {
+            default: None,
+            root: Node::default(),
+            nodes: Pool::new(),
+            values: Pool::new(),
+            len: 0,
+            address: std::marker::PhantomData,
+        }
+    }
+
+    /// Number of routes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that it takes, on the heap and inline.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.nodes.memory_bytes() + self.values.memory_bytes()
+    }
+
+    /// Gives back memory taken in advance for growth.
+    pub fn shrink(&mut self) {
+        self.nodes.shrink();
+        self.values.shrink();
+    }
+
+    #[inline]
+    fn node(&self, at: At) -> &Node {
+        if at.0 == ROOT.0 {
+            &self.root
+        } else {
+            self.nodes.get(at.0, at.1)
+        }
+    }
+
+    #[inline]
+    fn node_mut(&mut self, at: At) -> &mut Node {
+        if at.0 == ROOT.0 {
+            &mut self.root
+        } else {
+            self.nodes.get_mut(at.0, at.1)
+        }
+    }
+
+    /// The node below that one on this path.
+    #[inline]
+    fn child(&self, node: &Node, path: u32) -> Option<At> {
+        node.has_child(path)
+            .then(|| At(node.children, node.child_index(path)))
+    }
+
+    /// The node that holds a prefix (longer than 0), and its slot there.
+    fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
+        let (level, length) = level_of(prefix.length());
+        let mut at = ROOT;
+        for depth in 0..level {
+            let path = prefix.address().bits(depth * STRIDE, STRIDE);
+            at = self.child(self.node(at), path)?;
+        }
+        let path = prefix.address().bits(level * STRIDE, STRIDE);
+        Some((at, slot(path, length)))
+    }
+
+    /// The value of exactly this prefix.
+    pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
+        if prefix.length() == 0 {
+            return self.default;
+        }
+        let (at, slot) = self.find(prefix)?;
+        let node = self.node(at);
+        let there = node.bitmap() >> slot & 1 == 1;
+        there.then(|| *self.values.get(node.values, node.value_index(slot)))
+    }
+
+    /// Adds a route, or gives it another value; returns the value it had.
+    pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
+        if prefix.length() == 0 {
+            let old = self.default.replace(value);
+            self.len += usize::from(old.is_none());
+            return old;
+        }
+        let (level, length) = level_of(prefix.length());
+        let mut at = ROOT;
+        for depth in 0..level {
+            let path = prefix.address().bits(depth * STRIDE, STRIDE);
+            at = match self.child(self.node(at), path) {
+                Some(child) => child,
+                None => self.add_child(at, path),
+            };
+        }
+        let path = prefix.address().bits(level * STRIDE, STRIDE);
+        let slot = slot(path, length);
+        let mut node = *self.node(at);
+        let (bitmap, index) = (node.bitmap(), node.value_index(slot));
+        if bitmap >> slot & 1 == 1 {
+            let place = self.values.get_mut(node.values, index);
+            return Some(std::mem::replace(place, value));
+        }
+        let count = node.route_count();
+        node.values = self.values.insert(node.values, count, index, value);
+        node.set_bitmap(bitmap | 1 << slot);
+        *self.node_mut(at) = node;
+        self.len += 1;
+        None
+    }
+
+    fn add_child(&mut self, at: At, path: u32) -> At {
+        let mut node = *self.node(at);
+        let (count, index) = (node.node_count(), node.child_index(path));
+        let empty = Node::default();
+        node.children = self.nodes.insert(node.children, count, index, empty);
+        node.nodes |= 1 << path;
+        *self.node_mut(at) = node;
+        At(node.children, index)
+    }
+
+    /// Removes a route; returns the value it had.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        if prefix.length() == 0 {
+            let old = self.default.take();
+            self.len -= usize::from(old.is_some());
+            return old;
+        }
+        let (at, slot) = self.find(prefix)?;
+        let mut node = *self.node(at);
+        let bitmap = node.bitmap();
+        if bitmap >> slot & 1 == 0 {
+            return None;
+        }
+        let (count, index) = (node.route_count(), node.value_index(slot));
+        let (value, values) = self.values.remove(node.values, count, index);
+        node.values = values;
+        node.set_bitmap(bitmap & !(1 << slot));
+        *self.node_mut(at) = node;
+        self.len -= 1;
+        if node.is_empty() {
+            self.prune(prefix);
+        }
+        Some(value)
+    }
+
+    /// Removes the nodes on the way to a prefix that have become empty.
+    fn prune(&mut self, prefix: Prefix<A>) {
+        let (mut level, _) = level_of(prefix.length());
+        while level > 0 {
+            level -= 1;
+            let mut at = ROOT;
+            for depth in 0..level {
+                let path = prefix.address().bits(depth * STRIDE, STRIDE);
+                let Some(child) = self.child(self.node(at), path) else {
+                    return;
+                };
+                at = child;
+            }
+            let path = prefix.address().bits(level * STRIDE, STRIDE);
+            let mut node = *self.node(at);
+            let (count, index) = (node.node_count(), node.child_index(path));
+            if !node.has_child(path) || !self.nodes.get(node.children, index).is_empty() {
+                return;
+            }
+            (_, node.children) = self.nodes.remove(node.children, count, index);
+            node.nodes &= !(1 << path);
+            *self.node_mut(at) = node;
+            if !node.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The longest prefix that contains an address, and its value.
+    #[inline]
+    pub fn lookup(&self, address: A) -> Option<(Prefix<A>, u32)> {
+        self.covering(Prefix::new(address, A::BITS))
+    }
+
+    /// The longest prefix that covers `prefix` (it may be the same), and its value.
+    pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, u32)> {
+        let mut best = self.default.map(|value| (0, value));
+        let mut node = &self.root;
+        let mut start = 0;
+        while start < prefix.length() {
+            let path = prefix.address().bits(start, STRIDE);
+            let mut matches = node.bitmap() & ANCESTORS[path as usize];
+            let left = prefix.length() - start;
+            if left < STRIDE {
+                // Only what is not longer than the prefix.
+                let aligned = path >> (STRIDE - left) << (STRIDE - left);
+                matches &= (2 << slot(aligned, left)) - 1;
+            }
+            if matches != 0 {
+                let slot = 127 - matches.leading_zeros();
+                let value = *self.values.get(node.values, node.value_index(slot));
+                best = Some((start + u32::from(INNERS[slot as usize].length), value));
+            }
+            if left <= STRIDE {
+                break;
+            }
+            let Some(At(array, index)) = self.child(node, path) else {
+                break;
+            };
+            node = self.nodes.get(array, index);
+            start += STRIDE;
+        }
+        best.map(|(length, value)| (Prefix::new(prefix.address(), length), value))
+    }
+
+    /// Calls `visit` for each route under `prefix` (itself included), in the order of addresses, a
+    /// prefix before those inside it.
+    pub fn for_each_under(&self, prefix: Prefix<A>, visit: &mut impl FnMut(Prefix<A>, u32)) {
+        if prefix.length() == 0 {
+            if let Some(value) = self.default {
+                visit(prefix, value);
+            }
+            return self.walk(&self.root, A::default(), 0, visit);
+        }
+        let Some((at, first)) = self.find(prefix) else {
+            return;
+        };
+        let (level, length) = level_of(prefix.length());
+        let slots = first..first + subtree(length);
+        let path = prefix.address().bits(level * STRIDE, STRIDE);
+        let paths = path..path + (1 << (STRIDE - length));
+        let base = prefix.address().truncate(level * STRIDE);
+        self.walk_part(self.node(at), base, level * STRIDE, slots, paths, visit);
+    }
+
+    /// Calls `visit` for every route, in the order of addresses, a prefix before those inside it.
+    pub fn for_each(&self, visit: &mut impl FnMut(Prefix<A>, u32)) {
+        self.for_each_under(Prefix::new(A::default(), 0), visit);
+    }
+
+    fn walk(&self, node: &Node, base: A, start: u32, visit: &mut impl FnMut(Prefix<A>, u32)) {
+        self.walk_part(node, base, start, 0..SLOTS as u32, 0..64, visit);
+    }
+
+    /// Visits what lies in some neighbouring slots and child paths of a node.
+    fn walk_part(
+        &self,
+        node: &Node,
+        base: A,
+        start: u32,
+        slots: std::ops::Range<u32>,
+        paths: std::ops::Range<u32>,
+        visit: &mut impl FnMut(Prefix<A>, u32),
+    ) {
+        let mut routes = node.bitmap() & ((1 << slots.end) - 1) >> slots.start << slots.start;
+        let mut value = node.value_index(slots.start);
+        let mut below = node.nodes & (u64::MAX >> (64 - paths.end)) >> paths.start << paths.start;
+        let mut child = node.child_index(paths.start);
+        while routes != 0 || below != 0 {
+            let path = below.trailing_zeros();
+            let next = routes.trailing_zeros();
+            if below == 0 || next <= slot(path, STRIDE) {
+                let inner = INNERS[next as usize];
+                let address = base.union(A::of_bits(u32::from(inner.path), start, STRIDE));
+                let prefix = Prefix::new(address, start + u32::from(inner.length));
+                visit(prefix, *self.values.get(node.values, value));
+                routes &= routes - 1;
+                value += 1;
+            } else {
+                let address = base.union(A::of_bits(path, start, STRIDE));
+                let node = self.nodes.get(node.children, child);
+                self.walk(node, address, start + STRIDE, visit);
+                below &= below - 1;
+                child += 1;
+            }
+        }
+    }
+
+    /// Cuts `prefix` into ranges of addresses with one answer each and calls `visit` with the first
+    /// address of every range and its value (`None` where no route matches), in ascending order; the
+    /// first call is for the prefix's first address. Neighbouring ranges differ in their values.
+    pub fn for_each_range(&self, prefix: Prefix<A>, visit: &mut impl FnMut(A, Option<u32>)) {
+        let outer = self.covering(prefix).map(|(_, value)| value);
+        let mut ranges = Ranges {
+            // The routes around the present address, with the last address of each.
+            stack: vec![(prefix.last(), outer)],
+            pending: (prefix.address(), outer),
+            said: None,
+            visit,
+        };
+        self.for_each_under(prefix, &mut |route, value| {
+            ranges.open(route, value);
+        });
+        ranges.close(None);
+        ranges.flush();
+    }
+}
+
+/// The state of [`Rib::for_each_range`].
+struct Ranges<'a, A, V> {
+    stack: Vec<(A, Option<u32>)>,
+    /// A range that has begun but may be overridden at the same address.
+    pending: (A, Option<u32>),
+    said: Option<Option<u32>>,
+    visit: &'a mut V,
+}
+
+impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
+    fn begin(&mut self, first: A, value: Option<u32>) {
+        if first != self.pending.0 {
+            self.flush();
+        }
+        self.pending = (first, value);
+    }
+
+    fn flush(&mut self) {
+        let (first, value) = self.pending;
+        if self.said != Some(value) {
+            (self.visit)(first, value);
+            self.said = Some(value);
+        }
+    }
+
+    /// Ends the routes that lie before `until`, or all but the outermost.
+    fn close(&mut self, until: Option<A>) {
+        while self.stack.len() > 1 {
+            let (last, _) = self.stack[self.stack.len() - 1];
+            if until.is_some_and(|until| last >= until) {
+                break;
+            }
+            self.stack.pop();
+            let (outer_last, outer) = self.stack[self.stack.len() - 1];
+            if last < outer_last
+                && let Some(next) = last.successor()
+            {
+                self.begin(next, outer);
+            }
+        }
+    }
+
+    fn open(&mut self, route: Prefix<A>, value: u32) {
+        self.close(Some(route.address()));
+        self.begin(route.address(), Some(value));
+        self.stack.push((route.last(), Some(value)));
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `Rib` against a list of routes.
+
+mod common;
+
+use common::{Naive, Step, clustered4, clustered6, prefixes, steps};
+use proptest::prelude::*;
+use sluice_fib::{Address, Prefix, Rib};
+
+fn under<A: Address>(rib: &Rib<A>, prefix: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+    let mut inside = Vec::new();
+    rib.for_each_under(prefix, &mut |route, value| inside.push((route, value)));
+    inside
+}
+
+fn ranges<A: Address>(rib: &Rib<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> {
+    let mut ranges = Vec::new();
+    rib.for_each_range(prefix, &mut |first, value| ranges.push((first, value)));
+    ranges
+}
+
+/// The ranges of a prefix as they should be: every edge inside it, neighbours of one value merged.
+fn expected_ranges<A: Address>(naive: &Naive<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> {
+    let mut edges = naive.edges();
+    edges.retain(|edge| prefix.contains(*edge));
+    edges.push(prefix.address());
+    edges.sort_unstable();
+    edges.dedup();
+    let mut ranges: Vec<_> = edges
+        .into_iter()
+        .map(|edge| (edge, naive.lookup(edge)))
+        .collect();
+    ranges.dedup_by_key(|(_, value)| *value);
+    ranges
+}
+
+fn agrees<A: Address>(steps: Vec<Step<A>>, parts: Vec<Prefix<A>>) {
+    let (mut rib, mut naive) = (Rib::new(), Naive::default());
+    for step in steps {
+        match step {
+            Step::Insert(prefix, value) => {
+                assert_eq!(rib.insert(prefix, value), naive.insert(prefix, value));
+            }
+            Step::Remove(prefix) => assert_eq!(rib.remove(prefix), naive.remove(prefix)),
+        }
+        assert_eq!(rib.len(), naive.0.len());
+    }
+    let everything = Prefix::new(A::default(), 0);
+    let routes = naive.under(everything);
+    let routes = routes.into_iter().map(|(prefix, _)| prefix);
+    for prefix in parts.into_iter().chain(routes).chain([everything]) {
+        assert_eq!(rib.get(prefix), naive.get(prefix));
+        assert_eq!(rib.covering(prefix), naive.covering(prefix));
+        assert_eq!(under(&rib, prefix), naive.under(prefix));
+        assert_eq!(ranges(&rib, prefix), expected_ranges(&naive, prefix));
+    }
+    for address in naive.edges() {
+        assert_eq!(rib.lookup(address).map(|(_, v)| v), naive.lookup(address));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn agrees_with_a_list_for_ipv4(
+        steps in steps(clustered4(), 0..9, 120),
+        parts in prop::collection::vec(prefixes(clustered4()), 0..20),
+    ) {
+        agrees(steps, parts);
+    }
+
+    #[test]
+    fn agrees_with_a_list_for_ipv6(
+        steps in steps(clustered6(), 0..9, 120),
+        parts in prop::collection::vec(prefixes(clustered6()), 0..20),
+    ) {
+        agrees(steps, parts);
+    }
+}
+
+#[test]
+fn removing_everything_leaves_nothing_behind() {
+    let mut rib = Rib::new();
+    let empty = rib.memory_bytes();
+    for round in 0..3 {
+        for length in 0..=32 {
+            rib.insert(Prefix::new(0x0102_0304u32, length), length);
+        }
+        let full = rib.memory_bytes();
+        for length in 0..=32 {
+            assert_eq!(rib.remove(Prefix::new(0x0102_0304, length)), Some(length));
+        }
+        assert!(rib.is_empty());
+        assert_eq!(rib.lookup(0x0102_0304), None);
+        assert!(
+            round == 0 || rib.memory_bytes() == full,
+            "space is used again"
+        );
+    }
+    assert!(rib.memory_bytes() > empty);
+}
