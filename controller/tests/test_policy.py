@@ -339,6 +339,49 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
     play(second, switch, text=filled(renamed, tmp_path))
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["recorded", "record lost"])
+def test_a_number_that_another_bundle_takes_over_never_means_both(
+    play: Play, tmp_path: Path, known: bool
+) -> None:
+    """Flows say "protect by 7": while one does that meant the old bundle 7, 7 has no SA."""
+    switch = FakeSwitch(CODEC)
+    branch = CONFIG[CONFIG.index("  - name: branch") : CONFIG.index("spds:")]
+    lab = branch.replace("branch", "lab").replace("sa: 100", "sa: 101")
+    lab = lab.replace("4096", "4097").replace("sa: 200", "sa: 201")
+    turned = CONFIG.replace(branch, branch.replace("id: 7", "id: 8") + lab)
+    leaks: list[str] = []
+
+    def look(operation: Operation, kind: Kind, key: object) -> int:
+        old = [flow for flow in switch.live().values() if flow.bundle == 7]
+        if old and switch.of(Kind.OUTBOUND_SA).get(7) == Encrypt(1, 101, 1400, 73):
+            leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")
+        carries = switch.of(Kind.INBOUND_SA).get(Spi(0, 4096))
+        if carries == Decrypt(7, 1, 200) and not old:
+            leaks.append(f"{operation} {kind} {key}: the old peer comes in as the new bundle")
+        return 0
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.until(switch.live)
+        assert [flow.bundle for flow in switch.live().values()] == [7]
+
+    async def second(world: PolicyWorld) -> None:
+        switch.refuse = look
+        await world.began()
+        await world.until(lambda: len(switch.of(Kind.OUTBOUND_SA)) == 2)
+        assert switch.of(Kind.OUTBOUND_SA)[7] == Encrypt(1, 101, 1400, 73)
+        await world.until(lambda: Spi(0, 4097) in switch.of(Kind.INBOUND_SA))
+        assert switch.of(Kind.INBOUND_SA)[Spi(0, 4096)] == Decrypt(8, 1, 200)
+        assert switch.live() == {}
+
+    play(first, switch)
+    if not known:
+        (tmp_path / "spd.json").unlink()
+    play(second, switch, text=filled(turned, tmp_path))
+    assert leaks == []
+
+
 def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
     play: Play, tmp_path: Path
 ) -> None:

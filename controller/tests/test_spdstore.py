@@ -25,6 +25,7 @@ RECORD = SpdRecord(
     ),
     {7: Counts(5, 6)},
     {"corp": False},
+    {7: "branch"},
 )
 
 

@@ -149,7 +149,9 @@ class Controller:
             reconciler=self.reconciler,
             connect=connect,
             on_packets=self._packets_in,
-            misplaced=lambda: policy_entities.misplaced(config, self.reconciler.installed.by_kind),
+            misplaced=lambda: policy_entities.misplaced(
+                config, self.reconciler.installed.by_kind, self.policy.bundle_names
+            ),
             on_read=self._adopt,
             companion=self.policy.run,
         )

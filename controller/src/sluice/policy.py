@@ -90,6 +90,8 @@ class Policy:
         """The rules in force, or that a commit is about."""
         self._said = {spd: on for spd, on in record.caches.items() if spd in self.spds}
         """Flow caches that an operator turned on or off; the others are as configured."""
+        self.bundle_names = record.bundles
+        """The bundle that each number stands for in the switch, as far as it is known."""
         self.table = SpdTable(config.policy.bundle_ids(), codec.lists, codec.rules)
         self.table.restore(record, self.spds)
         self.counters: Counter[str] = Counter()
@@ -161,6 +163,7 @@ class Policy:
             self._named |= named
         await self._carry_out(session, self._retiring(epochs))
         self._reconciler.keep(_entities(self.table.lists.values()))
+        self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
         self._reconciler.submit(policy_entities.bindings(self._config, self._list_id))
         self._reconciler.release(policy_entities.BINDING_KINDS)
@@ -168,6 +171,14 @@ class Policy:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
         self.on_started()
+
+    def _name_bundles(self) -> None:
+        """From here on no flow means another bundle than the configuration does: on disk, before
+        the SAs go to the switch. Raises SpdStoreError."""
+        names = {number: name for name, number in self._config.policy.bundle_ids().items()}
+        if self.bundle_names != names:
+            self.bundle_names = names
+            self._save(Commit(()))
 
     def _installed(self) -> dict[int, Counts]:
         """The lists that the switch holds, as far as they can be understood."""
@@ -335,7 +346,8 @@ class Policy:
 
     def _save(self, commit: Commit) -> None:
         """What will be so with the commit, on disk. Raises SpdStoreError."""
-        self._store.save(self.table.record_with(commit)._replace(caches=dict(self._said)))
+        record = self.table.record_with(commit)
+        self._store.save(record._replace(caches=dict(self._said), bundles=self.bundle_names))
 
     def _save_again(self) -> None:
         """What is so, after a change that failed: a restart is not to make it."""

@@ -45,17 +45,13 @@ LIST_KINDS = {
 
 
 def without_lists(config: Config) -> Changes:
-    """What does not need any list: engines, their ports, outbound SAs, interfaces without SPD."""
+    """What does not need any list: engines, their ports, interfaces without SPD."""
     changes = Changes()
     for engine in config.policy.engines:
         changes.set(Kind.ENGINE, engine.id, EnginePort(engine.port))
         # What an engine decrypted says itself where it came in; it is of no VRF of its own.
         interface = L3Interface(engine.l3_if, 0, Role.ENGINE)
         changes.set(Kind.L3_INTERFACE, Attachment(engine.port, 0), interface)
-    for bundle in config.policy.bundles:
-        if (sa := bundle.outbound) is not None:
-            encrypt = Encrypt(sa.engine, sa.sa, sa.path_mtu, sa.overhead)
-            changes.set(Kind.OUTBOUND_SA, bundle.id, encrypt)
     for interface_config in config.interfaces:
         if interface_config.spd is None:
             for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
@@ -64,7 +60,11 @@ def without_lists(config: Config) -> Changes:
 
 
 def bindings(config: Config, list_id: Callable[[str, Direction], int]) -> Changes:
-    """What refers to lists, which are in the switch: interfaces, bundles, inbound SAs."""
+    """What refers to lists, which are in the switch: interfaces, bundles, SAs.
+
+    Outbound SAs too: flows name bundles by number, and only now no flow is left that means another
+    bundle by it.
+    """
     changes = Changes()
     for interface in config.interfaces:
         if interface.spd is not None:
@@ -76,6 +76,9 @@ def bindings(config: Config, list_id: Callable[[str, Direction], int]) -> Change
     for bundle in config.policy.bundles:
         binding = Binding(list_id(bundle.spd, Direction.INBOUND))
         changes.set(Kind.BUNDLE_BINDING, bundle.id, binding)
+        if (out := bundle.outbound) is not None:
+            encrypt = Encrypt(out.engine, out.sa, out.path_mtu, out.overhead)
+            changes.set(Kind.OUTBOUND_SA, bundle.id, encrypt)
         for sa in bundle.inbound:
             spi = Spi(vrfs[sa.vrf], sa.spi)
             changes.set(Kind.INBOUND_SA, spi, Decrypt(bundle.id, sa.engine, sa.sa))
@@ -83,13 +86,50 @@ def bindings(config: Config, list_id: Callable[[str, Direction], int]) -> Change
 
 
 def misplaced(
+    config: Config,
+    installed: Mapping[Kind, Mapping[Key, Value]],
+    bundle_names: Mapping[int, str],
+) -> list[tuple[Kind, Key]]:
+    """What the switch holds of numbers that are other interfaces' or bundles' by now.
+
+    All of it is to go before anything is written, the bindings first: what is not bound, or not
+    there, drops. `bundle_names` are the bundles as the switch has them.
+    """
+    return [
+        *_of_other_interfaces(config, installed),
+        *_of_other_bundles(config, installed, bundle_names),
+    ]
+
+
+def _of_other_bundles(
+    config: Config,
+    installed: Mapping[Kind, Mapping[Key, Value]],
+    bundle_names: Mapping[int, str],
+) -> list[tuple[Kind, Key]]:
+    """SAs and bindings under a number that meant another bundle, or one that is not known.
+
+    Flows say "protect by bundle 7": until their list is retired, such a flow would be encrypted to
+    the peer of the bundle that is number 7 now, and what the old peer sends would be let in as the
+    new one's.
+    """
+    moved = {one.id for one in config.policy.bundles if bundle_names.get(one.id) != one.name}
+    found: list[tuple[Kind, Key]] = [
+        (Kind.INBOUND_SA, key)
+        for key, value in installed[Kind.INBOUND_SA].items()
+        if isinstance(value, Decrypt) and value.bundle in moved
+    ]
+    for kind in (Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA):
+        found += [(kind, key) for key in installed[kind] if key in moved]
+    return found
+
+
+def _of_other_interfaces(
     config: Config, installed: Mapping[Kind, Mapping[Key, Value]]
 ) -> list[tuple[Kind, Key]]:
-    """What the switch holds of numbers that are other interfaces' by now.
+    """Interfaces under other numbers than the configuration gives them now, and their bindings.
 
     Bindings are by number, and the numbers are the places in the configuration: where these have
-    changed since, each interface would for a moment have another's policy. All of it is to go
-    before anything is written, the bindings first: what is not bound, or not there, drops.
+    changed since, each interface would for a moment have another's policy.
     """
     places = {one.l3_if: (Attachment(one.port, one.vlan), Role.ROUTER) for one in config.interfaces}
     places |= {one.l3_if: (Attachment(one.port, 0), Role.ENGINE) for one in config.policy.engines}

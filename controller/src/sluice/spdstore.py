@@ -112,6 +112,7 @@ def _encode(record: SpdRecord) -> Any:
         ],
         "issued": {str(list_id): counts for list_id, counts in record.issued.items()},
         "caches": record.caches,
+        "bundles": {str(number): name for number, name in record.bundles.items()},
     }
 
 
@@ -134,7 +135,12 @@ def _decode(body: Any) -> SpdRecord:
         for list_id, counts in body["issued"].items()
     }
     caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
-    return SpdRecord(lists, issued, caches)
+    # Written since bundles may change their numbers; without it none is known, which is safe.
+    bundles = {
+        _number(int(number), MAXIMUM_COUNT): str(name)
+        for number, name in body.get("bundles", {}).items()
+    }
+    return SpdRecord(lists, issued, caches, bundles)
 
 
 def _number(value: object, most: int) -> int:

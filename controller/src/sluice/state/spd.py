@@ -72,11 +72,13 @@ class SpdRecord(NamedTuple):
 
     `issued` are higher numbers than those of the lists: of plans that failed, and of list ids that
     no list has any more. `caches` says which SPDs' flow caches an operator turned on or off.
+    `bundles` names the bundle that each number stands for in the switch.
     """
 
     lists: tuple[ListRecord, ...] = ()
     issued: dict[int, Counts] = {}  # noqa: RUF012 - never changed
     caches: dict[str, bool] = {}  # noqa: RUF012 - never changed
+    bundles: dict[int, str] = {}  # noqa: RUF012 - never changed
 
 
 @dataclass(frozen=True, slots=True)
