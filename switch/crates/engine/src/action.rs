@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot, StackId, UnionStackId};
-use sluice_tables::ActionEntry;
+use sluice_tables::ActionRef;
 
 use crate::bits;
 use crate::eval::in_class;
@@ -21,7 +21,7 @@ use crate::trace::{Extern, Step, Trace};
 impl<T: Trace> Machine<'_, T> {
     /// Runs an action with an entry's parameters. Register actions are atomic, as in BMv2: an action
     /// has the registers that it uses for itself.
-    pub(crate) fn run_action(&mut self, entry: &ActionEntry) -> Flow {
+    pub(crate) fn run_action(&mut self, entry: ActionRef<'_>) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);
         let externs = self.context.externs;
@@ -38,7 +38,7 @@ impl<T: Trace> Machine<'_, T> {
             next = match op {
                 Op::Jump(target) => *target,
                 Op::JumpUnless(condition, target) => {
-                    if self.bool(condition, &entry.params) {
+                    if self.bool(condition, entry.params) {
                         next + 1
                     } else {
                         *target
@@ -46,7 +46,7 @@ impl<T: Trace> Machine<'_, T> {
                 }
                 Op::Exit => return Flow::Exit,
                 other => {
-                    self.run_op(other, &entry.params);
+                    self.run_op(other, entry.params);
                     next + 1
                 }
             };

@@ -3,6 +3,7 @@
 
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
+use sluice_tables::EntryState;
 
 use crate::bits;
 use crate::checksum::hash_inputs;
@@ -54,31 +55,16 @@ impl<T: Trace> Machine<'_, T> {
         };
         let side = self.context.side;
         let found = side.lookup(id, &work.key, selector);
-        let hit = found.hit.is_some();
-        if table.with_counters || table.support_timeout {
-            found
-                .state
-                .hit(self.packet.ingress_length, self.context.now_us);
-        }
-        if let (true, Some((meter, target)), Some(cell)) = (hit, table.meter, found.state.meter()) {
-            let amount = match program.meter(meter).unit {
-                MeterUnit::Packets => 1,
-                MeterUnit::Bytes => self.packet.ingress_length,
-            };
-            let bytes = self.packet.ingress_length;
-            let color = cell.execute(amount, bytes, self.context.now_us);
-            (color as i64).store(&mut self.packet.phv.bytes, target);
-            if T::ENABLED {
-                let step = Step::Extern(Extern::DirectMeter(meter, color));
-                self.trace.step(step);
-            }
+        let hit = found.hit;
+        if let Some(state) = found.state {
+            self.leave_behind(table, hit, state);
         }
         let action = found.action.map(|entry| entry.action);
         if T::ENABLED {
             self.trace.step(Step::Table {
                 table: id,
                 key: &self.work.key,
-                entry: found.hit,
+                entry: side.find(id, &self.work.key),
                 action: found.action,
             });
         }
@@ -90,6 +76,26 @@ impl<T: Trace> Machine<'_, T> {
             }
         };
         (flow, table.next_after(action, hit))
+    }
+
+    /// Counts and meters the packet where the table's entries do.
+    fn leave_behind(&mut self, table: &Table, hit: bool, state: &EntryState) {
+        let (bytes, now_us) = (self.packet.ingress_length, self.context.now_us);
+        if table.with_counters || table.support_timeout {
+            state.hit(bytes, now_us);
+        }
+        if let (true, Some((meter, target)), Some(cell)) = (hit, table.meter, state.meter()) {
+            let amount = match self.program.meter(meter).unit {
+                MeterUnit::Packets => 1,
+                MeterUnit::Bytes => bytes,
+            };
+            let color = cell.execute(amount, bytes, now_us);
+            (color as i64).store(&mut self.packet.phv.bytes, target);
+            if T::ENABLED {
+                let step = Step::Extern(Extern::DirectMeter(meter, color));
+                self.trace.step(step);
+            }
+        }
     }
 }
 

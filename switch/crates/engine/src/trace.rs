@@ -8,7 +8,7 @@ use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
     TableId,
 };
-use sluice_tables::{ActionEntry, Color, Entry};
+use sluice_tables::{ActionRef, Color, Entry};
 
 /// Something that happened to a packet. Numbers are as wide as the program has them; byte strings
 /// are big-endian.
@@ -36,7 +36,7 @@ pub enum Step<'a> {
         /// The entry, unless it was a miss.
         entry: Option<&'a Entry>,
         /// What runs; `None` for nothing (a group without a live member among others).
-        action: Option<&'a ActionEntry>,
+        action: Option<ActionRef<'a>>,
     },
     /// An extern was used.
     Extern(Extern<'a>),

@@ -23,7 +23,25 @@ pub struct ActionEntry {
     pub params: Box<[u64]>,
 }
 
+/// An action with its parameters, as a look-up finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActionRef<'a> {
+    /// The action.
+    pub action: ActionId,
+    /// Parameter words; see [`sluice_program::ParamSlot`].
+    pub params: &'a [u64],
+}
+
 impl ActionEntry {
+    /// The action, borrowed.
+    #[inline]
+    pub fn as_ref(&self) -> ActionRef<'_> {
+        ActionRef {
+            action: self.action,
+            params: &self.params,
+        }
+    }
+
     /// Checks a call and packs its parameters.
     ///
     /// # Errors
@@ -103,6 +121,12 @@ pub struct EntryState {
 }
 
 impl EntryState {
+    /// Whether entries of a table keep state: it counts, meters or times out. Where they do not,
+    /// packets leave nothing behind.
+    pub fn kept_by(table: &Table) -> bool {
+        table.with_counters || table.support_timeout || table.meter.is_some()
+    }
+
     pub(crate) fn new(table: &Table, now_us: u64) -> Self {
         Self {
             counter: CounterCell::default(),

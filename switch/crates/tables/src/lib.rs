@@ -36,7 +36,7 @@ mod value;
 mod value_set;
 mod view;
 
-pub use entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+pub use entry::{ActionEntry, ActionRef, Binding, DefaultEntry, Entry, EntryState};
 pub use error::TableError;
 pub use expiry::Expired;
 pub use externs::{CounterCell, Externs, HeldRegisters};
@@ -48,7 +48,7 @@ pub use model::{
     GroupSpec, KeyField, Limits, MemberSpec, MulticastGroup, OneShotMember, Replica, Value,
 };
 pub use ports::PortStatus;
-pub use side::{Hit, Lookup, Side};
+pub use side::{Lookup, Side};
 pub use store::{Reader, Store};
 pub use transaction::{Savepoint, Transaction};
 pub use value::canonical;

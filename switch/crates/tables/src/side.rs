@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use sluice_program::{Program, TableId, ValueSetId};
 
-use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::entry::{ActionRef, Binding, DefaultEntry, Entry, EntryState};
 use crate::group::{Choice, Group};
 use crate::lookup::Structure;
 use crate::model::{CloneSession, MulticastGroup, Replica};
@@ -18,6 +18,7 @@ pub(crate) struct TableSide {
     pub(crate) structure: Structure,
     pub(crate) default: Arc<DefaultEntry>,
     profile: usize,
+    keeps_state: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,18 +38,16 @@ pub struct Side {
     ports: Arc<PortStatus>,
 }
 
-/// The entry that a packet hit.
-pub type Hit<'a> = Option<&'a Entry>;
-
 /// What a look-up found.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
-    /// The entry, or `None` on a miss.
-    pub hit: Hit<'a>,
+    /// Whether an entry matched.
+    pub hit: bool,
     /// What runs; `None` when there is no default action, or no member left in the group.
-    pub action: Option<&'a ActionEntry>,
-    /// Where the packet is counted: at the entry, or at the default entry.
-    pub state: &'a EntryState,
+    pub action: Option<ActionRef<'a>>,
+    /// Where the packet is counted: at the entry, or at the default entry. `None` where the table
+    /// keeps none: it has neither direct counter nor direct meter nor idle timeouts.
+    pub state: Option<&'a EntryState>,
 }
 
 impl Side {
@@ -65,6 +64,7 @@ impl Side {
                 structure: Structure::new(table),
                 default: Arc::clone(default),
                 profile: table.profile.map_or(usize::MAX, |id| id.index()),
+                keeps_state: EntryState::kept_by(table),
             });
         Self {
             tables: tables.collect(),
@@ -85,22 +85,22 @@ impl Side {
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
-        match table.structure.lookup(key) {
-            Some(entry) => Lookup {
-                hit: Some(entry),
-                action: self.resolve(table, &entry.binding, hash),
-                state: &entry.state,
-            },
-            None => {
-                let default = &table.default;
-                let action = default.binding.as_ref();
-                Lookup {
-                    hit: None,
-                    action: action.and_then(|binding| self.resolve(table, binding, hash)),
-                    state: &default.state,
-                }
-            }
+        let found = table.structure.lookup(key);
+        let (binding, state) = match found {
+            Some(entry) => (Some(&entry.binding), &entry.state),
+            None => (table.default.binding.as_ref(), &table.default.state),
+        };
+        Lookup {
+            hit: found.is_some(),
+            action: binding.and_then(|binding| self.resolve(table, binding, hash)),
+            state: table.keeps_state.then_some(state),
         }
+    }
+
+    /// The entry that a packet's key matches, for those who want to know more of it than
+    /// [`lookup`](Self::lookup) says. Slower than that.
+    pub fn find(&self, table: TableId, key: &[u8]) -> Option<&Entry> {
+        self.tables[table.index()].structure.lookup(key)
     }
 
     #[inline]
@@ -109,21 +109,21 @@ impl Side {
         table: &TableSide,
         binding: &'a Binding,
         hash: impl FnOnce() -> u64,
-    ) -> Option<&'a ActionEntry> {
+    ) -> Option<ActionRef<'a>> {
         let profile = || self.profiles.get(table.profile);
         match binding {
-            Binding::Direct(action) => Some(action),
-            Binding::Member(id) => Some(&profile()?.members.get(id)?.action),
+            Binding::Direct(action) => Some(action.as_ref()),
+            Binding::Member(id) => Some(profile()?.members.get(id)?.action.as_ref()),
             Binding::Group(id) => {
                 let profile = profile()?;
                 match profile.groups.get(id)?.choose(hash(), &self.ports)? {
-                    Choice::Member(member) => Some(&profile.members.get(member)?.action),
-                    Choice::Action(action) => Some(action),
+                    Choice::Member(member) => Some(profile.members.get(member)?.action.as_ref()),
+                    Choice::Action(action) => Some(action.as_ref()),
                 }
             }
             Binding::OneShot(group) => match group.choose(hash(), &self.ports)? {
-                Choice::Member(member) => Some(&profile()?.members.get(member)?.action),
-                Choice::Action(action) => Some(action),
+                Choice::Member(member) => Some(profile()?.members.get(member)?.action.as_ref()),
+                Choice::Action(action) => Some(action.as_ref()),
             },
         }
     }

@@ -225,7 +225,7 @@ fn the_default_entry_can_be_set_and_reset() {
         let mut reader = store.reader();
         let side = reader.pin();
         let found = side.lookup(table, &[0, 1], || 0);
-        assert!(found.hit.is_none());
+        assert!(!found.hit);
         found.action.map(|action| action.params[0])
     };
     assert_eq!(default(&store), None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
 use sluice_program::{Program, Table, TableId};
-use sluice_tables::{ActionEntry, Binding, Color, Entry, KeyField};
+use sluice_tables::{ActionRef, Binding, Color, Entry, KeyField};
 
 use super::record::{Kind, PacketTrace, TraceLine};
 
@@ -120,7 +120,7 @@ impl Recorder {
         id: TableId,
         key: &[u8],
         entry: Option<&Entry>,
-        action: Option<&ActionEntry>,
+        action: Option<ActionRef<'_>>,
     ) -> TraceLine {
         let table = self.program.table(id);
         let mut line = TraceLine::new(Kind::Table, &table.name);
@@ -153,7 +153,7 @@ impl Recorder {
         }
     }
 
-    fn action(&self, line: TraceLine, call: &ActionEntry) -> TraceLine {
+    fn action(&self, line: TraceLine, call: ActionRef<'_>) -> TraceLine {
         let action = self.program.action(call.action);
         let mut line = line.with("action", &action.name);
         for param in &action.params {

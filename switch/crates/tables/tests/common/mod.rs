@@ -159,6 +159,6 @@ pub(crate) fn look_up(store: &Store, table: &str, key: &[u8], hash: u64) -> Opti
     let found = side.lookup(id(store, table), key, || hash);
     found
         .action
-        .filter(|_| found.hit.is_some())
+        .filter(|_| found.hit)
         .map(|action| action.params[0])
 }
