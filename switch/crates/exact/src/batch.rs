@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many look-ups at once: buckets are fetched ahead, so that their way from memory overlaps.
+
+use crate::bucket::{LINE, Line};
+use crate::hash::HashKey;
+use crate::segment::Home;
+use crate::{Exact, NONE};
+
+/// Look-ups under way together: about as many as a core has line fill buffers for.
+const GROUP: usize = 16;
+
+/// A look-up under way.
+#[derive(Clone, Copy)]
+struct Lane {
+    segment: u32,
+    home: Home,
+}
+
+impl<H: HashKey> Exact<H> {
+    /// Looks many keys up: `keys` holds them one after the other, `values` gets one value for each,
+    /// [`NONE`] where there is none. With empty keys nothing is found.
+    ///
+    /// # Panics
+    /// If `keys` is not as long as `values` says.
+    pub fn lookup_batch(&self, keys: &[u8], values: &mut [u32]) {
+        let key_bytes = self.shape.key_bytes;
+        assert_eq!(keys.len(), key_bytes * values.len(), "a value for each key");
+        if key_bytes == 0 {
+            return values.fill(self.get(&[]).unwrap_or(NONE));
+        }
+        let groups = keys.chunks(key_bytes * GROUP);
+        for (keys, values) in groups.zip(values.chunks_mut(GROUP)) {
+            self.lookup_group(keys, values);
+        }
+    }
+
+    fn lookup_group(&self, keys: &[u8], values: &mut [u32]) {
+        let none = Lane {
+            segment: 0,
+            home: Home {
+                first: 0,
+                second: 0,
+                tag: 0,
+            },
+        };
+        let mut lanes = [none; GROUP];
+        let keys = || keys.chunks_exact(self.shape.key_bytes);
+        for (lane, key) in lanes.iter_mut().zip(keys()) {
+            let hash = self.hasher.hash(key);
+            lane.segment = self.segment_index(hash);
+            let segment = &self.segments[lane.segment as usize];
+            lane.home = segment.home(hash);
+            prefetch(segment.lines(&self.shape, lane.home.first));
+        }
+        // A bit for each look-up that goes on in the second bucket.
+        let mut open = 0u32;
+        for (index, ((lane, key), value)) in lanes.iter().zip(keys()).zip(&mut *values).enumerate()
+        {
+            let segment = &self.segments[lane.segment as usize];
+            let bucket = segment.bucket(&self.shape, lane.home.first);
+            *value = match bucket.find(lane.home.tag, key) {
+                Some((_, value)) => value,
+                None => NONE,
+            };
+            if *value == NONE && bucket.overflowed() {
+                prefetch(segment.lines(&self.shape, lane.home.second));
+                open |= 1 << index;
+            }
+        }
+        if open == 0 {
+            return;
+        }
+        for (index, ((lane, key), value)) in lanes.iter().zip(keys()).zip(values).enumerate() {
+            if open >> index & 1 != 0 {
+                let segment = &self.segments[lane.segment as usize];
+                let found = segment.get_second(&self.shape, lane.home, key);
+                *value = found.unwrap_or(NONE);
+            }
+        }
+    }
+}
+
+/// Asks for lines ahead of their use.
+#[inline]
+fn prefetch(lines: &[Line]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in lines {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could observe.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = lines;
+    const { assert!(size_of::<Line>() == LINE) };
+}

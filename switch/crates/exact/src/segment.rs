@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A segment: a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots:
+//! Dietzfelbinger and Weidling, 2007). A key is in one of two buckets, in the first if there was
+//! room. Where both are full, keys are moved to their other buckets to make room.
+//!
+//! For hashes that are not as they should be (thousands of keys with the same one), a segment has a
+//! sorted map beside it that takes what no bucket takes; it is empty otherwise.
+
+use std::collections::BTreeMap;
+
+use crate::bucket::{self, Bucket, BucketMut, Line, Shape};
+use crate::hash::HashKey;
+
+/// Buckets that are looked at for one that has room, before a segment counts as full.
+const SEARCH: usize = 64;
+
+/// Keys that no bucket takes.
+type Stash = BTreeMap<Box<[u8]>, u32>;
+
+/// A part of the table: the keys whose hashes begin with the same `depth` bits.
+pub(crate) struct Segment {
+    lines: Box<[Line]>,
+    buckets: u32,
+    len: u32,
+    pub(crate) depth: u32,
+    stash: Option<Box<Stash>>,
+}
+
+/// Where a hash belongs within a segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) first: usize,
+    pub(crate) second: usize,
+    pub(crate) tag: u8,
+}
+
+/// A bucket seen on the way to one with room: which, and whose slot led there.
+struct Step {
+    bucket: usize,
+    from: Option<(usize, usize)>,
+}
+
+impl Segment {
+    pub(crate) fn new(shape: &Shape, depth: u32, buckets: usize) -> Self {
+        Self {
+            lines: bucket::empty(buckets * shape.lines),
+            buckets: buckets as u32,
+            len: 0,
+            depth,
+            stash: None,
+        }
+    }
+
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets as usize
+    }
+
+    /// Keys in it.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let stash = self.stash.as_ref().map_or(0, |stash| {
+            stash.keys().map(|key| key.len() + 32).sum::<usize>()
+        });
+        size_of_val(&*self.lines) + stash
+    }
+
+    #[inline]
+    pub(crate) fn home(&self, hash: u64) -> Home {
+        // Both buckets come from the low half of the hash, the tag from above it, and the top says
+        // which segment it is.
+        let low = hash as u32;
+        let range = |part: u32| ((u64::from(part) * u64::from(self.buckets)) >> 32) as usize;
+        let first = range(low);
+        let mut second = range(low.wrapping_mul(0x9e37_79b1));
+        if second == first {
+            second = if first + 1 == self.buckets() {
+                0
+            } else {
+                first + 1
+            };
+        }
+        Home {
+            first,
+            second,
+            tag: ((hash >> 32) as u8).max(1),
+        }
+    }
+
+    /// A bucket's bytes.
+    #[inline]
+    pub(crate) fn bucket<'a>(&'a self, shape: &'a Shape, index: usize) -> Bucket<'a> {
+        let start = index * shape.lines;
+        Bucket::new(
+            shape,
+            bucket::bytes(&self.lines[start..start + shape.lines]),
+        )
+    }
+
+    /// The lines of a bucket, to be fetched ahead.
+    #[inline]
+    pub(crate) fn lines(&self, shape: &Shape, index: usize) -> &[Line] {
+        let start = index * shape.lines;
+        &self.lines[start..start + shape.lines]
+    }
+
+    fn bucket_mut<'a>(&'a mut self, shape: &'a Shape, index: usize) -> BucketMut<'a> {
+        let start = index * shape.lines;
+        let lines = &mut self.lines[start..start + shape.lines];
+        BucketMut::new(shape, bucket::bytes_mut(lines))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
+        let home = self.home(hash);
+        let first = self.bucket(shape, home.first);
+        if let Some((_, value)) = first.find(home.tag, key) {
+            return Some(value);
+        }
+        if !first.overflowed() {
+            return None;
+        }
+        self.get_second(shape, home, key)
+    }
+
+    /// As [`get`](Self::get), for a key that is not in its first bucket.
+    pub(crate) fn get_second(&self, shape: &Shape, home: Home, key: &[u8]) -> Option<u32> {
+        match self.bucket(shape, home.second).find(home.tag, key) {
+            Some((_, value)) => Some(value),
+            None => self.stash.as_ref()?.get(key).copied(),
+        }
+    }
+
+    /// Changes the value of a key that is there, and gives the old one.
+    pub(crate) fn replace(
+        &mut self,
+        shape: &Shape,
+        hash: u64,
+        key: &[u8],
+        value: u32,
+    ) -> Option<u32> {
+        let home = self.home(hash);
+        for index in [home.first, home.second] {
+            if let Some((slot, old)) = self.bucket(shape, index).find(home.tag, key) {
+                self.bucket_mut(shape, index).set(slot, value);
+                return Some(old);
+            }
+            if !self.bucket(shape, home.first).overflowed() {
+                return None;
+            }
+        }
+        let known = self.stash.as_mut()?.get_mut(key)?;
+        Some(std::mem::replace(known, value))
+    }
+
+    /// Adds a key that is not there; false if there is no room.
+    pub(crate) fn add(
+        &mut self,
+        shape: &Shape,
+        hasher: &impl HashKey,
+        hash: u64,
+        key: &[u8],
+        value: u32,
+    ) -> bool {
+        let home = self.home(hash);
+        let room = match self.bucket(shape, home.first).vacant() {
+            Some(slot) => Some((home.first, slot)),
+            None => self.make_room(shape, hasher, home),
+        };
+        let Some((index, slot)) = room else {
+            return false;
+        };
+        self.bucket_mut(shape, index)
+            .put(slot, home.tag, key, value);
+        if index != home.first {
+            self.bucket_mut(shape, home.first).lend();
+        }
+        self.len += 1;
+        true
+    }
+
+    /// Adds a key beside the buckets.
+    pub(crate) fn add_to_stash(&mut self, shape: &Shape, hash: u64, key: &[u8], value: u32) {
+        let first = self.home(hash).first;
+        self.bucket_mut(shape, first).lend();
+        self.stash.get_or_insert_default().insert(key.into(), value);
+        self.len += 1;
+    }
+
+    /// An empty slot in one of the two buckets, after moving keys if need be: breadth first, so that
+    /// as few as possible move.
+    fn make_room(
+        &mut self,
+        shape: &Shape,
+        hasher: &impl HashKey,
+        home: Home,
+    ) -> Option<(usize, usize)> {
+        let start = |bucket| Step { bucket, from: None };
+        let mut steps = vec![start(home.first)];
+        if home.second != home.first {
+            steps.push(start(home.second));
+        }
+        let mut at = 0;
+        while at < steps.len() {
+            let index = steps[at].bucket;
+            if let Some(slot) = self.bucket(shape, index).vacant() {
+                return Some(self.move_along(shape, hasher, &steps, at, slot));
+            }
+            if steps.len() < SEARCH {
+                for (slot, key, _) in self.bucket(shape, index).entries() {
+                    let bucket = self.home(hasher.hash(key)).other(index);
+                    if steps.iter().all(|step| step.bucket != bucket) {
+                        let from = Some((at, slot));
+                        steps.push(Step { bucket, from });
+                    }
+                }
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Moves keys along the way that led to an empty slot; the slot that becomes empty in the end is
+    /// in one of the buckets that the search began with.
+    fn move_along(
+        &mut self,
+        shape: &Shape,
+        hasher: &impl HashKey,
+        steps: &[Step],
+        mut at: usize,
+        mut vacant: usize,
+    ) -> (usize, usize) {
+        while let Some((before, slot)) = steps[at].from {
+            let (from, to) = (steps[before].bucket, steps[at].bucket);
+            let (key, value) = self.bucket(shape, from).entry(slot);
+            let key = key.to_vec();
+            let home = self.home(hasher.hash(&key));
+            self.bucket_mut(shape, to)
+                .put(vacant, home.tag, &key, value);
+            self.bucket_mut(shape, from).clear(slot);
+            if home.first == from {
+                self.bucket_mut(shape, from).lend();
+            } else {
+                self.bucket_mut(shape, to).take_back();
+            }
+            (at, vacant) = (before, slot);
+        }
+        (steps[at].bucket, vacant)
+    }
+
+    /// Removes a key, and gives its value.
+    pub(crate) fn remove(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
+        let home = self.home(hash);
+        if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, key) {
+            self.bucket_mut(shape, home.first).clear(slot);
+            self.len -= 1;
+            return Some(value);
+        }
+        if !self.bucket(shape, home.first).overflowed() {
+            return None;
+        }
+        let value = match self.bucket(shape, home.second).find(home.tag, key) {
+            Some((slot, value)) => {
+                self.bucket_mut(shape, home.second).clear(slot);
+                value
+            }
+            None => self.stash.as_mut()?.remove(key)?,
+        };
+        self.bucket_mut(shape, home.first).take_back();
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Every key with its value.
+    pub(crate) fn for_each(&self, shape: &Shape, mut visit: impl FnMut(&[u8], u32)) {
+        for index in 0..self.buckets() {
+            for (_, key, value) in self.bucket(shape, index).entries() {
+                visit(key, value);
+            }
+        }
+        let stashed = self.stash.iter().flat_map(|stash| stash.iter());
+        stashed.for_each(|(key, value)| visit(key, *value));
+    }
+}
+
+impl Home {
+    fn other(&self, bucket: usize) -> usize {
+        if bucket == self.first {
+            self.second
+        } else {
+            self.first
+        }
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The table against a map of the standard library, also with hashes that collide all the time.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use sluice_exact::{Exact, HashKey, KeyHasher, NONE};
+
+/// A hash of which only some bits are left.
+struct Weak {
+    hasher: KeyHasher,
+    mask: u64,
+}
+
+impl HashKey for Weak {
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key) & self.mask
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u16, u32),
+    Remove(u16),
+    Get(u16),
+}
+
+fn step(keys: u16) -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..keys, 0..NONE).prop_map(|(key, value)| Step::Insert(key, value)),
+        2 => (0..keys).prop_map(Step::Remove),
+        1 => (0..keys).prop_map(Step::Get),
+    ]
+}
+
+fn key(number: u64, key_bytes: usize) -> Vec<u8> {
+    let digits = number.to_be_bytes().into_iter().rev();
+    digits.chain(std::iter::repeat(0)).take(key_bytes).collect()
+}
+
+fn mask() -> impl Strategy<Value = u64> {
+    let masks = [
+        u64::MAX,
+        0,
+        0xf,
+        0xffff_ffff,
+        0xff << 32,
+        0xf << 60,
+        0xff00_0000_0000_000f,
+    ];
+    prop::sample::select(masks.to_vec())
+}
+
+fn agrees<H: HashKey>(table: &Exact<H>, model: &HashMap<Vec<u8>, u32>, keys: u64) {
+    let key_bytes = table.key_bytes();
+    let all: Vec<_> = (0..keys).map(|number| key(number, key_bytes)).collect();
+    let mut values = vec![0; all.len()];
+    table.lookup_batch(&all.concat(), &mut values);
+    for (key, value) in all.iter().zip(values) {
+        let wanted = model.get(key).copied();
+        assert_eq!(table.get(key), wanted);
+        assert_eq!((value != NONE).then_some(value), wanted);
+    }
+    let mut seen = HashMap::new();
+    table.for_each(|key, value| assert_eq!(seen.insert(key.to_vec(), value), None));
+    assert_eq!(&seen, model);
+    assert_eq!(table.len(), model.len());
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_a_map_does(
+        steps in prop::collection::vec(step(600), 0..3_000),
+        key_bytes in 2..70usize,
+        mask in mask(),
+        seed: u64,
+    ) {
+        let hasher = KeyHasher::seeded(key_bytes, seed);
+        let mut table = Exact::with_hasher(key_bytes, Weak { hasher, mask });
+        let mut model = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Insert(number, value) => {
+                    let key = key(number.into(), key_bytes);
+                    prop_assert_eq!(table.insert(&key, value), model.insert(key, value));
+                }
+                Step::Remove(number) => {
+                    let key = key(number.into(), key_bytes);
+                    prop_assert_eq!(table.remove(&key), model.remove(&key));
+                }
+                Step::Get(number) => {
+                    let key = key(number.into(), key_bytes);
+                    prop_assert_eq!(table.get(&key), model.get(&key).copied());
+                }
+            }
+        }
+        agrees(&table, &model, 600);
+    }
+}
+
+/// Long keys make segments of few keys, so that they split early and often.
+#[test]
+fn splitting_segments_loses_nothing() {
+    for mask in [u64::MAX, 0xfff0_0000_ffff_ffff, 0xf000_0000_0000_00ff] {
+        let key_bytes = 1_000;
+        let hasher = KeyHasher::seeded(key_bytes, 3);
+        let mut table = Exact::with_hasher(key_bytes, Weak { hasher, mask });
+        let mut model = HashMap::new();
+        for number in 0..2_000 {
+            let key = key(number, key_bytes);
+            assert_eq!(table.insert(&key, number as u32), None);
+            model.insert(key, number as u32);
+        }
+        agrees(&table, &model, 2_100);
+        for number in (0..2_000).step_by(3) {
+            let key = key(number, key_bytes);
+            assert_eq!(table.remove(&key), model.remove(&key));
+        }
+        agrees(&table, &model, 2_100);
+    }
+}
+
+#[test]
+fn a_table_stays_well_filled_while_it_grows() {
+    let key_bytes = 13;
+    let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 5));
+    for number in 0..400_000u32 {
+        assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
+        if number >= 10_000 && number % 10_000 == 0 {
+            let bytes = table.memory_bytes() as f64 / f64::from(number);
+            assert!(bytes < 36.0, "{bytes} bytes a key at {number}");
+        }
+    }
+}
+
+#[test]
+fn keys_without_bytes_are_one_key() {
+    let mut table = Exact::new(0);
+    assert_eq!(table.get(&[]), None);
+    assert_eq!(table.insert(&[], 5), None);
+    assert_eq!(table.insert(&[], 6), Some(5));
+    let mut values = [0; 3];
+    table.lookup_batch(&[], &mut values);
+    assert_eq!(values, [6; 3]);
+    assert_eq!(table.remove(&[]), Some(6));
+    assert!(table.is_empty());
+}
