@@ -10,12 +10,14 @@
 
 mod address;
 mod algorithm;
+mod line_trie;
 mod pool;
 mod rib;
 mod tree_bitmap;
 
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use line_trie::LineTrie;
 pub use rib::Rib;
 pub use tree_bitmap::TreeBitmap;
 

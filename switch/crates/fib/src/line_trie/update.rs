@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Following the RIB: a change of one route rewrites one line, most of the time.
+//!
+//! A change under a prefix is brought to the smallest region of lines that holds the prefix. There
+//! the intervals within the prefix are taken from the RIB anew and the others are kept. If a line
+//! overflows, its region is built anew, which gives it children. When much has overflown, the lines
+//! of the first 16 bits are built anew, so that they are split as finely as their intervals want.
+
+use std::ops::RangeInclusive;
+
+use super::build::{Intervals, Region, build_line, intervals, key, push, segment_end};
+use super::line::{Array, Line, Slot, WAYS};
+use super::pool::Pool;
+use super::roots::ROOT_BITS;
+use super::{LineTrie, ranges};
+use crate::{BuildError, Prefix, Rib};
+
+/// Overflows of a root's lines before they are built anew: at least this ...
+const OVERFLOWS: u32 = 16;
+/// ... and one for so many lines.
+const LINES_PER_OVERFLOW: u32 = 4;
+
+/// Gives back the lines of an array over a region of `1 << width` keys, and all below.
+pub(super) fn release(pool: &mut Pool, array: Array, width: u32) {
+    let bits = width - array.shift();
+    for index in 0..1 << bits {
+        let line = *pool.line((array.base() + index) as usize);
+        release_below(pool, &line, array.shift(), |_| true);
+    }
+    pool.give(array.base(), bits);
+}
+
+/// Gives back what is below those intervals of a line, over `1 << width` keys, that are `chosen`
+/// by their starts.
+fn release_below(pool: &mut Pool, line: &Line, width: u32, chosen: impl Fn(u32) -> bool) {
+    let held: Intervals = line.intervals().collect();
+    let end = u64::from(held[0].0) + (1 << width);
+    for (index, &(start, slot)) in held.iter().enumerate() {
+        if slot.is_final() || !chosen(start) {
+            continue;
+        }
+        let to = held.get(index + 1).map_or(end, |next| u64::from(next.0));
+        let keys = to - u64::from(start);
+        let width = if slot.is_next() { 32 } else { keys.ilog2() };
+        release(pool, slot.array(), width);
+    }
+}
+
+/// A place in the trie: an array over a region of a segment.
+struct Place {
+    array: Array,
+    segment: u32,
+    region: Region,
+}
+
+impl Place {
+    /// A part of the region as a prefix, given an address in the segment.
+    fn prefix(&self, address: u128, part: Region) -> Prefix<u128> {
+        let within = u128::from(part.first) << 96 >> (ROOT_BITS + 32 * self.segment);
+        let before = Prefix::new(address, ROOT_BITS + 32 * self.segment).address();
+        Prefix::new(before | within, segment_end(self.segment) - part.width)
+    }
+
+    /// The line of a key: its index and its region.
+    fn line_of(&self, key: u32) -> (usize, Region) {
+        let width = self.array.shift();
+        let offset = key - self.region.first;
+        let index = self.array.line(offset) as u32 - self.array.base();
+        let part = self.region.part(index, width);
+        ((self.array.base() + index) as usize, part)
+    }
+}
+
+impl LineTrie {
+    /// Brings what is under `prefix` in line with the RIB.
+    pub(super) fn update(
+        &mut self,
+        prefix: Prefix<u128>,
+        rib: &Rib<u128>,
+    ) -> Result<(), BuildError> {
+        let root = (prefix.address() >> (128 - ROOT_BITS)) as u16;
+        if prefix.length() <= ROOT_BITS {
+            let last = prefix.address() | u128::MAX.checked_shr(prefix.length()).unwrap_or(0);
+            return self.replace_roots(root..=(last >> (128 - ROOT_BITS)) as u16, rib);
+        }
+        if self.roots.is_shared(&self.pool, root) {
+            return self.replace_roots(root..=root, rib);
+        }
+        let place = self.descend(self.roots.get(root), prefix);
+        let overflown = self.rewrite(&place, prefix, rib)?;
+        if overflown {
+            self.count_overflow(root, rib)?;
+        }
+        Ok(())
+    }
+
+    fn replace_roots(
+        &mut self,
+        roots: RangeInclusive<u16>,
+        rib: &Rib<u128>,
+    ) -> Result<(), BuildError> {
+        let first = u128::from(*roots.start()) << (128 - ROOT_BITS);
+        let count = u32::from(*roots.end() - *roots.start()) + 1;
+        let ranges = ranges(rib, Prefix::new(first, ROOT_BITS - count.ilog2()))?;
+        self.roots.replace(&mut self.pool, roots.clone(), &ranges)?;
+        self.overflows.retain(|root, _| !roots.contains(root));
+        Ok(())
+    }
+
+    /// The smallest array whose region holds a prefix.
+    fn descend(&self, root: Array, prefix: Prefix<u128>) -> Place {
+        let mut place = Place {
+            array: root,
+            segment: 0,
+            region: Region::ALL,
+        };
+        loop {
+            let end = segment_end(place.segment);
+            let width = end.saturating_sub(prefix.length());
+            if width > place.array.shift() {
+                return place;
+            }
+            let key = key(prefix.address(), place.segment);
+            let (index, region) = place.line_of(key);
+            let line = self.pool.line(index);
+            let held: Intervals = line.intervals().collect();
+            let at = held.partition_point(|&(start, _)| start <= key) - 1;
+            let (start, slot) = held[at];
+            if slot.is_final() {
+                return place;
+            }
+            if slot.is_next() {
+                if prefix.length() <= end {
+                    return place;
+                }
+                place.segment += 1;
+                place.region = Region::ALL;
+            } else {
+                let to = held
+                    .get(at + 1)
+                    .map_or(region.end(), |next| u64::from(next.0));
+                let inner = Region {
+                    first: start,
+                    width: (to - u64::from(start)).ilog2(),
+                };
+                if width > inner.width {
+                    return place;
+                }
+                place.region = inner;
+            }
+            place.array = slot.array();
+        }
+    }
+
+    /// Rewrites the lines of an array that a prefix touches; whether one of them has overflown.
+    fn rewrite(
+        &mut self,
+        place: &Place,
+        prefix: Prefix<u128>,
+        rib: &Rib<u128>,
+    ) -> Result<bool, BuildError> {
+        let width = segment_end(place.segment).saturating_sub(prefix.length());
+        let region = Region {
+            first: key(prefix.address(), place.segment),
+            width,
+        };
+        let (index, part) = place.line_of(region.first);
+        if width >= part.width {
+            let lines = 1 << (width - part.width);
+            self.rebuild_lines(place, prefix.address(), index..index + lines, region, rib)?;
+            return Ok(false);
+        }
+        let changed = place.prefix(prefix.address(), region);
+        let inside = ranges(rib, changed)?;
+        let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
+        let line = *self.pool.line(index);
+        let spliced = splice(&line, &inside, region, part);
+        if spliced.len() > WAYS {
+            // What was made for the new intervals is not used.
+            for &(_, slot) in inside.iter().filter(|(_, slot)| !slot.is_final()) {
+                release(&mut self.pool, slot.array(), 32);
+            }
+            self.rebuild_lines(place, prefix.address(), index..index + 1, part, rib)?;
+            return Ok(true);
+        }
+        self.pool.set(index, Line::new(&spliced));
+        let dropped = |start: u32| start >= region.first && u64::from(start) < region.end();
+        release_below(&mut self.pool, &line, part.width, dropped);
+        Ok(false)
+    }
+
+    /// Makes some lines, which together cover `region`, anew from the RIB.
+    fn rebuild_lines(
+        &mut self,
+        place: &Place,
+        address: u128,
+        lines: std::ops::Range<usize>,
+        region: Region,
+        rib: &Rib<u128>,
+    ) -> Result<(), BuildError> {
+        let inside = ranges(rib, place.prefix(address, region))?;
+        let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
+        let width = place.array.shift();
+        for (part, index) in lines.enumerate() {
+            let line = build_line(&mut self.pool, &inside, region.part(part as u32, width))?;
+            let old = *self.pool.line(index);
+            self.pool.set(index, line);
+            release_below(&mut self.pool, &old, width, |_| true);
+        }
+        Ok(())
+    }
+
+    /// Counts an overflow in a root's lines; after many, they are built anew.
+    fn count_overflow(&mut self, root: u16, rib: &Rib<u128>) -> Result<(), BuildError> {
+        let lines = 1u32 << (Region::ALL.width - self.roots.get(root).shift());
+        let count = self.overflows.entry(root).or_insert(0);
+        *count += 1;
+        if *count > OVERFLOWS + lines / LINES_PER_OVERFLOW {
+            self.replace_roots(root..=root, rib)?;
+        }
+        Ok(())
+    }
+}
+
+/// The intervals of a line (over `part`) with those in `region` replaced.
+fn splice(line: &Line, inside: &[(u32, Slot)], region: Region, part: Region) -> Intervals {
+    let mut spliced = Intervals::new();
+    let mut after = None;
+    for (start, slot) in line.intervals() {
+        if start < region.first {
+            push(&mut spliced, start, slot);
+        }
+        if u64::from(start) <= region.end() {
+            after = Some(slot);
+        }
+    }
+    for &(start, slot) in inside {
+        push(&mut spliced, start, slot);
+    }
+    if let Some(slot) = after.filter(|_| region.end() < part.end()) {
+        push(&mut spliced, region.end() as u32, slot);
+    }
+    for (start, slot) in line.intervals() {
+        if u64::from(start) > region.end() {
+            push(&mut spliced, start, slot);
+        }
+    }
+    spliced
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Algorithm;
+
+    /// Counts the uses of each line below an array, and checks where its lines begin.
+    fn walk(trie: &LineTrie, array: Array, region: Region, uses: &mut [u32]) {
+        for index in 0..1u32 << (region.width - array.shift()) {
+            let part = region.part(index, array.shift());
+            let at = (array.base() + index) as usize;
+            uses[at] += 1;
+            assert_eq!(uses[at], 1, "line {at}");
+            let held: Intervals = trie.pool.line(at).intervals().collect();
+            assert_eq!(held[0].0, part.first);
+            let ends = held.iter().skip(1).map(|next| u64::from(next.0));
+            for (&(first, slot), end) in held.iter().zip(ends.chain([part.end()])) {
+                let keys = end - u64::from(first);
+                if slot.is_final() {
+                    continue;
+                }
+                if slot.is_next() {
+                    assert_eq!(keys, 1);
+                    walk(trie, slot.array(), Region::ALL, uses);
+                } else {
+                    assert!(keys.is_power_of_two() && u64::from(first) % keys == 0);
+                    let width = keys.ilog2();
+                    walk(trie, slot.array(), Region { first, width }, uses);
+                }
+            }
+        }
+    }
+
+    /// Every line is in one place, or free once.
+    fn audit(trie: &LineTrie) {
+        let mut uses = vec![0; trie.pool.lines().len()];
+        let mut shared = vec![false; uses.len()];
+        for root in 0..=u16::MAX {
+            let array = trie.roots.get(root);
+            let known = trie.roots.is_shared(&trie.pool, root)
+                && std::mem::replace(&mut shared[array.base() as usize], true);
+            if !known {
+                walk(trie, array, Region::ALL, &mut uses);
+            }
+        }
+        for line in trie.pool.free_lines() {
+            uses[line] += 1;
+        }
+        assert!(uses.iter().all(|&uses| uses == 1));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn every_line_has_one_place(
+            changes in prop::collection::vec((0u128..4, 0u128..64, 15u32..68, 0u32..4), 1..150),
+        ) {
+            let mut rib = Rib::new();
+            let mut trie = LineTrie::build(&rib).expect("no route fits");
+            for (step, (high, low, length, value)) in changes.into_iter().enumerate() {
+                let address = 0x2a00 << 112 | high << 96 | low << 80 | low << 60;
+                let prefix = Prefix::new(address, length);
+                if value == 0 {
+                    rib.remove(prefix);
+                } else {
+                    rib.insert(prefix, value);
+                }
+                trie.refresh(prefix, &rib).expect("the routes fit");
+                if step % 16 == 15 {
+                    audit(&trie);
+                }
+            }
+            audit(&trie);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `LineTrie` against a list of routes, and against the RIB where there are many.
+
+mod common;
+
+use common::{Naive, Step, clustered6, steps};
+use proptest::prelude::*;
+use sluice_fib::{Algorithm, BuildError, LineTrie, NONE, Prefix, Rib};
+
+/// Both ways of looking up give what the specification gives.
+fn check(trie: &LineTrie, addresses: &[u128], expected: impl Fn(u128) -> Option<u32>) {
+    let mut values = vec![0; addresses.len()];
+    trie.lookup_batch(addresses, &mut values);
+    for (&address, &value) in addresses.iter().zip(&values) {
+        let expected = expected(address).unwrap_or(NONE);
+        assert_eq!(value, expected, "{address:x} in a batch");
+        assert_eq!(trie.lookup(address), expected, "{address:x}");
+    }
+}
+
+fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Prefix<u128> {
+    match step {
+        Step::Insert(prefix, value) => {
+            rib.insert(prefix, value);
+            prefix
+        }
+        Step::Remove(prefix) => {
+            rib.remove(prefix);
+            prefix
+        }
+    }
+}
+
+/// Prefixes that crowd together: few different bits, at every place that matters to the structure.
+fn crowded() -> impl Strategy<Value = u128> + Clone {
+    let bits = |at: u32| (0u128..16).prop_map(move |bits| bits << at);
+    let parts = (bits(120), bits(108), bits(92), bits(78), bits(60), bits(14));
+    parts.prop_map(|(a, b, c, d, e, f)| a | b | c | d | e | f)
+}
+
+/// Prefixes of one block that crowd at /32 to /48.
+fn one_block() -> impl Strategy<Value = u128> + Clone {
+    (0u128..4, 0u128..64).prop_map(|(a, b)| 0x2a00 << 112 | a << 96 | b << 80)
+}
+
+fn agrees(steps: &[Step<u128>], more: &[u128]) {
+    let (mut rib, mut naive) = (Rib::new(), Naive::default());
+    let mut trie = LineTrie::build(&rib).expect("no route fits");
+    let mut late = trie.clone();
+    for &step in steps {
+        let prefix = apply(&mut rib, step);
+        match step {
+            Step::Insert(prefix, value) => naive.insert(prefix, value),
+            Step::Remove(prefix) => naive.remove(prefix),
+        };
+        trie.refresh(prefix, &rib).expect("the routes fit");
+    }
+    // The same changes with the RIB as it is after all of them, in another order.
+    for Step::Insert(prefix, _) | Step::Remove(prefix) in steps.iter().rev() {
+        late.refresh(*prefix, &rib).expect("the routes fit");
+    }
+    let built = LineTrie::build(&rib).expect("the routes fit");
+    let mut addresses = naive.edges();
+    addresses.extend(more);
+    for trie in [&trie, &late, &built] {
+        check(trie, &addresses, |address| naive.lookup(address));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn agrees_on_clustered_routes(
+        steps in steps(clustered6(), 0..4, 60),
+        more in prop::collection::vec(any::<u128>(), 40),
+    ) {
+        agrees(&steps, &more);
+    }
+
+    #[test]
+    fn agrees_on_crowded_routes(
+        steps in steps(crowded(), 0..(1 << 31) - 1, 200),
+        more in prop::collection::vec(crowded(), 40),
+    ) {
+        agrees(&steps, &more);
+    }
+
+    #[test]
+    fn agrees_in_one_block(
+        steps in steps(one_block(), 0..3, 200),
+        more in prop::collection::vec(one_block(), 40),
+    ) {
+        agrees(&steps, &more);
+    }
+}
+
+/// Numbers without a pattern, always the same ones.
+fn scrambled(count: u64) -> impl Iterator<Item = u64> {
+    (1..=count).map(|index| {
+        let word = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word ^ word >> 31
+    })
+}
+
+/// Routes as providers have them: allocations with many more specifics, some longer than /64.
+fn many(count: u64) -> Vec<Prefix<u128>> {
+    let routes = scrambled(count).map(|word| {
+        let allocation = 0x2a00 << 112 | u128::from(word % 97) << 100;
+        let (site, length) = (
+            u128::from(word >> 16),
+            [29, 32, 36, 40, 44, 47, 48, 48, 64, 128],
+        );
+        let skewed = site % (1 << ((word >> 8) % 20));
+        let length = length[(word >> 40) as usize % length.len()];
+        Prefix::new(
+            allocation | skewed << 80 | skewed << 62 | (site % 5),
+            length,
+        )
+    });
+    routes.collect()
+}
+
+#[test]
+fn grows_from_nothing_and_shrinks_to_nothing_one_route_at_a_time() {
+    let routes = many(6000);
+    let mut rib = Rib::new();
+    let mut trie = LineTrie::build(&rib).expect("no route fits");
+    let edges: Vec<u128> = routes
+        .iter()
+        .flat_map(|route| [route.address(), route.last()])
+        .collect();
+    let agrees = |trie: &LineTrie, rib: &Rib<u128>| {
+        check(trie, &edges, |address| {
+            rib.lookup(address).map(|(_, value)| value)
+        });
+    };
+    for (value, &route) in routes.iter().enumerate() {
+        rib.insert(route, value as u32);
+        trie.refresh(route, &rib).expect("the routes fit");
+    }
+    agrees(&trie, &rib);
+    let fresh = LineTrie::build(&rib).expect("the routes fit");
+    assert!(trie.memory_bytes() < 6 * fresh.memory_bytes());
+    for (index, &route) in routes.iter().enumerate() {
+        rib.remove(route);
+        trie.refresh(route, &rib).expect("the routes fit");
+        if index == routes.len() / 2 {
+            agrees(&trie, &rib);
+        }
+    }
+    check(&trie, &edges, |_| None);
+}
+
+#[test]
+fn a_short_prefix_changes_all_that_is_under_it() {
+    let routes = many(500);
+    let mut rib = Rib::new();
+    for (value, &route) in routes.iter().enumerate() {
+        rib.insert(route, value as u32);
+    }
+    let mut trie = LineTrie::build(&rib).expect("the routes fit");
+    let edges = routes
+        .iter()
+        .flat_map(|route| [route.address(), route.last(), !route.address()]);
+    let edges: Vec<u128> = edges.collect();
+    for length in [0, 3, 12, 15, 16, 17, 22, 28, 31] {
+        let short = Prefix::new(routes[0].address(), length);
+        let before = rib.get(short);
+        rib.insert(short, 1_000_000 + length);
+        trie.refresh(short, &rib).expect("the routes fit");
+        check(&trie, &edges, |address| {
+            rib.lookup(address).map(|(_, value)| value)
+        });
+        if length % 2 == 1 && before.is_none() {
+            rib.remove(short);
+            trie.refresh(short, &rib).expect("the routes fit");
+            check(&trie, &edges, |address| {
+                rib.lookup(address).map(|(_, value)| value)
+            });
+        }
+    }
+}
+
+#[test]
+fn the_space_taken_does_not_grow_with_the_number_of_changes() {
+    let routes = many(2000);
+    let mut rib = Rib::new();
+    for &route in &routes {
+        rib.insert(route, 1);
+    }
+    let mut trie = LineTrie::build(&rib).expect("the routes fit");
+    let mut sizes = Vec::new();
+    for round in 2..12 {
+        for (index, &route) in routes.iter().enumerate() {
+            if index % 3 == 0 {
+                rib.remove(route);
+                trie.refresh(route, &rib).expect("the routes fit");
+            }
+            rib.insert(route, round + index as u32 % 2);
+            trie.refresh(route, &rib).expect("the routes fit");
+        }
+        sizes.push(trie.memory_bytes());
+    }
+    assert!(sizes[9] <= sizes[4] * 11 / 10, "{sizes:?}");
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_an_error() {
+    let mut rib = Rib::new();
+    let route = Prefix::new(0x2001_0db8 << 96, 32);
+    rib.insert(route, (1 << 31) - 2);
+    let mut trie = LineTrie::build(&rib).expect("the largest value fits");
+    assert_eq!(trie.lookup(route.address()), (1 << 31) - 2);
+    rib.insert(route, (1 << 31) - 1);
+    assert!(trie.refresh(route, &rib).is_err());
+    assert_eq!(trie.lookup(route.address()), (1 << 31) - 2);
+    let limit = (1 << 31) - 2;
+    let expected = BuildError::ValueTooLarge {
+        value: limit + 1,
+        limit,
+    };
+    assert_eq!(LineTrie::build(&rib).expect_err("too large"), expected);
+}
+
+#[test]
+fn a_batch_may_have_any_length() {
+    let mut rib = Rib::new();
+    for (value, route) in many(300).into_iter().enumerate() {
+        rib.insert(route, value as u32);
+    }
+    let trie = LineTrie::build(&rib).expect("the routes fit");
+    let addresses: Vec<u128> = many(300).iter().map(|route| route.last()).collect();
+    for count in [0, 1, 7, 8, 9, 31, 32, 33, 64, 100, 300] {
+        let expected = |address| rib.lookup(address).map(|(_, value)| value);
+        check(&trie, &addresses[..count], expected);
+    }
+}
