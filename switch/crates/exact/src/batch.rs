@@ -3,6 +3,7 @@
 
 use crate::bucket::{LINE, Line};
 use crate::hash::HashKey;
+use crate::key::{Key, with_words};
 use crate::segment::Home;
 use crate::{Exact, NONE};
 
@@ -28,13 +29,21 @@ impl<H: HashKey> Exact<H> {
         if key_bytes == 0 {
             return values.fill(self.get(&[]).unwrap_or(NONE));
         }
-        let groups = keys.chunks(key_bytes * GROUP);
-        for (keys, values) in groups.zip(values.chunks_mut(GROUP)) {
-            self.lookup_group(keys, values);
-        }
+        with_words!(key_bytes, new => {
+            let groups = keys.chunks(key_bytes * GROUP);
+            for (keys, values) in groups.zip(values.chunks_mut(GROUP)) {
+                self.lookup_group(keys, values, new);
+            }
+        });
     }
 
-    fn lookup_group(&self, keys: &[u8], values: &mut [u32]) {
+    #[inline(always)]
+    fn lookup_group<'k, K: Key>(
+        &self,
+        keys: &'k [u8],
+        values: &mut [u32],
+        new: impl Fn(&'k [u8]) -> K,
+    ) {
         let none = Lane {
             segment: 0,
             home: Home {
@@ -46,7 +55,7 @@ impl<H: HashKey> Exact<H> {
         let mut lanes = [none; GROUP];
         let keys = || keys.chunks_exact(self.shape.key_bytes);
         for (lane, key) in lanes.iter_mut().zip(keys()) {
-            let hash = self.hasher.hash(key);
+            let hash = new(key).hash(&self.hasher);
             lane.segment = self.segment_index(hash);
             let segment = &self.segments[lane.segment as usize];
             lane.home = segment.home(hash);
@@ -58,7 +67,7 @@ impl<H: HashKey> Exact<H> {
         {
             let segment = &self.segments[lane.segment as usize];
             let bucket = segment.bucket(&self.shape, lane.home.first);
-            *value = match bucket.find(lane.home.tag, key) {
+            *value = match bucket.find(lane.home.tag, new(key)) {
                 Some((_, value)) => value,
                 None => NONE,
             };
@@ -73,8 +82,11 @@ impl<H: HashKey> Exact<H> {
         for (index, ((lane, key), value)) in lanes.iter().zip(keys()).zip(values).enumerate() {
             if open >> index & 1 != 0 {
                 let segment = &self.segments[lane.segment as usize];
-                let found = segment.get_second(&self.shape, lane.home, key);
-                *value = found.unwrap_or(NONE);
+                let second = segment.bucket(&self.shape, lane.home.second);
+                *value = match second.find(lane.home.tag, new(key)) {
+                    Some((_, value)) => value,
+                    None => segment.stashed(key).unwrap_or(NONE),
+                };
             }
         }
     }

@@ -9,17 +9,27 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::key::WORDS;
+
 /// Something that hashes keys of one size.
 pub trait HashKey {
-    /// The hash of a key. Equal keys have equal hashes.
+    /// The hash of a key given as words: see [`HashKey::hash`].
+    fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64;
+
+    /// The hash of a key of more than 64 bytes. Shorter ones come as words, all of them of one size:
+    /// eight bytes each, the last eight bytes last (so that they overlap those before unless the
+    /// size is a multiple of 8), or one word for keys of up to eight bytes.
     fn hash(&self, key: &[u8]) -> u64;
 }
+
+/// Pairs of words that have secrets at hand.
+const PAIRS: usize = WORDS / 2;
 
 /// A keyed hash for keys of one size, with secrets of its own.
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
     last: [u64; 2],
-    first: [u64; 2],
+    first: [[u64; 2]; PAIRS],
     /// For the pairs of words after the first.
     more: Box<[[u64; 2]]>,
 }
@@ -38,37 +48,53 @@ impl KeyHasher {
         Self::from_secrets(key_bytes, |index| {
             let step = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut word = seed.wrapping_add(step);
-            word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            word ^ word >> 31
+            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^ (word >> 31)
         })
     }
 
     fn from_secrets(key_bytes: usize, secret: impl Fn(u64) -> u64) -> Self {
         let pair = |index: u64| [secret(2 * index), secret(2 * index + 1)];
-        let pairs = key_bytes.div_ceil(16).max(1) as u64;
+        let pairs = key_bytes.div_ceil(16) as u64;
         Self {
             last: pair(0),
-            first: pair(1),
-            more: (1..pairs).map(|index| pair(index + 1)).collect(),
+            first: std::array::from_fn(|index| pair(index as u64 + 1)),
+            more: (PAIRS as u64..pairs).map(|index| pair(index + 1)).collect(),
         }
+    }
+
+    #[inline]
+    fn fold(&self, sum: u128) -> u64 {
+        let (low, high) = (sum as u64, (sum >> 64) as u64);
+        let folded = u128::from(low ^ self.last[0]) * u128::from(high ^ self.last[1]);
+        folded as u64 ^ (folded >> 64) as u64
     }
 }
 
 impl HashKey for KeyHasher {
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
-        let mut sum = product(words(key), self.first);
-        let mut rest = key;
-        for secret in &self.more {
-            // The last pair overlaps the one before where the size is no multiple of 16.
-            let skip = (rest.len() - 16).min(16);
-            rest = &rest[skip..];
-            sum = sum.wrapping_add(product(words(rest), *secret));
+    fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64 {
+        let mut sum = 0u128;
+        for index in 0..W.div_ceil(2) {
+            let second = words.get(2 * index + 1).copied().unwrap_or(0);
+            let pair = [words[2 * index], second];
+            sum = sum.wrapping_add(product(pair, self.first[index]));
         }
-        let (low, high) = (sum as u64, (sum >> 64) as u64);
-        let folded = u128::from(low ^ self.last[0]) * u128::from(high ^ self.last[1]);
-        folded as u64 ^ (folded >> 64) as u64
+        self.fold(sum)
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let secrets = self.first.iter().chain(&self.more);
+        let mut sum = 0u128;
+        for (chunk, secret) in key.chunks(16).zip(secrets) {
+            // The last chunk may be short: zeros follow it.
+            let mut pair = [0; 16];
+            pair[..chunk.len()].copy_from_slice(chunk);
+            let both = u128::from_le_bytes(pair);
+            sum = sum.wrapping_add(product([both as u64, (both >> 64) as u64], *secret));
+        }
+        self.fold(sum)
     }
 }
 
@@ -78,41 +104,25 @@ fn product(words: [u64; 2], secret: [u64; 2]) -> u128 {
     factor(0) * factor(1)
 }
 
-/// The first 16 bytes, or all of a shorter key; different keys of one size give different words.
-#[inline]
-fn words(key: &[u8]) -> [u64; 2] {
-    let len = key.len();
-    if let Some(whole) = key.first_chunk::<16>() {
-        let both = u128::from_le_bytes(*whole);
-        [both as u64, (both >> 64) as u64]
-    } else if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
-        [u64::from_le_bytes(*front), u64::from_le_bytes(*back)]
-    } else if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
-        let word = |chunk: &[u8; 4]| u64::from(u32::from_le_bytes(*chunk));
-        [word(front), word(back)]
-    } else if len > 0 {
-        let byte = |index: usize| u64::from(key[index]);
-        [byte(0), byte(len / 2) << 8 | byte(len - 1)]
-    } else {
-        [0, 0]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::hash_of;
     use std::collections::HashSet;
 
     #[test]
     fn every_byte_counts_at_every_size() {
-        for size in 1..80 {
+        for size in 1..120 {
             let hasher = KeyHasher::seeded(size, 7);
-            let mut seen = HashSet::from([hasher.hash(&vec![0; size])]);
+            let mut seen = HashSet::from([hash_of(&hasher, &vec![0; size])]);
             for index in 0..size {
                 for bit in 0..8 {
                     let mut key = vec![0; size];
                     key[index] = 1 << bit;
-                    assert!(seen.insert(hasher.hash(&key)), "size {size}, byte {index}");
+                    assert!(
+                        seen.insert(hash_of(&hasher, &key)),
+                        "size {size}, byte {index}"
+                    );
                 }
             }
         }
@@ -126,7 +136,7 @@ mod tests {
         for number in 0..keys {
             let mut key = [0; 13];
             key[5..9].copy_from_slice(&u32::to_be_bytes(number));
-            let hash = hasher.hash(&key);
+            let hash = hash_of(&hasher, &key);
             buckets[0][(hash >> 56) as usize] += 1;
             buckets[1][(hash & 255) as usize] += 1;
         }
@@ -142,7 +152,7 @@ mod tests {
 
     #[test]
     fn random_hashers_differ() {
-        let hash = || KeyHasher::random(13).hash(&[0; 13]);
-        assert_ne!(hash(), hash());
+        let of_zero = || hash_of(&KeyHasher::random(13), &[0; 13]);
+        assert_ne!(of_zero(), of_zero());
     }
 }

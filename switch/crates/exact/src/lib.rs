@@ -32,6 +32,7 @@
 mod batch;
 mod bucket;
 mod hash;
+mod key;
 mod segment;
 
 use std::fmt;
@@ -39,13 +40,14 @@ use std::fmt;
 pub use hash::{HashKey, KeyHasher};
 
 use bucket::Shape;
+use key::{Key, hash_of, with_words};
 use segment::Segment;
 
 /// What a batch of look-ups gives where there is no such key. No value that can be inserted.
 pub const NONE: u32 = u32::MAX;
 
 /// The largest segment: what an insertion moves at worst, plus one bucket.
-pub const SEGMENT_BYTES: usize = 128 << 10;
+pub const SEGMENT_BYTES: usize = 64 << 10;
 
 /// Places of the directory for each segment, at most; two or four where hashes are as they
 /// should be.
@@ -112,12 +114,31 @@ impl<H: HashKey> Exact<H> {
         self.directory[(hash >> 1 >> (63 - self.depth)) as usize]
     }
 
-    /// The value of a key.
+    /// The value of a key. A key of another size than the table's is not there.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash(key);
+        if key.len() != self.shape.key_bytes {
+            return None;
+        }
+        with_words!(key.len(), new => self.get_key(key, new(key)))
+    }
+
+    #[inline(always)]
+    fn get_key(&self, bytes: &[u8], key: impl Key) -> Option<u32> {
+        let hash = key.hash(&self.hasher);
         let segment = &self.segments[self.segment_index(hash) as usize];
-        segment.get(&self.shape, hash, key)
+        let home = segment.home(hash);
+        let first = segment.bucket(&self.shape, home.first);
+        if let Some((_, value)) = first.find(home.tag, key) {
+            return Some(value);
+        }
+        if !first.overflowed() {
+            return None;
+        }
+        match segment.bucket(&self.shape, home.second).find(home.tag, key) {
+            Some((_, value)) => Some(value),
+            None => segment.stashed(bytes),
+        }
     }
 
     /// Adds a key, or changes its value; gives the value that it had.
@@ -127,7 +148,7 @@ impl<H: HashKey> Exact<H> {
     pub fn insert(&mut self, key: &[u8], value: u32) -> Option<u32> {
         assert_eq!(key.len(), self.shape.key_bytes, "a key of the table's size");
         assert_ne!(value, NONE, "a value that can be told from none");
-        let hash = self.hasher.hash(key);
+        let hash = hash_of(&self.hasher, key);
         let index = self.directory_of(hash);
         let segment = &mut self.segments[index];
         let old = segment.replace(&self.shape, hash, key, value);
@@ -140,7 +161,7 @@ impl<H: HashKey> Exact<H> {
 
     /// Removes a key and gives its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash(key);
+        let hash = hash_of(&self.hasher, key);
         let index = self.directory_of(hash);
         let removed = self.segments[index].remove(&self.shape, hash, key)?;
         self.len -= 1;
@@ -207,7 +228,7 @@ impl<H: HashKey> Exact<H> {
         let old = &self.segments[index];
         let most = (SEGMENT_BYTES / self.shape.bytes()).max(1);
         // Small ones double, so that a table of a thousand keys is not moved ten times.
-        let buckets = if old.buckets() * self.shape.bytes() < SEGMENT_BYTES / 16 {
+        let buckets = if old.buckets() * self.shape.bytes() < SEGMENT_BYTES / 8 {
             old.buckets() * 2
         } else {
             old.buckets() + old.buckets().div_ceil(4)
@@ -235,14 +256,14 @@ impl<H: HashKey> Exact<H> {
         let upper = |hash: u64| hash >> (64 - depth) & 1 != 0;
         let mut counts = [0, 0];
         old.for_each(&self.shape, |key, _| {
-            counts[usize::from(upper(self.hasher.hash(key)))] += 1
+            counts[usize::from(upper(hash_of(&self.hasher, key)))] += 1
         });
         let most = (SEGMENT_BYTES / self.shape.bytes()).max(1);
         // Filled to seven tenths, so that neither has to grow soon.
         let room = |keys: usize| (keys * 10).div_ceil(self.shape.slots * 7).clamp(1, most);
         let mut parts = counts.map(|keys| Segment::new(&self.shape, depth, room(keys)));
         old.for_each(&self.shape, |key, value| {
-            let part = &mut parts[usize::from(upper(self.hasher.hash(key)))];
+            let part = &mut parts[usize::from(upper(hash_of(&self.hasher, key)))];
             place(part, &self.shape, &self.hasher, key, value);
         });
         let [lower_part, upper_part] = parts;
@@ -258,7 +279,7 @@ impl<H: HashKey> Exact<H> {
 
 /// Adds a key to a segment that is being filled.
 fn place(segment: &mut Segment, shape: &Shape, hasher: &impl HashKey, key: &[u8], value: u32) {
-    let hash = hasher.hash(key);
+    let hash = hash_of(hasher, key);
     if !segment.add(shape, hasher, hash, key, value) {
         segment.add_to_stash(shape, hash, key, value);
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::bucket::{self, Bucket, BucketMut, Line, Shape};
 use crate::hash::HashKey;
+use crate::key::{Long, hash_of};
 
 /// Buckets that are looked at for one that has room, before a segment counts as full.
 const SEARCH: usize = 64;
@@ -112,25 +113,10 @@ impl Segment {
         BucketMut::new(shape, bucket::bytes_mut(lines))
     }
 
-    #[inline]
-    pub(crate) fn get(&self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
-        let home = self.home(hash);
-        let first = self.bucket(shape, home.first);
-        if let Some((_, value)) = first.find(home.tag, key) {
-            return Some(value);
-        }
-        if !first.overflowed() {
-            return None;
-        }
-        self.get_second(shape, home, key)
-    }
-
-    /// As [`get`](Self::get), for a key that is not in its first bucket.
-    pub(crate) fn get_second(&self, shape: &Shape, home: Home, key: &[u8]) -> Option<u32> {
-        match self.bucket(shape, home.second).find(home.tag, key) {
-            Some((_, value)) => Some(value),
-            None => self.stash.as_ref()?.get(key).copied(),
-        }
+    /// The value of a key that is in neither of its buckets.
+    #[cold]
+    pub(crate) fn stashed(&self, key: &[u8]) -> Option<u32> {
+        self.stash.as_ref()?.get(key).copied()
     }
 
     /// Changes the value of a key that is there, and gives the old one.
@@ -142,8 +128,9 @@ impl Segment {
         value: u32,
     ) -> Option<u32> {
         let home = self.home(hash);
+        let bytes = Long(key);
         for index in [home.first, home.second] {
-            if let Some((slot, old)) = self.bucket(shape, index).find(home.tag, key) {
+            if let Some((slot, old)) = self.bucket(shape, index).find(home.tag, bytes) {
                 self.bucket_mut(shape, index).set(slot, value);
                 return Some(old);
             }
@@ -198,7 +185,8 @@ impl Segment {
         home: Home,
     ) -> Option<(usize, usize)> {
         let start = |bucket| Step { bucket, from: None };
-        let mut steps = vec![start(home.first)];
+        let mut steps = Vec::with_capacity(SEARCH + shape.slots);
+        steps.push(start(home.first));
         if home.second != home.first {
             steps.push(start(home.second));
         }
@@ -210,7 +198,7 @@ impl Segment {
             }
             if steps.len() < SEARCH {
                 for (slot, key, _) in self.bucket(shape, index).entries() {
-                    let bucket = self.home(hasher.hash(key)).other(index);
+                    let bucket = self.home(hash_of(hasher, key)).other(index);
                     if steps.iter().all(|step| step.bucket != bucket) {
                         let from = Some((at, slot));
                         steps.push(Step { bucket, from });
@@ -234,12 +222,9 @@ impl Segment {
     ) -> (usize, usize) {
         while let Some((before, slot)) = steps[at].from {
             let (from, to) = (steps[before].bucket, steps[at].bucket);
-            let (key, value) = self.bucket(shape, from).entry(slot);
-            let key = key.to_vec();
-            let home = self.home(hasher.hash(&key));
-            self.bucket_mut(shape, to)
-                .put(vacant, home.tag, &key, value);
-            self.bucket_mut(shape, from).clear(slot);
+            let (key, _) = self.bucket(shape, from).entry(slot);
+            let home = self.home(hash_of(hasher, key));
+            bucket::move_slot(shape, &mut self.lines, (from, slot), (to, vacant));
             if home.first == from {
                 self.bucket_mut(shape, from).lend();
             } else {
@@ -252,8 +237,8 @@ impl Segment {
 
     /// Removes a key, and gives its value.
     pub(crate) fn remove(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
-        let home = self.home(hash);
-        if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, key) {
+        let (home, bytes) = (self.home(hash), Long(key));
+        if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, bytes) {
             self.bucket_mut(shape, home.first).clear(slot);
             self.len -= 1;
             return Some(value);
@@ -261,7 +246,7 @@ impl Segment {
         if !self.bucket(shape, home.first).overflowed() {
             return None;
         }
-        let value = match self.bucket(shape, home.second).find(home.tag, key) {
+        let value = match self.bucket(shape, home.second).find(home.tag, bytes) {
             Some((slot, value)) => {
                 self.bucket_mut(shape, home.second).clear(slot);
                 value

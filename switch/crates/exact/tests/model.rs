@@ -13,6 +13,10 @@ struct Weak {
 }
 
 impl HashKey for Weak {
+    fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64 {
+        self.hasher.hash_words(words) & self.mask
+    }
+
     fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key) & self.mask
     }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys as look-ups see them: words in registers for those of up to 64 bytes, else bytes in memory.
+//! The code of a look-up is made once for each number of words, so that hashing and comparing are
+//! without loops and calls.
+
+use crate::hash::HashKey;
+
+/// Keys of at most so many words are held in registers.
+pub(crate) const WORDS: usize = 8;
+
+/// A key that is looked up.
+pub(crate) trait Key: Copy {
+    /// Its hash.
+    fn hash(&self, hasher: &impl HashKey) -> u64;
+
+    /// Whether these are its bytes; they are as many as its own.
+    fn is(&self, bytes: &[u8]) -> bool;
+}
+
+/// A key of 8 (W - 1) + 1 to 8 W bytes; with one word, of 0 to 8.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<const W: usize>([u64; W]);
+
+impl<const W: usize> Words<W> {
+    #[inline(always)]
+    pub(crate) fn new(key: &[u8]) -> Self {
+        Self(words(key))
+    }
+}
+
+impl<const W: usize> Key for Words<W> {
+    #[inline(always)]
+    fn hash(&self, hasher: &impl HashKey) -> u64 {
+        hasher.hash_words(&self.0)
+    }
+
+    #[inline(always)]
+    fn is(&self, bytes: &[u8]) -> bool {
+        let known = words::<W>(bytes);
+        let pairs = self.0.iter().zip(&known);
+        pairs.fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs)) == 0
+    }
+}
+
+/// A longer key.
+#[derive(Clone, Copy)]
+pub(crate) struct Long<'a>(pub(crate) &'a [u8]);
+
+impl Key for Long<'_> {
+    fn hash(&self, hasher: &impl HashKey) -> u64 {
+        hasher.hash(self.0)
+    }
+
+    fn is(&self, bytes: &[u8]) -> bool {
+        self.0 == bytes
+    }
+}
+
+#[inline(always)]
+fn words<const W: usize>(key: &[u8]) -> [u64; W] {
+    let (Some(last), true) = (key.last_chunk(), key.len() > 8 * (W - 1)) else {
+        return [short(key); W];
+    };
+    let mut words = [0; W];
+    for (index, word) in words[..W - 1].iter_mut().enumerate() {
+        let chunk = key[8 * index..]
+            .first_chunk()
+            .expect("there are more than 8 (W - 1) bytes");
+        *word = u64::from_le_bytes(*chunk);
+    }
+    words[W - 1] = u64::from_le_bytes(*last);
+    words
+}
+
+/// A key of fewer than eight bytes.
+#[inline]
+fn short(key: &[u8]) -> u64 {
+    if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
+        let word = |chunk: &[u8; 4]| u64::from(u32::from_le_bytes(*chunk));
+        return word(front) << 32 | word(back);
+    }
+    key.iter()
+        .take(4)
+        .fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Calls `$body` with `$new` made for the number of words of keys of so many bytes: a function that
+/// makes the look-up's form of a key of its bytes.
+macro_rules! with_words {
+    ($key_bytes:expr, $new:ident => $body:expr) => {{
+        use $crate::key::{Long, Words};
+        macro_rules! of {
+            ($words:literal) => {{
+                let $new = |key| Words::<$words>::new(key);
+                $body
+            }};
+        }
+        match $key_bytes {
+            0..=8 => of!(1),
+            9..=16 => of!(2),
+            17..=24 => of!(3),
+            25..=32 => of!(4),
+            33..=40 => of!(5),
+            41..=48 => of!(6),
+            49..=56 => of!(7),
+            57..=64 => of!(8),
+            _ => {
+                let $new = |key| Long(key);
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use with_words;
+
+/// The hash of a key.
+pub(crate) fn hash_of(hasher: &impl HashKey, key: &[u8]) -> u64 {
+    with_words!(key.len(), new => new(key).hash(hasher))
+}
