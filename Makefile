@@ -21,6 +21,11 @@ export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
 # sluice-switch, or bmv2 where simple_switch_grpc is installed.
 TARGET ?= sluice-switch
 export TARGET
+# sluice-switch's engine wherever it is started: interpreter or native.
+ENGINE ?=
+ifneq ($(ENGINE),)
+export SLUICE_ENGINE := $(ENGINE)
+endif
 # One of `make fuzz`'s targets, and how long each is run; without a time, up to the project's bars.
 FUZZ ?=
 SECONDS ?=
@@ -42,7 +47,7 @@ help: ## List what there is
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\nVariables: TARGET=sluice-switch|bmv2, ARGS="..." (passed on), ADDR=HOST:PORT (make shell)\n'
+	@printf '\nVariables: TARGET=sluice-switch|bmv2, ENGINE=interpreter|native, ARGS="..." (passed on), ADDR=HOST:PORT (make shell)\n'
 
 .PHONY: setup
 setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build; safe to repeat
@@ -131,6 +136,10 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 bench: setup-run $(STAMPS)/ptf ## Benchmarks against peers on this machine, results in bench/results
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.forwarding $(ARGS)
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.new_flows $(ARGS)
+
+.PHONY: bench-p4-cpu
+bench-p4-cpu: setup-run $(STAMPS)/ptf ## The router program by packets a CPU-second, against BMv2
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.p4_cpu $(ARGS)
 
 # Without ADDR it starts the switch, or BMv2 with TARGET=bmv2, anew for each case.
 SUITE_ADDR := 127.0.0.1:59559

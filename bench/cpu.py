@@ -21,6 +21,13 @@ def process_seconds(pid: int) -> float:
     return total / 1e9
 
 
+def system_share(pid: int) -> float:
+    """The part of a process's CPU time, since it began, that the kernel took for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(fields[11]), int(fields[12])
+    return system / max(1, user + system)
+
+
 def softirq_threads() -> list[int]:
     """The kernel's softirq threads."""
     found = []

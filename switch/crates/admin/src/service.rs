@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use sluice_device::trace::Filter;
-use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, interface_port};
+use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, named_port};
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
 use tonic::{Request, Response, Status};
@@ -88,7 +88,7 @@ impl Admin for Service {
         let added = move |device: &Device| {
             // Asked first, so that an interface in use is not touched for nothing.
             device.check_port(number, &interface).map_err(status)?;
-            let port = interface_port(number, &interface, device.config().workers, &options)
+            let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;
             device.add_port(port).map_err(status)?;
             let info = device

@@ -10,7 +10,7 @@ use sluice_ports::af_packet::{self, BatchTransmitter, RingReceiver};
 use sluice_ports::files::{self, FileTransmitter};
 use sluice_ports::interface::SilentInterface;
 use sluice_ports::recorder::{Capture, RecordedReceiver, RecordedTransmitter};
-use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory};
+use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory, replay};
 
 /// A port to be attached to a device.
 pub struct Port {
@@ -94,7 +94,7 @@ impl Attachment {
 }
 
 /// Takes a Linux interface over as a port for a device with so many workers.
-pub fn interface_port(
+fn interface_port(
     number: PortId,
     name: &str,
     workers: usize,
@@ -167,4 +167,63 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
         attachment: None,
     };
     Ok((port, memory.handle))
+}
+
+/// Names of ports that are no interfaces begin with these: no interface has a colon in its name.
+const REPLAY: &str = "replay:";
+const DISCARD: &str = "discard:";
+
+/// A port by its name: `replay:FILE` receives the frames of a pcap file, from memory, again and again and as fast as
+/// they are processed; `discard:NAME` receives nothing; both forget what they send. Any other name is an interface's.
+///
+/// # Errors
+/// As the file or the interface has them.
+pub fn named_port(
+    number: PortId,
+    name: &str,
+    workers: usize,
+    options: &InterfaceOptions,
+) -> io::Result<Port> {
+    if let Some(file) = name.strip_prefix(REPLAY) {
+        let (port, handle) = replay_port(number, name, workers, Arc::new(replay::read(file)?))?;
+        handle.offer(u64::MAX / 2);
+        return Ok(port);
+    }
+    if name.starts_with(DISCARD) {
+        return Ok(discarding(number, name, workers, None, Arc::default()));
+    }
+    interface_port(number, name, workers, options)
+}
+
+/// A port whose frames lie in memory, with what says how many of them come in; what leaves by it is counted and
+/// forgotten.
+pub fn replay_port(
+    number: PortId,
+    name: &str,
+    workers: usize,
+    frames: Arc<replay::Frames>,
+) -> io::Result<(Port, replay::ReplayHandle)> {
+    let counters = Arc::new(PortCounters::default());
+    let (receiver, handle) = replay::ReplayReceiver::new(number, frames, counters.clone())?;
+    let receiver = Some(Box::new(receiver) as Box<dyn Receiver>);
+    let port = discarding(number, name, workers, receiver, counters);
+    Ok((port, handle))
+}
+
+fn discarding(
+    number: PortId,
+    name: &str,
+    workers: usize,
+    receiver: Option<Box<dyn Receiver>>,
+    counters: Arc<PortCounters>,
+) -> Port {
+    let transmitter = || Box::new(replay::DiscardTransmitter::new(counters.clone())) as Box<_>;
+    Port {
+        number,
+        name: name.to_owned(),
+        receiver,
+        transmitters: (0..workers).map(|_| transmitter()).collect(),
+        counters: counters.clone(),
+        attachment: None,
+    }
 }

@@ -11,7 +11,7 @@ use sluice_ports::{PortCounters, PortId, Receiver, Transmitter};
 use sluice_tables::Store;
 
 use crate::attach::Attachment;
-use crate::worker::{Command, Mailbox};
+use crate::mailbox::{Command, Mailbox};
 
 /// An attached port.
 pub(crate) struct PortState {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
-use sluice_engine::{Interpreter, Switch};
+use sluice_engine::EngineKind;
 use sluice_ports::link_monitor::{Link, LinkMonitor};
 use sluice_ports::memory::{self, MemoryHandle};
 use sluice_ports::{PortId, PortStatistics};
@@ -19,9 +19,12 @@ use crate::attach::Port;
 use crate::clock::Clock;
 use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, count};
+use crate::mailbox::{Command, Mailbox};
+use crate::outputs::Shared;
+use crate::running::Engines;
 use crate::sweeper::Sweeper;
 use crate::trace::{Filter, TraceHandle, TraceSink};
-use crate::worker::{Command, Mailbox, Running, Shared, Worker};
+use crate::worker::Worker;
 
 /// Packets from the control plane that may wait for a worker.
 const PACKET_OUT_QUEUE: usize = 1024;
@@ -35,6 +38,8 @@ pub struct Config {
     pub cpu_port: Option<PortId>,
     /// The value of `egress_spec` that drops.
     pub drop_port: u32,
+    /// What runs programs.
+    pub engine: EngineKind,
     /// How much programs' state may grow where the program does not say.
     pub limits: Limits,
 }
@@ -45,6 +50,7 @@ impl Default for Config {
             workers: 1,
             cpu_port: None,
             drop_port: 511,
+            engine: EngineKind::default(),
             limits: Limits::default(),
         }
     }
@@ -182,8 +188,9 @@ impl Device {
                 store.port_status(u32::from(*port), state.up);
             }
         }
+        let engines = store.as_ref().map(|store| self.engines(store));
         let commands = self.mailboxes.iter().map(|mailbox| {
-            let running = store.as_ref().map(|store| Box::new(self.running(store)));
+            let running = engines.as_ref().map(|engines| Box::new(engines.running()));
             (mailbox, mailbox.send(Command::Load(running)))
         });
         let sent: Vec<_> = commands.collect();
@@ -194,18 +201,13 @@ impl Device {
         control.store = store;
     }
 
-    fn running(&self, store: &Arc<Store>) -> Running {
+    /// What makes engines for the program of a store, one for each worker.
+    fn engines(&self, store: &Arc<Store>) -> Engines {
         let config = sluice_engine::Config {
             drop_port: self.config.drop_port,
             ..sluice_engine::Config::default()
         };
-        let interpreter = Interpreter::new(store.shared_program().clone(), config);
-        Running {
-            store: store.clone(),
-            reader: store.reader(),
-            switch: Switch::new(interpreter),
-            watched: None,
-        }
+        Engines::new(store, self.config.engine, config)
     }
 
     /// Whether a port with this number and name could be attached.

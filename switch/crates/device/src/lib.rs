@@ -22,14 +22,18 @@ mod control;
 mod counters;
 mod device;
 mod inputs;
+mod mailbox;
+mod outputs;
+mod running;
 mod sweeper;
 pub mod trace;
 mod worker;
 
-pub use attach::{InterfaceOptions, Port, file_ports, interface_port, memory_port};
+pub use attach::{InterfaceOptions, Port, file_ports, memory_port, named_port, replay_port};
 pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
 pub use device::{Config, Device, DeviceError, PortInfo};
+pub use sluice_engine::EngineKind;
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;
 

@@ -1,6 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can be set for an engine.
 
+use std::fmt;
+use std::str::FromStr;
+
+/// Which engine runs programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Walks the program; the oracle.
+    #[default]
+    Interpreter,
+    /// Runs machine code that was made of the program.
+    Native,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interpreter => "interpreter",
+            Self::Native => "native",
+        })
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Self::Interpreter, Self::Native]
+            .into_iter()
+            .find(|kind| kind.to_string() == name)
+            .ok_or_else(|| format!("{name:?} is neither interpreter nor native"))
+    }
+}
+
 /// Limits keep a program, or a packet made for it, from occupying a worker for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {

@@ -29,7 +29,7 @@ mod random;
 mod switch;
 mod trace;
 
-pub use config::Config;
+pub use config::{Config, EngineKind};
 pub use counters::Counters;
 pub use interpreter::{Engine, Interpreter, Parsed};
 pub use machine::Context;

@@ -92,8 +92,8 @@ impl Packet {
     }
 
     /// A packet that starts anew with these bytes: nothing parsed, metadata 0.
-    pub(crate) fn start(&mut self, program: &Program, data: &[u8], port: u32) {
-        self.phv.reset(program);
+    pub(crate) fn start(&mut self, data: &[u8], port: u32) {
+        self.phv.reset();
         self.data.clear();
         self.data.extend_from_slice(data);
         self.parsed = 0;

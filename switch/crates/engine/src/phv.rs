@@ -8,6 +8,9 @@ use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
 
+/// Bytes that one store clears.
+const SHORT: usize = 16;
+
 /// See the module. The bytes of a header that is not valid are kept, as BMv2 keeps them; at the
 /// start of a packet all bytes are 0, so that nothing of one packet is seen by another. The space
 /// reserved for `varbit` fields is left alone, since only the part in use is ever looked at.
@@ -16,7 +19,13 @@ pub(crate) struct Phv {
     pub(crate) bytes: Vec<u8>,
     /// Everything but what is reserved for `varbit` fields.
     fixed: Vec<Range<usize>>,
+    /// Where those runs of it begin that are no longer than [`SHORT`], and have as many bytes behind.
+    short: Vec<usize>,
+    /// The others.
+    long: Vec<Range<usize>>,
     valid: Vec<bool>,
+    /// The headers that are valid before parsing: metadata.
+    valid_at_start: Vec<bool>,
     /// Bits that the `varbit` field of each header has now.
     varbit_bits: Vec<u32>,
     /// Elements in each header stack, then in each union stack.
@@ -28,14 +37,17 @@ pub(crate) struct Phv {
 impl Phv {
     pub(crate) fn new(program: &Program) -> Self {
         let stacks = program.stacks.len();
+        let fixed = fixed_ranges(program);
+        let is_short =
+            |run: &&Range<usize>| run.len() <= SHORT && run.start + SHORT <= program.phv_bytes;
+        let valid: Vec<_> = program.headers.iter().map(|h| h.metadata).collect();
         Self {
             bytes: vec![0; program.phv_bytes],
-            fixed: fixed_ranges(program),
-            valid: program
-                .headers
-                .iter()
-                .map(|header| header.metadata)
-                .collect(),
+            short: fixed.iter().filter(is_short).map(|r| r.start).collect(),
+            long: fixed.iter().filter(|r| !is_short(r)).cloned().collect(),
+            fixed,
+            valid_at_start: valid.clone(),
+            valid,
             varbit_bits: vec![0; program.headers.len()],
             filled: vec![0; stacks + program.union_stacks.len()],
             stacks,
@@ -44,15 +56,20 @@ impl Phv {
     }
 
     /// As it is before parsing.
-    pub(crate) fn reset(&mut self, program: &Program) {
-        self.fixed
-            .iter()
-            .for_each(|range| self.bytes[range.clone()].fill(0));
+    pub(crate) fn reset(&mut self) {
+        for start in &self.short {
+            // A store of constant length; what it overwrites beyond the run is looked at by nobody, or is 0 in any
+            // case.
+            if let Some(run) = self.bytes[*start..].first_chunk_mut::<SHORT>() {
+                *run = [0; SHORT];
+            }
+        }
+        for run in &self.long {
+            self.bytes[run.clone()].fill(0);
+        }
         self.varbit_bits.fill(0);
         self.filled.fill(0);
-        for (valid, header) in self.valid.iter_mut().zip(&program.headers) {
-            *valid = header.metadata;
-        }
+        self.valid.copy_from_slice(&self.valid_at_start);
     }
 
     /// All metadata 0, headers as they are.

@@ -84,7 +84,7 @@ impl<E: Engine> Switch<E> {
         };
         self.engine.counters().received += 1;
         let mut packet = self.take_spare();
-        packet.start(&self.program, input.data, input.port);
+        packet.start(input.data, input.port);
         packet.set_ingress_metadata(&self.program, input.now_us);
         self.passes = 0;
         self.run(context, Stage::Ingress, packet, sink);
@@ -274,7 +274,7 @@ impl<E: Engine> Switch<E> {
             copies,
         });
         let mut copy = self.take_spare();
-        copy.start(&self.program, &packet.data, packet.ingress_port);
+        copy.start(&packet.data, packet.ingress_port);
         copy.ingress_length = packet.ingress_length;
         copy.set_ingress_metadata(&self.program, context.now_us);
         if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
@@ -313,7 +313,7 @@ impl<E: Engine> Switch<E> {
     /// The packet as it last entered the parser enters it again.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
-        copy.start(&self.program, &packet.data, packet.ingress_port);
+        copy.start(&packet.data, packet.ingress_port);
         copy.ingress_length = packet.ingress_length;
         copy.preserve(&self.program, list, packet);
         copy.set_ingress_metadata(&self.program, context.now_us);
@@ -324,7 +324,7 @@ impl<E: Engine> Switch<E> {
     /// The packet as it would have left enters the parser, from no port.
     fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
         let mut copy = self.take_spare();
-        copy.start(&self.program, data, 0);
+        copy.start(data, 0);
         copy.preserve(&self.program, list, packet);
         copy.set_length(&self.program);
         copy.set_instance_type(&self.program, InstanceType::Recirculated);

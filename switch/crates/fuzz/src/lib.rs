@@ -2,7 +2,7 @@
 //! Fuzzing of what outsiders can reach: programs (BMv2 JSON), packets, and P4Runtime requests and streams.
 //!
 //! ```text
-//!   main ──► driver ──► Target::run(&[u8])     program | packet | stream | update
+//!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | stream | update
 //!              │            │
 //!              │            └── a panic is a finding
 //!              └── inputs: seeds, mutated
@@ -12,7 +12,8 @@
 //! * [`driver`]: runs a target on mutated inputs, writes down the input of a crash, replays it
 //! * [`choices`], [`random`], [`mutate`]: bytes into decisions, seeds into bytes, bytes into other bytes
 //! * [`frames`], [`state`], [`programs`]: packets, table states and loaded programs, made from choices
-//! * [`program`], [`packet`], [`stream`], [`update`]: the targets
+//! * [`residue`]: what packets leave behind
+//! * [`program`], [`packet`], [`engines`], [`stream`], [`update`]: the targets
 //!
 //! Depends on all of the switch but its command line. Promises: an input alone decides what a target does with it, so
 //! that a crash can be repeated from its file (but for `stream`, where timing has a part); two runs with equal seeds try
@@ -20,12 +21,14 @@
 
 pub mod choices;
 pub mod driver;
+pub mod engines;
 pub mod frames;
 pub mod mutate;
 pub mod packet;
 pub mod program;
 pub mod programs;
 pub mod random;
+pub mod residue;
 pub mod state;
 pub mod stream;
 pub mod target;
@@ -36,10 +39,11 @@ pub use random::Random;
 pub use target::{Named, Tally, Target};
 
 /// The name of each target and how it is made.
-pub fn targets() -> [Named; 4] {
+pub fn targets() -> [Named; 5] {
     [
         (program::NAME, || Box::new(program::ProgramTarget::new())),
         (packet::NAME, || Box::new(packet::PacketTarget::new())),
+        (engines::NAME, || Box::new(engines::EnginesTarget::new())),
         (stream::NAME, || Box::new(stream::StreamTarget::new())),
         (update::NAME, || Box::new(update::UpdateTarget::new())),
     ]

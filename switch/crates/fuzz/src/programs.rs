@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_engine::{Config, Interpreter};
+use sluice_engine::{Config, Interpreter, Step, Switch, Trace};
 use sluice_program::{Op, Program};
 
 /// A compiled program.
@@ -86,8 +86,24 @@ fn limits() -> Config {
 }
 
 /// A switch that runs the program.
-pub fn switch(program: &Arc<Program>) -> sluice_engine::Switch<Interpreter> {
-    sluice_engine::Switch::new(Interpreter::new(Arc::clone(program), limits()))
+pub fn switch(program: &Arc<Program>) -> Switch<Interpreter> {
+    Switch::new(Interpreter::new(Arc::clone(program), limits()))
+}
+
+/// Counts the steps of packets.
+#[derive(Debug, Default)]
+pub struct Steps(pub u64);
+
+impl Trace for Steps {
+    fn step(&mut self, _step: Step<'_>) {
+        self.0 += 1;
+    }
+}
+
+/// A switch that runs the program while every packet is watched.
+pub fn watched(program: &Arc<Program>) -> Switch<Interpreter<Steps>> {
+    let steps = Steps::default();
+    Switch::new(Interpreter::traced(Arc::clone(program), limits(), steps))
 }
 
 /// Whether a packet may leave its mark on those that come later: by registers or by the random numbers it uses up.

@@ -3,10 +3,12 @@
 //!
 //! What the store refuses is left out: refusing is its business, and P4Runtime's target looks at that.
 
-use sluice_program::{ActionId, MatchKind, ProfileId, Program, Table, TableId, ValueSetId};
+use sluice_program::{
+    ActionId, MatchKind, MeterId, ProfileId, Program, Table, TableId, ValueSetId,
+};
 use sluice_tables::{
     ActionCall, BackupReplica, CloneSession, EntryAction, EntrySpec, GroupMember, GroupSpec,
-    KeyField, MemberSpec, OneShotMember, Replica, Store, Transaction, Value,
+    KeyField, MemberSpec, MeterConfig, OneShotMember, Replica, Store, Transaction, Value,
 };
 
 use crate::frames::{CPU_PORT, VALUES};
@@ -16,6 +18,8 @@ const ENTRIES: usize = 24;
 const MEMBERS: u32 = 6;
 const GROUPS: u32 = 3;
 const SESSIONS: u32 = 4;
+/// Cells of a meter array that may be configured: frames hardly ever ask for later ones.
+const METERS: usize = 64;
 
 /// Fills the store.
 pub fn populate(store: &Store, random: &mut Random) {
@@ -57,6 +61,45 @@ pub fn populate(store: &Store, random: &mut Random) {
         let _ = transaction.value_set_modify(ValueSetId(index as u32), members);
     }
     transaction.commit();
+    meters(store, random);
+}
+
+/// Rates for some meters, so low that a handful of packets has all colours.
+fn meters(store: &Store, random: &mut Random) {
+    let (program, externs) = (store.program(), store.externs());
+    for number in 0..program.meters.len() {
+        let id = MeterId(number as u32);
+        for index in 0..externs.meter_size(id).min(METERS) {
+            if let Some(meter) = externs.meter(id, index).filter(|_| random.one_in(2)) {
+                meter.set_config(Some(rates(random)));
+            }
+        }
+    }
+    let view = store.view();
+    for table in tables_with_meters(program) {
+        for entry in view.entries(table) {
+            if let Some(meter) = entry.state().meter().filter(|_| random.one_in(2)) {
+                meter.set_config(Some(rates(random)));
+            }
+        }
+    }
+}
+
+fn tables_with_meters(program: &Program) -> impl Iterator<Item = TableId> {
+    let tables = program.tables.iter().enumerate();
+    let metered = tables.filter(|(_, table)| table.meter.is_some());
+    metered.map(|(index, _)| TableId(index as u32))
+}
+
+fn rates(random: &mut Random) -> MeterConfig {
+    let cir = random.below(2_000) as u64;
+    MeterConfig {
+        cir,
+        cburst: random.below(500) as u64,
+        pir: cir * 2,
+        pburst: random.below(1_000) as u64,
+        excess: random.one_in(3).then(|| random.below(500) as u64),
+    }
 }
 
 fn profile(

@@ -30,6 +30,12 @@ fn packets_leave_or_are_dropped() {
 }
 
 #[test]
+fn engines_agree() {
+    let tally = run("engines", 30_000);
+    assert!(tally.get("outputs") > 1_000, "{tally:?}");
+}
+
+#[test]
 fn updates_are_answered_as_the_model_foresees() {
     let tally = run("update", 10_000);
     assert!(tally.get("applied") > 2_000, "{tally:?}");

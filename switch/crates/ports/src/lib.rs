@@ -10,6 +10,7 @@
 //! * [`link_monitor`]: carrier changes, as they happen
 //! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
 //! * [`memory`]: in-process ports for tests
+//! * [`replay`]: frames that lie in memory, for measuring
 //! * [`recorder`]: writes what another port receives and sends into pcap files
 //! * [`poller`]: waiting for any of many receivers, and for other threads
 //!
@@ -28,6 +29,7 @@ pub mod offload;
 pub mod pcap;
 pub mod poller;
 pub mod recorder;
+pub mod replay;
 mod sys;
 
 pub use counters::{PortCounters, PortStatistics, SendDrop};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use sluice_admin::Address;
-use sluice_device::{Limits, PortId};
+use sluice_device::{EngineKind, Limits, PortId};
 
 use crate::log_file::Rotation;
 use crate::tls::TlsOptions;
@@ -104,6 +104,15 @@ pub(crate) struct Options {
     /// Threads that process packets; packets of one port stay in order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
+
+    /// What runs programs: machine code made of them, or the interpreter that defines what is right
+    #[arg(
+        long,
+        value_name = "interpreter|native",
+        env = "SLUICE_ENGINE",
+        default_value_t
+    )]
+    pub(crate) engine: EngineKind,
 
     /// Frames of each port that may wait to be processed
     #[arg(long, value_name = "FRAMES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
@@ -399,6 +408,14 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_has_a_name() {
+        for kind in [EngineKind::Interpreter, EngineKind::Native] {
+            let options = read(&format!("x.json --engine {kind}")).unwrap();
+            assert_eq!(options.engine, kind);
+        }
+    }
+
+    #[test]
     fn pcap_without_a_directory_means_the_current_one() {
         assert_eq!(read("x.json --pcap").unwrap().pcap, Some(".".into()));
         assert_eq!(
@@ -410,6 +427,7 @@ mod tests {
     #[test]
     fn what_is_refused_says_why() {
         for (line, reason) in [
+            ("--no-p4 --engine turbo", "neither interpreter nor native"),
             ("", "--no-p4"),
             ("x.json --no-p4", "exclude"),
             ("--no-p4 -i eth0", "PORT@IFACE"),

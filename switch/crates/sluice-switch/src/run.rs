@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use sluice_device::{Config, Device, file_ports, interface_port};
+use sluice_device::{Config, Device, file_ports, named_port};
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
 use sluice_p4runtime::{Hub, Server, p4info};
 use sluice_program::Program;
@@ -30,6 +30,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         workers: usize::from(options.workers),
         cpu_port: options.cpu_port,
         drop_port: u32::from(options.drop_port),
+        engine: options.engine,
         limits: options.limits(),
     };
     let (hub, digests) = Hub::new(options.device_id);
@@ -114,7 +115,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
-            let port = interface_port(*number, name, device.config().workers, &how)?;
+            let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
         };
         attach().with_context(|| format!("-i {number}@{name}"))?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tracing packets of a running switch: who watches, and what they are told.
 //!
-//! Watchers come and go while packets flow. Without any, a worker looks at one flag for each batch
+//! Watchers come and go while packets flow. Without any, a worker looks at one flag for each packet
 //! and runs the interpreter that cannot be watched. With some, packets that a filter admits go
 //! through a second interpreter that records every step; all others stay with the first. A watcher
 //! that has no room for another packet loses it, and the packet is not even recorded for it: nobody
@@ -48,29 +48,46 @@ impl Watcher {
     }
 }
 
+/// Those who watched when a worker last looked.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    changes: u64,
+    pub(crate) list: Vec<Arc<Watcher>>,
+}
+
 /// All who watch.
 #[derive(Default)]
 pub(crate) struct Tracing {
     active: AtomicBool,
+    /// How often `watchers` has changed.
+    changes: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
     last_id: AtomicU64,
     packets: AtomicU64,
 }
 
 impl Tracing {
-    /// Whether anybody watches: what a worker asks before each batch.
+    /// Whether anybody watches: what a worker asks before each packet, so that whoever watches sees what comes in
+    /// afterwards.
+    #[inline]
     pub(crate) fn active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Who watches now; for one batch.
-    pub(crate) fn watchers(&self) -> Vec<Arc<Watcher>> {
-        self.watchers.lock().clone()
+    /// Brings a list of those who watch up to date.
+    pub(crate) fn refresh(&self, known: &mut Watchers) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        if changes != known.changes {
+            let watchers = self.watchers.lock();
+            known.changes = self.changes.load(Ordering::Relaxed);
+            known.list.clone_from(&watchers);
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Watcher>>)) {
         let mut watchers = self.watchers.lock();
         change(&mut watchers);
+        self.changes.fetch_add(1, Ordering::Relaxed);
         self.active.store(!watchers.is_empty(), Ordering::Relaxed);
     }
 

@@ -42,7 +42,8 @@ enum Command {
     Ports,
     /// Attach a network interface as a port
     AddPort {
-        /// The port's number and the interface
+        /// The port's number and the interface; replay:FILE (a pcap file's frames, from memory and without end) or
+        /// discard:NAME for measuring
         #[arg(value_name = "PORT@IFACE", value_parser = crate::options::interface)]
         port: (u16, String),
     },

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table entries by the million: P4Runtime writes put together from encoded templates.
+
+An entry is encoded once, with marks where its values go; each further one is the same
+bytes with other values of the same lengths. P4Runtime's shortest form leaves out zeros
+in front, so values must not begin with a byte of 0, and marks do not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import grpc
+from google.protobuf.message import Message
+from p4.v1 import p4runtime_pb2
+
+from sluice_ptf.runtime import ELECTION_ID
+
+UPDATES = 10_000  # of one write
+SECONDS = 300.0
+_UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
+
+
+class Template:
+    """An INSERT of an entity, without the values that its marks stand for."""
+
+    def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes]):
+        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT, entity=entity)
+        encoded = _field(_UPDATE_FIELD, update)
+        self._lengths = [len(mark) for mark in marks]
+        self._between = []
+        for mark in marks:
+            before, found, encoded = encoded.partition(mark)
+            if not found or mark in encoded:
+                raise ValueError(f"{mark.hex()} is not in the entity once, in the order of marks")
+            self._between.append(before)
+        self._end = encoded
+
+    def fill(self, *values: bytes) -> bytes:
+        """The encoded update with these values."""
+        parts: list[bytes] = []
+        for before, value, length in zip(self._between, values, self._lengths, strict=True):
+            if len(value) != length or not value[0]:
+                raise ValueError(f"{value.hex()} does not take a mark's place")
+            parts += (before, value)
+        return b"".join((*parts, self._end))
+
+
+def _field(tag: bytes, message: Message) -> bytes:
+    body: bytes = message.SerializeToString()
+    length, varint = len(body), b""
+    while length > 0x7F:
+        varint += bytes([length & 0x7F | 0x80])
+        length >>= 7
+    return tag + varint + bytes([length]) + body
+
+
+def requests(updates: Iterable[bytes], device_id: int) -> Iterator[bytes]:
+    """Encoded updates as encoded writes of the primary."""
+    head = p4runtime_pb2.WriteRequest(device_id=device_id)
+    head.election_id.low = ELECTION_ID
+    start = head.SerializeToString()
+    updates = iter(updates)
+    while some := list(islice(updates, UPDATES)):
+        yield start + b"".join(some)
+
+
+def write(address: str, encoded: Iterable[bytes]) -> None:
+    """Send encoded writes, one after the other. The first that fails is an error."""
+    options = [("grpc.max_metadata_size", 4 * 1024 * 1024)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        call = channel.unary_unary("/p4.v1.P4Runtime/Write")
+        for request in encoded:
+            call(request, timeout=SECONDS)

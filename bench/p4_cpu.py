@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The router program by packets a CPU-second, sluice-switch against BMv2: `make bench-p4-cpu`.
+
+    python -m bench.p4_cpu [--seconds N] [--rounds N] [--routes N] [--flows N]
+
+The same JSON and the same tables on both: routes of the lengths that the Internet's
+have, and an outbound SPD whose flow cache holds every flow of the traffic (verdict:
+bypass). The same frames, each of another flow, 64 bytes (frame check sequence counted)
+or IMIX (7 of 64, 4 of 594, 1 of 1518).
+
+sluice-switch gets them on a port in memory (`replay:FILE`), so that the program is
+measured and not the kernel's sockets; what it does over veth stands beside, without a
+bar. BMv2 gets them over veth, at the rate at which it forwards most packets a
+CPU-second without losing one in a hundred. CPU-seconds are those of all threads of the
+switch's process, system time included; how much of BMv2's is system time is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from bench import bulk
+from bench.cpu import process_seconds, system_share
+from bench.frames import Flow, udp, write_pcap
+from sluice_ptf.cabling import far_ends, plug
+from sluice_ptf.runtime import RuntimeClient, update
+from sluice_ptf.schema import Schema
+from sluice_testkit import where
+from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.process import run
+from sluice_testkit.target import Target, TargetUnavailable, binary
+from sluice_testkit.wait import wait_until
+
+OURS, PEER = "sluice-switch", "bmv2"
+GRPC_PORTS = {OURS: 9560, PEER: 9559}
+RATES = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
+LEAST_DELIVERED = 0.99
+MEMORY_IN, MEMORY_OUT = 101, 102  # ports in memory, beside those on veth
+VETH_IN, VETH_OUT = 1, 2  # an interface's id is its port's number
+IN_MAC, OUT_MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
+NEXTHOPS = range(0x101, 0x111)  # two bytes, the first of them not 0
+LIST_ID, EPOCH, GENERATION = 12, 0x10004, 0x20006
+SIZES = {"64 B": (60,), "IMIX": (60,) * 7 + (590,) * 4 + (1514,)}
+FRAMES = {"64 B": 1 << 20, "IMIX": 1 << 18}
+# IPv4 prefixes of a full table by length, 16 to 24.
+LENGTHS = {
+    16: 13490,
+    17: 8235,
+    18: 13798,
+    19: 24870,
+    20: 42611,
+    21: 50750,
+    22: 108623,
+    23: 96510,
+    24: 537698,
+}
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is in the tables beside a few entries: routes (address, length) and flows."""
+
+    routes: list[tuple[int, int]]
+    flows: list[Flow]
+
+
+def content(routes: int, flows: int) -> Content:
+    """Made of a fixed seed: distinct routes, and flows to destinations that have one."""
+    chance = random.Random(5)
+    lengths = chance.choices(list(LENGTHS), list(LENGTHS.values()), k=2 * routes)
+    found: dict[tuple[int, int], None] = {}
+    for length in lengths:
+        address = chance.randrange(1 << 24, 224 << 24) >> (32 - length) << (32 - length)
+        if address >> 24 != 127:
+            found[address, length] = None
+        if len(found) == routes:
+            break
+    known = list(found)
+    made: dict[Flow, None] = {}
+    while len(made) < flows:
+        address, length = known[chance.randrange(len(known))]
+        destination = address + chance.randrange(1, (1 << (32 - length)) - 1)
+        source = 10 << 24 | chance.randrange(1, 1 << 24)
+        ports = chance.randrange(1024, 65536), chance.randrange(1024, 65536)
+        made[Flow(source, destination, *ports)] = None
+    return Content(known, list(made))
+
+
+def few_entries(schema: Schema) -> Iterator[Any]:
+    """Interfaces in and out, on veth and in memory; what leaves is checked against the SPD."""
+    for port in (VETH_IN, MEMORY_IN):
+        door = {"ingress_port": port, "vlan_id": 0}
+        to: dict[str, Any] = {"l3_if": port, "vrf": 0, "role": "ROUTER"}
+        yield schema.entry("l3_interface", door, "set_l3_interface", **to)
+        yield schema.entry("router_mac", {"l3_if": port, "dst_mac": IN_MAC}, "admit_unicast")
+        yield schema.entry("inbound_binding", {"l3_if": port}, "no_inbound_policy")
+    for port in (VETH_OUT, MEMORY_OUT):
+        way: dict[str, Any] = {"port": port, "vlan_id": 0, "src_mac": OUT_MAC, "mtu": 1500}
+        yield schema.entry("egress_interface", {"l3_if": port}, "set_egress", **way)
+        bound = {"l3_if": port}
+        yield schema.entry("outbound_binding", bound, "check_outbound", list_id=LIST_ID)
+    state = {"epoch": EPOCH, "generation": GENERATION}
+    yield schema.entry("outbound.list_state", {"list_id": LIST_ID}, "outbound.set_list", **state)
+
+
+def next_hops(schema: Schema, l3_if: int) -> Iterator[Any]:
+    """Neighbours, all of them at one interface."""
+    for nexthop in NEXTHOPS:
+        to: dict[str, Any] = {"l3_if": l3_if, "dst_mac": f"02:bb:00:00:00:{nexthop & 0xFF:02x}"}
+        yield schema.entry("nexthop", {"nexthop_id": nexthop}, "set_neighbor", **to)
+
+
+def _entity(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.Entity:
+    return p4runtime_pb2.Entity(table_entry=entry)
+
+
+def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
+    """Encoded inserts of all routes and flows."""
+    prefix, nexthop = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
+    templates = {}
+    for length in LENGTHS:
+        match: dict[str, Any] = {"vrf": 0, "dst_addr": "193.210.227.0/24"}
+        entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
+        entry.match[-1].lpm.prefix_len = length
+        templates[length] = bulk.Template(_entity(entry), (prefix, nexthop))
+    for index, (address, length) in enumerate(tables.routes):
+        to = NEXTHOPS[index % len(NEXTHOPS)]
+        yield templates[length].fill(address.to_bytes(4), to.to_bytes(2))
+    marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
+    key: dict[str, Any] = dict.fromkeys(("is_later_fragment", "is_local", "bundle"), 0)
+    key |= {"list_id": LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
+    key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
+    verdict: dict[str, Any] = {"epoch": EPOCH, "rule": 3, "verdict": "BYPASS", "sa_bundle": 0}
+    entry = schema.entry("outbound.ipv4_flow", key, "outbound.set_ipv4_flow", **verdict)
+    flow_template = bulk.Template(_entity(entry), marks)
+    for flow in tables.flows:
+        yield flow_template.fill(
+            flow.source.to_bytes(4),
+            flow.destination.to_bytes(4),
+            flow.source_port.to_bytes(2),
+            flow.destination_port.to_bytes(2),
+        )
+
+
+def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
+    """The traffic of each workload: every frame is of another flow, in no order."""
+    chance = random.Random(6)
+    macs = bytes.fromhex(IN_MAC.replace(":", "") + "06" * 6)
+    paths = {}
+    for name, sizes in SIZES.items():
+        some = chance.sample(flows, min(FRAMES[name], len(flows)))
+        paths[name] = folder / f"{name.replace(' ', '')}.pcap"
+        frames = (udp(flow, macs, sizes[i % len(sizes)]) for i, flow in enumerate(some))
+        write_pcap(paths[name], frames)
+    return paths
+
+
+class Switch:
+    """A loaded target."""
+
+    def __init__(self, target: Target, client: RuntimeClient, schema: Schema, prefix: str):
+        self.target = target
+        self.ends = far_ends(prefix)
+        self._client = client
+        self._schema = schema
+        self._kind = "INSERT"
+
+    def leave_by(self, port: int) -> None:
+        """Have all next hops lead to a port."""
+        entries = next_hops(self._schema, port)
+        self._client.write(update(self._kind, entry) for entry in entries)
+        self._kind = "MODIFY"
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What came of a rate: packets a CPU-second, and the part of them that came out."""
+
+    per_second: float
+    delivered: float
+
+
+def over_veth(switch: Switch, sender: subprocess.Popen[str], rate: float, seconds: float) -> Steady:
+    """Offer frames at a rate, and count."""
+    before = _forwarded(switch)
+    cpu = process_seconds(switch.target.pid)
+    assert sender.stdin is not None
+    assert sender.stdout is not None
+    print(f"{rate} {seconds}", file=sender.stdin, flush=True)
+    sent = int(sender.stdout.readline())
+    came = _settled(switch) - before
+    spent = process_seconds(switch.target.pid) - cpu
+    return Steady(came / spent, came / sent)
+
+
+def _forwarded(switch: Switch) -> int:
+    """Frames that have come out of the port that next hops lead to."""
+    end = switch.ends[VETH_OUT]
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == end:
+            return int(counts.split()[1])
+    raise LookupError(f"no interface {end}")
+
+
+def _settled(switch: Switch) -> int:
+    seen = [-1]
+
+    def quiet() -> bool:
+        seen.append(_forwarded(switch))
+        return seen[-1] == seen[-2]
+
+    wait_until(quiet, 20, f"{switch.target.name} to finish", interval=0.05)
+    return seen[-1]
+
+
+class Ctl:
+    """`sluice-switch ctl` on our target."""
+
+    def __init__(self, address: str):
+        self._words = [str(where.sluice_switch()), "ctl", "--admin", address, "--json"]
+
+    def ask(self, *words: str) -> Any:
+        """One question."""
+        return json.loads(run([*self._words, *words]).stdout or "null")
+
+    def sent(self, port: int) -> int:
+        """Frames that have left by a port."""
+        for found in self.ask("ports")["ports"]:
+            if found["number"] == port:
+                return int(found["statistics"]["tx_packets"])
+        raise LookupError(f"no port {port}")
+
+
+def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
+    """Packets a CPU-second of a switch whose ports are memory."""
+    ctl.ask("add-port", f"{MEMORY_IN}@replay:{capture}")
+    try:
+        time.sleep(0.2 * seconds)  # caches as they are under load
+        cpu, before = process_seconds(switch.target.pid), ctl.sent(MEMORY_OUT)
+        time.sleep(seconds)
+        spent, came = process_seconds(switch.target.pid) - cpu, ctl.sent(MEMORY_OUT) - before
+    finally:
+        ctl.ask("remove-port", str(MEMORY_IN))
+    return came / spent
+
+
+def best_rate(measure: Callable[[float], Steady]) -> float:
+    """The rate at which most packets a CPU-second are forwarded, and 99 of 100 come out."""
+    trials = [(measure(rate), rate) for rate in RATES]
+    kept = [
+        (trial.per_second, rate) for trial, rate in trials if trial.delivered >= LEAST_DELIVERED
+    ]
+    if not kept:
+        raise RuntimeError(f"{PEER} loses packets at every rate: {trials}")
+    return max(kept)[1]
+
+
+@contextlib.contextmanager
+def loaded(
+    lab: Lab, namespace: Namespace, name: str, tables: Content, admin: str
+) -> Iterator[Switch]:
+    """A target with the pipeline and its tables."""
+    prefix = name[:4]
+    ports = plug(namespace, prefix)
+    options = ["--admin", admin] if name == OURS else []
+    target = Target(
+        namespace,
+        ports,
+        lab.supervisor,
+        name=name,
+        label=name,
+        grpc_port=GRPC_PORTS[name],
+        options=options,
+    )
+    target.start()
+    build = where.pipeline()
+    schema = Schema.load(build)
+    with RuntimeClient(target.grpc, schema, target.device_id) as client:
+        client.set_pipeline(build / "router.json")
+        client.write(update("INSERT", entry) for entry in few_entries(schema))
+        start = time.monotonic()
+        bulk.write(target.grpc, bulk.requests(many_updates(schema, tables), target.device_id))
+        took = time.monotonic() - start
+        count = len(tables.routes) + len(tables.flows)
+        print(f"{name}: {count} entries in {took:.1f} s", flush=True)
+        yield Switch(target, client, schema, prefix)
+
+
+@contextlib.contextmanager
+def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that sends a capture's frames."""
+    words = [sys.executable, "-m", "bench.sender", interface, str(capture)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **pipes, cwd=where.repository()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+
+
+def measure_workload(
+    name: str, capture: Path, ours: Switch, peer: Switch | None, ctl: Ctl, arguments: Any
+) -> tuple[Case, Case]:
+    """In memory against BMv2, and over veth against BMv2, in turn."""
+    memory, veth = Case(name), Case(f"{name}, over veth")
+    if peer is not None:
+        memory.peers[PEER], veth.peers[PEER] = [], []
+    with contextlib.ExitStack() as stack:
+        ours_sender = stack.enter_context(sender(ours.ends[VETH_IN], capture))
+        rate = RATES[-1]
+        if peer is not None:
+            peer_sender = stack.enter_context(sender(peer.ends[VETH_IN], capture))
+            seconds = arguments.seconds
+            rate = best_rate(lambda one: over_veth(peer, peer_sender, one, seconds))
+        for _ in range(arguments.rounds):
+            ours.leave_by(MEMORY_OUT)
+            memory.ours.append(in_memory(ours, ctl, capture, arguments.seconds))
+            ours.leave_by(VETH_OUT)
+            veth.ours.append(over_veth(ours, ours_sender, rate, arguments.seconds).per_second)
+            if peer is not None:
+                one = over_veth(peer, peer_sender, rate, arguments.seconds).per_second
+                memory.peers[PEER].append(one)
+                veth.peers[PEER].append(one)
+    show(name, rate, memory, veth, peer)
+    return memory, veth
+
+
+def show(name: str, rate: float, memory: Case, veth: Case, peer: Switch | None) -> None:
+    """Say what was measured."""
+    ours, beside = memory.as_dict(), veth.as_dict()["ours"]
+    print(f"{name}: {ours['ours']:,.0f} packets a CPU-second in memory, {beside:,.0f} over veth")
+    if peer is None:
+        print(f"  {PEER} is not installed: the bar counts as unmet", flush=True)
+        return
+    share = system_share(peer.target.pid)
+    print(
+        f"  {PEER} {ours['peers'][PEER]:,.0f} at {rate:,.0f} a second, {share:.0%} of its time "
+        f"in the kernel: ratio {ours['ratio'][PEER]:.1f}",
+        flush=True,
+    )
+
+
+def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
+    """Measure both workloads, and write the results."""
+    tables = content(arguments.routes, arguments.flows)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        traffic = captures(folder, tables.flows)
+        admin = f"unix:{folder}/admin"
+        ours = stack.enter_context(loaded(lab, namespace, OURS, tables, admin))
+        ctl = Ctl(admin)
+        ctl.ask("add-port", f"{MEMORY_OUT}@discard:out")
+        peer = None
+        if installed():
+            peer = stack.enter_context(loaded(lab, namespace, PEER, tables, admin))
+            peer.leave_by(VETH_OUT)
+        cases = [
+            measure_workload(name, capture, ours, peer, ctl, arguments)
+            for name, capture in traffic.items()
+        ]
+    unit = "packets per CPU-second of the switch"
+    print(write_results("p4-cpu", unit, [memory for memory, _ in cases]))
+    print(write_results("p4-cpu-veth", unit, [veth for _, veth in cases]))
+
+
+def installed() -> bool:
+    """Whether the peer is on this machine."""
+    try:
+        binary(PEER)
+    except TargetUnavailable as missing:
+        print(missing, file=sys.stderr)
+        return False
+    return True
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(prog="p4_cpu", description="packets a CPU-second")
+    parser.add_argument("--seconds", type=float, default=2.0, help="a measurement; default 2")
+    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
+    parser.add_argument("--routes", type=int, default=1_000_000, help="default: a million")
+    parser.add_argument("--flows", type=int, default=1 << 20, help="default: 2^20")
+    arguments = parser.parse_args(None if words is None else list(words))
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    with Lab() as lab:
+        namespace = lab.namespace("bench")
+        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+        namespace.inside(lambda: compare(arguments, lab, namespace))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker can be told, and the way there: commands wait until the worker is between two batches.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use sluice_ports::poller::Waker;
+use sluice_ports::{PortId, Receiver, Transmitter};
+
+use crate::running::Running;
+
+/// What engines have counted, by name.
+pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
+
+/// What a worker can be told to do between two batches.
+pub(crate) enum Command {
+    /// Run this program, or none.
+    Load(Option<Box<Running>>),
+    /// Take over the halves of a port.
+    AddPort(PortId, Option<Box<dyn Receiver>>, Box<dyn Transmitter>),
+    /// Drop the halves of a port.
+    RemovePort(PortId),
+    /// Add what the running program's engine has counted to this list.
+    Report(Arc<Mutex<EngineCounters>>),
+    /// End the thread.
+    Stop,
+}
+
+/// The way to a worker.
+pub(crate) struct Mailbox {
+    state: Mutex<MailboxState>,
+    pending: AtomicBool,
+    done: Condvar,
+    pub(crate) waker: Waker,
+}
+
+#[derive(Default)]
+struct MailboxState {
+    commands: VecDeque<Command>,
+    sent: u64,
+    done: u64,
+    closed: bool,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let waker = Waker::new()?;
+        let (state, pending) = (Mutex::default(), AtomicBool::default());
+        Ok(Arc::new(Self {
+            state,
+            pending,
+            done: Condvar::new(),
+            waker,
+        }))
+    }
+
+    /// Sends a command; its number is for [`Self::wait`].
+    pub(crate) fn send(&self, command: Command) -> u64 {
+        let mut state = self.state.lock();
+        state.commands.push_back(command);
+        state.sent += 1;
+        self.pending.store(true, Ordering::Release);
+        let number = state.sent;
+        drop(state);
+        self.waker.wake();
+        number
+    }
+
+    /// Waits until a command has been carried out, or never will be because the worker has ended.
+    pub(crate) fn wait(&self, number: u64) {
+        let mut state = self.state.lock();
+        while state.done < number && !state.closed {
+            self.done.wait(&mut state);
+        }
+    }
+
+    /// Whether commands wait.
+    pub(crate) fn pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take(&self) -> Option<Command> {
+        let mut state = self.state.lock();
+        let command = state.commands.pop_front();
+        self.pending
+            .store(!state.commands.is_empty(), Ordering::Release);
+        command
+    }
+
+    pub(crate) fn finish(&self) {
+        self.state.lock().done += 1;
+        self.done.notify_all();
+    }
+}
+
+/// Marks the mailbox as dead whatever ends the thread, so that nobody waits for it.
+pub(crate) struct CloseOnDrop(pub(crate) Arc<Mailbox>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.state.lock().closed = true;
+        self.0.done.notify_all();
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Target `engines`: the same frames through two engines, over equal tables.
+//!
+//! An input chooses a program, then tables, then frames, until it is used up. Two stores are filled alike, one for each
+//! engine; both get the same frames at the same times. What must hold:
+//!
+//! * after every frame, what was sent, in order, with ports, digests and log lines, is equal;
+//! * so is what the engines have counted;
+//! * after the last frame, so is everything that frames leave behind ([`residue`]).
+//!
+//! The interpreter is what the other engine has to agree with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_engine::{Engine, PacketIn, Sink, Switch};
+use sluice_program::{DigestId, Program};
+use sluice_tables::Store;
+
+use crate::choices::Choices;
+use crate::frames;
+use crate::programs;
+use crate::random::{Random, scramble};
+use crate::residue;
+use crate::state;
+use crate::target::{Tally, Target};
+
+/// The target's name.
+pub const NAME: &str = "engines";
+
+/// Most frames of one input.
+const MAX_FRAMES: u64 = 1024;
+/// Bytes of a new input.
+const LENGTH: usize = 32 << 10;
+
+/// See the module.
+pub struct EnginesTarget {
+    programs: Vec<Arc<Program>>,
+}
+
+impl EnginesTarget {
+    /// The target, with the router and all programs of `switch/programs`.
+    ///
+    /// # Panics
+    /// Without the source tree.
+    pub fn new() -> Self {
+        let load = |compiled: programs::Compiled| {
+            let program = Program::from_json(&compiled.json);
+            Arc::new(program.unwrap_or_else(|error| panic!("{}: {error}", compiled.name)))
+        };
+        Self {
+            programs: programs::all().into_iter().map(load).collect(),
+        }
+    }
+}
+
+impl Default for EnginesTarget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Target for EnginesTarget {
+    fn unit(&self) -> &'static str {
+        "packets"
+    }
+
+    fn bar(&self) -> u64 {
+        10_000_000
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        let seed = |program: usize| {
+            let mut bytes = vec![program as u8];
+            bytes.extend(Random::new(program as u64).bytes(LENGTH));
+            bytes
+        };
+        (0..self.programs.len() * 2).map(seed).collect()
+    }
+
+    /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
+    fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
+        if random.one_in(4) {
+            return crate::mutate::bytes(random, input, other);
+        }
+        random.bytes(LENGTH)
+    }
+
+    fn run(&mut self, input: &[u8], tally: &mut Tally) {
+        let mut choices = Choices::new(input);
+        // Every other input is the router's.
+        let index = choices.below(self.programs.len() * 2);
+        let program = self.programs.get(index).unwrap_or(&self.programs[0]);
+        let seed = u64::from(choices.u32());
+        let later = Instant::now() + Duration::from_secs(3600);
+        let store = || {
+            // The clock of control is at 0 until then: entries are not of different ages.
+            let store = Store::with_epoch(Arc::clone(program), later);
+            state::populate(&store, &mut Random::new(seed));
+            store
+        };
+        let mut oracle = Lane::new(store(), programs::switch(program));
+        let mut rival = Lane::new(store(), programs::watched(program));
+        let sent = compare(&mut oracle, &mut rival, &mut choices);
+        tally.add("packets", sent.packets);
+        tally.add("outputs", sent.outputs);
+    }
+}
+
+/// What came of the frames of one input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Frames that went in.
+    pub packets: u64,
+    /// Frames, digests and log lines that came out.
+    pub outputs: u64,
+}
+
+/// An engine, its tables, and what it sent.
+pub struct Lane<E> {
+    store: Store,
+    switch: Switch<E>,
+    outputs: Outputs,
+}
+
+impl<E: Engine> Lane<E> {
+    /// A lane of its own tables.
+    pub fn new(store: Store, switch: Switch<E>) -> Self {
+        Self {
+            store,
+            switch,
+            outputs: Outputs::default(),
+        }
+    }
+
+    fn residue(&self) -> Vec<residue::Cell> {
+        residue::of(&self.store)
+    }
+}
+
+/// Sends frames through both lanes until the choices are used up.
+///
+/// # Panics
+/// When the lanes differ.
+pub fn compare<A: Engine, B: Engine>(
+    oracle: &mut Lane<A>,
+    rival: &mut Lane<B>,
+    choices: &mut Choices<'_>,
+) -> Sent {
+    let mut sent = Sent::default();
+    let (mut left, mut right) = (oracle.store.reader(), rival.store.reader());
+    let (left, right) = (left.pin(), right.pin());
+    while sent.packets < MAX_FRAMES && !choices.is_empty() {
+        let frame = frames::frame(choices, scramble(sent.packets));
+        let input = PacketIn {
+            data: &frame.bytes,
+            port: frame.port,
+            now_us: sent.packets * 100,
+        };
+        oracle.outputs.0.clear();
+        rival.outputs.0.clear();
+        let externs = oracle.store.externs();
+        oracle
+            .switch
+            .process(&left, externs, input, &mut oracle.outputs);
+        let externs = rival.store.externs();
+        rival
+            .switch
+            .process(&right, externs, input, &mut rival.outputs);
+        let number = sent.packets;
+        assert_eq!(
+            oracle.outputs, rival.outputs,
+            "what is sent differs on frame {number}, {frame:x?}"
+        );
+        assert_eq!(
+            oracle.switch.counters(),
+            rival.switch.counters(),
+            "counts differ on frame {number}, {frame:x?}"
+        );
+        sent.packets += 1;
+        sent.outputs += oracle.outputs.0.len() as u64;
+    }
+    drop((left, right));
+    let cells = oracle.residue().into_iter().zip(rival.residue());
+    for (ours, theirs) in cells {
+        assert_eq!(ours, theirs, "what frames left behind differs");
+    }
+    sent
+}
+
+/// Something that left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Output {
+    Frame(u32, Vec<u8>),
+    Digest(DigestId, Vec<u8>),
+    Log(String),
+}
+
+/// All that left, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Outputs(Vec<Output>);
+
+impl Sink for Outputs {
+    fn transmit(&mut self, port: u32, data: &[u8]) {
+        self.0.push(Output::Frame(port, data.to_vec()));
+    }
+
+    fn digest(&mut self, digest: DigestId, fields: &[u8]) {
+        self.0.push(Output::Digest(digest, fields.to_vec()));
+    }
+
+    fn log(&mut self, message: &str) {
+        self.0.push(Output::Log(message.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(seed: u64) -> Lane<sluice_engine::Interpreter> {
+        let program = Arc::new(Program::from_json(&programs::router().json).expect("it loads"));
+        let store = Store::new(Arc::clone(&program));
+        state::populate(&store, &mut Random::new(seed));
+        Lane::new(store, programs::switch(&program))
+    }
+
+    #[test]
+    fn equal_lanes_agree() {
+        let bytes = Random::new(7).bytes(LENGTH);
+        let sent = compare(&mut router(1), &mut router(1), &mut Choices::new(&bytes));
+        assert!(sent.packets > 100 && sent.outputs > 0, "{sent:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "differ")]
+    fn other_tables_are_noticed() {
+        let bytes = Random::new(7).bytes(LENGTH);
+        compare(&mut router(1), &mut router(2), &mut Choices::new(&bytes));
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What packets leave behind in a store: counts, times of last hits, meters' colours, registers.
+//!
+//! Two stores that were filled alike and saw the same packets have equal residues, cell by cell.
+
+use sluice_program::{CounterId, MeterId, RegisterId, TableId};
+use sluice_tables::{EntryState, Meter, Store, View};
+
+/// One cell and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// What it belongs to.
+    pub name: String,
+    /// Which of those it is: an index, or an entry's place in the order of keys.
+    pub index: usize,
+    /// Its content.
+    pub content: Content,
+}
+
+/// What a cell holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Packets and bytes.
+    Count(u64, u64),
+    /// Packets and bytes at an entry, when it was last hit, and what its meter, if any, has coloured.
+    Entry(u64, u64, u64, Option<[(u64, u64); 3]>),
+    /// What a meter has coloured green, yellow and red.
+    Colors([(u64, u64); 3]),
+    /// A register's value.
+    Register(Vec<u8>),
+}
+
+/// All cells that are not as they were made, of all tables and externs, in an order that depends on nothing but the
+/// content.
+pub fn of(store: &Store) -> Vec<Cell> {
+    let view = store.view();
+    let mut cells = Vec::new();
+    for index in 0..store.program().tables.len() {
+        table(store, &view, TableId(index as u32), &mut cells);
+    }
+    drop(view);
+    counters(store, &mut cells);
+    meters(store, &mut cells);
+    registers(store, &mut cells);
+    cells
+}
+
+fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
+    let name = &store.program().table(id).name;
+    let mut add = |index, state: &EntryState| {
+        let (packets, bytes) = state.counter().get();
+        cells.push(Cell {
+            name: name.clone(),
+            index,
+            content: Content::Entry(
+                packets,
+                bytes,
+                state.last_hit_us(),
+                state.meter().map(colors),
+            ),
+        });
+    };
+    let entries = view.entries(id);
+    for (index, entry) in entries.iter().enumerate() {
+        add(index, entry.state());
+    }
+    add(entries.len(), view.default_entry(id).state());
+}
+
+fn counters(store: &Store, cells: &mut Vec<Cell>) {
+    let externs = store.externs();
+    for (number, counter) in store.program().counters.iter().enumerate() {
+        let id = CounterId(number as u32);
+        for index in 0..externs.counter_size(id) {
+            let count = externs.counter(id, index).map(|cell| cell.get());
+            if let Some((packets, bytes)) = count.filter(|count| *count != (0, 0)) {
+                let (name, content) = (counter.name.clone(), Content::Count(packets, bytes));
+                cells.push(Cell {
+                    name,
+                    index,
+                    content,
+                });
+            }
+        }
+    }
+}
+
+fn meters(store: &Store, cells: &mut Vec<Cell>) {
+    let externs = store.externs();
+    for (number, meter) in store.program().meters.iter().enumerate() {
+        let id = MeterId(number as u32);
+        for index in 0..externs.meter_size(id) {
+            let seen = externs.meter(id, index).map(colors);
+            if let Some(seen) = seen.filter(|seen| *seen != [(0, 0); 3]) {
+                let (name, content) = (meter.name.clone(), Content::Colors(seen));
+                cells.push(Cell {
+                    name,
+                    index,
+                    content,
+                });
+            }
+        }
+    }
+}
+
+fn registers(store: &Store, cells: &mut Vec<Cell>) {
+    let externs = store.externs();
+    for (number, register) in store.program().registers.iter().enumerate() {
+        let id = RegisterId(number as u32);
+        for index in 0..externs.register_size(id) {
+            let value = externs.register_read(id, index).unwrap_or_default();
+            if value.iter().any(|byte| *byte != 0) {
+                let name = register.name.clone();
+                let content = Content::Register(value.to_vec());
+                cells.push(Cell {
+                    name,
+                    index,
+                    content,
+                });
+            }
+        }
+    }
+}
+
+fn colors(meter: &Meter) -> [(u64, u64); 3] {
+    meter.colors().each_ref().map(|cell| cell.get())
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports that cost next to nothing: frames that lie in memory come in, one after the other and again from the first,
+//! and what leaves is copied into a ring that nobody reads. For measuring what lies between ports.
+//!
+//! A frame comes as a network card leaves it, in memory that the switch has not touched; a frame that leaves is
+//! written once, as into a card's ring.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::pcap::Reader;
+use crate::poller::Waker;
+use crate::{MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
+
+/// Slots of the ring that frames leave to, each as long as most frames ever are.
+const SLOTS: usize = 512;
+const SLOT: usize = 2048;
+
+/// Frames one behind the other.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Frames {
+    /// Adds a frame. One longer than [`MAX_FRAME`] is cut.
+    pub fn push(&mut self, frame: &[u8]) {
+        self.bytes
+            .extend_from_slice(&frame[..frame.len().min(MAX_FRAME)]);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[index]]
+    }
+}
+
+/// The frames of a pcap file.
+///
+/// # Errors
+/// As the file has them.
+pub fn read(path: impl AsRef<Path>) -> io::Result<Frames> {
+    let mut reader = Reader::new(BufReader::new(File::open(path)?))?;
+    let mut frames = Frames::default();
+    while let Some(record) = reader.next_record()? {
+        frames.push(&record.data);
+    }
+    Ok(frames)
+}
+
+/// What the two ends of a replaying port share.
+#[derive(Debug)]
+struct Credit {
+    /// Frames that may still come in.
+    left: AtomicU64,
+    waker: Waker,
+}
+
+/// Says how many frames come in.
+#[derive(Debug, Clone)]
+pub struct ReplayHandle(Arc<Credit>);
+
+impl ReplayHandle {
+    /// Lets so many further frames come in.
+    pub fn offer(&self, frames: u64) {
+        self.0.left.fetch_add(frames, Ordering::Release);
+        self.0.waker.wake();
+    }
+
+    /// Lets no further frame come in; a batch that has begun is delivered.
+    pub fn stop(&self) {
+        self.0.left.store(0, Ordering::Release);
+    }
+
+    /// Frames that have been offered and have not come in yet.
+    pub fn left(&self) -> u64 {
+        self.0.left.load(Ordering::Acquire)
+    }
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct ReplayReceiver {
+    port: PortId,
+    frames: Arc<Frames>,
+    next: usize,
+    credit: Arc<Credit>,
+    counters: Arc<PortCounters>,
+}
+
+impl ReplayReceiver {
+    /// A receiver of these frames, of which there must be some, and what says how many come in.
+    pub fn new(
+        port: PortId,
+        frames: Arc<Frames>,
+        counters: Arc<PortCounters>,
+    ) -> io::Result<(Self, ReplayHandle)> {
+        if frames.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "there are no frames",
+            ));
+        }
+        let credit = Arc::new(Credit {
+            left: AtomicU64::new(0),
+            waker: Waker::new()?,
+        });
+        let handle = ReplayHandle(Arc::clone(&credit));
+        let receiver = Self {
+            port,
+            frames,
+            next: 0,
+            credit,
+            counters,
+        };
+        Ok((receiver, handle))
+    }
+
+    /// Takes up to so many of the frames that may come in.
+    fn take(&self, budget: usize) -> u64 {
+        let mut taken = 0;
+        let take = |left: u64| {
+            taken = left.min(budget as u64);
+            Some(left - taken)
+        };
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.credit.left.fetch_update(order.0, order.1, take);
+        if before == Ok(0) {
+            // Reset first: an offer that comes in between wakes once more.
+            self.credit.waker.reset();
+            if self.credit.left.load(Ordering::Acquire) != 0 {
+                self.credit.waker.wake();
+            }
+        }
+        taken
+    }
+}
+
+impl Receiver for ReplayReceiver {
+    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
+        let taken = self.take(budget);
+        let mut bytes = 0;
+        for _ in 0..taken {
+            let frame = self.frames.get(self.next);
+            bytes += frame.len() as u64;
+            deliver(self.port, frame);
+            self.next += 1;
+            if self.next == self.frames.len() {
+                self.next = 0;
+            }
+        }
+        if taken != 0 {
+            self.counters.received(taken, bytes);
+        }
+        taken as usize
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.credit.waker.as_fd())
+    }
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct DiscardTransmitter {
+    ring: Box<[u8]>,
+    slot: usize,
+    packets: u64,
+    bytes: u64,
+    counters: Arc<PortCounters>,
+}
+
+impl DiscardTransmitter {
+    /// A half whose frames nobody reads.
+    pub fn new(counters: Arc<PortCounters>) -> Self {
+        Self {
+            ring: vec![0; SLOTS * SLOT].into(),
+            slot: 0,
+            packets: 0,
+            bytes: 0,
+            counters,
+        }
+    }
+}
+
+impl Transmitter for DiscardTransmitter {
+    fn push(&mut self, frame: &[u8]) {
+        let start = self.slot * SLOT;
+        let Some(room) = self.ring[start..start + SLOT].get_mut(..frame.len()) else {
+            return self.counters.send_dropped(SendDrop::Length, 1);
+        };
+        room.copy_from_slice(frame);
+        self.slot = (self.slot + 1) % SLOTS;
+        self.packets += 1;
+        self.bytes += frame.len() as u64;
+    }
+
+    fn flush(&mut self) {
+        self.counters.sent(self.packets, self.bytes);
+        (self.packets, self.bytes) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receiver() -> (ReplayReceiver, ReplayHandle) {
+        let mut frames = Frames::default();
+        frames.push(b"one");
+        frames.push(b"three");
+        ReplayReceiver::new(7, Arc::new(frames), Arc::default()).unwrap()
+    }
+
+    fn receive(receiver: &mut ReplayReceiver, budget: usize) -> Vec<Vec<u8>> {
+        let mut seen = Vec::new();
+        receiver.receive(budget, &mut |port, frame| {
+            assert_eq!(port, 7);
+            seen.push(frame.to_vec());
+        });
+        seen
+    }
+
+    #[test]
+    fn as_many_frames_come_as_are_offered_and_from_the_first_again() {
+        let (mut receiver, handle) = receiver();
+        assert!(receive(&mut receiver, 9).is_empty());
+        handle.offer(3);
+        assert_eq!(receive(&mut receiver, 2), [&b"one"[..], b"three"]);
+        assert_eq!(handle.left(), 1);
+        assert_eq!(receive(&mut receiver, 9), [b"one"]);
+        assert!(receive(&mut receiver, 9).is_empty());
+        assert_eq!(receiver.counters.read().rx_packets, 3);
+        assert_eq!(receiver.counters.read().rx_bytes, 11);
+    }
+
+    #[test]
+    fn what_leaves_is_counted_when_it_is_flushed() {
+        let counters = Arc::new(PortCounters::default());
+        let mut transmitter = DiscardTransmitter::new(Arc::clone(&counters));
+        transmitter.push(&[1; 60]);
+        transmitter.push(&[1; SLOT + 1]);
+        transmitter.flush();
+        let read = counters.read();
+        assert_eq!(
+            (read.tx_packets, read.tx_bytes, read.tx_too_long),
+            (1, 60, 1)
+        );
+    }
+
+    #[test]
+    fn without_frames_there_is_no_port() {
+        assert!(ReplayReceiver::new(1, Arc::default(), Arc::default()).is_err());
+    }
+}
