@@ -29,6 +29,10 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     #[must_use]
     fn fill(self, length: u32) -> Self;
 
+    /// The first `length` bits cleared, the rest as they are.
+    #[must_use]
+    fn below(self, length: u32) -> Self;
+
     /// The next address, if there is one.
     fn successor(self) -> Option<Self>;
 }
@@ -70,6 +74,11 @@ macro_rules! address {
             }
 
             #[inline]
+            fn below(self, length: u32) -> Self {
+                self & <$ty>::MAX.checked_shr(length).unwrap_or(0)
+            }
+
+            #[inline]
             fn successor(self) -> Option<Self> {
                 self.checked_add(1)
             }
@@ -105,6 +114,11 @@ impl<A: Address> Prefix<A> {
     /// The last address in it.
     pub fn last(self) -> A {
         self.address.fill(self.length())
+    }
+
+    /// The address in it whose other bits are those of `bits`.
+    pub fn host(self, bits: A) -> A {
+        self.address.union(bits.below(self.length()))
     }
 
     /// Whether every address of `other` lies in this prefix.

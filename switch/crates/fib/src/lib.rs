@@ -1,25 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest-prefix-match look-up structures.
+//! Longest-prefix match: routes, and look-up structures made from them.
 //!
-//! [`Lpm`] is what a look-up structure can do; [`TreeBitmap`] is the one in use: updated in place,
-//! a few cache lines a look-up, compact enough for full Internet tables. Addresses are `u32`
-//! (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned).
+//! * [`Rib`] holds the routes: prefixes with a value (a `u32`) each. It is the control plane's
+//!   record, compact, and can be asked and walked in every way that building a structure needs.
+//! * [`Algorithm`] is a structure for look-ups at memory speed, made from a RIB and brought in line
+//!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
+//!   [`LineTrie`] for IPv6, [`Dir24`] for comparison.
+//! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
+//!   structures can hold, follows changes in place, builds anew where that is impossible (with
+//!   back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
+//!
+//! ```
+//! use sluice_fib::{Fib, NONE, Prefix};
+//!
+//! let mut fib = Fib::<u32>::new();
+//! fib.insert(Prefix::new(0x0a00_0000, 8), 1); // 10.0.0.0/8
+//! fib.insert(Prefix::new(0x0a01_0000, 16), 2); // 10.1.0.0/16
+//! fib.settle(std::time::Instant::now());
+//! assert_eq!(fib.lookup(0x0a01_0203), 2);
+//! assert_eq!(fib.lookup(0x0a02_0203), 1);
+//! let mut values = [0; 2];
+//! fib.lookup_batch(&[0x0a01_0203, 0x0b00_0000], &mut values);
+//! assert_eq!(values, [2, NONE]);
+//! assert_eq!(fib.status().algorithm, "ranges");
+//! fib.pin(Some("rank16")).expect("two routes fit anywhere");
+//! assert_eq!(fib.lookup(0x0a01_0203), 2);
+//! ```
+//!
+//! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned).
+//! Values should be small and few: equal neighbours are stored once, and small values take less room
+//! ([`Rank16`]). Whoever has large things to find numbers the distinct ones.
+//!
+//! A look-up takes `&self`, neither locks nor allocates, and any number of threads may look up at
+//! once; a change takes `&mut self`. To change routes while packets flow, keep two and let readers
+//! use one while the other is changed (left-right), as the `tables` crate does.
 //!
 //! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
-//! (property-tested), whatever the order of updates.
+//! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and `line_trie` only, and where functions
+//! compiled for a processor's extensions are called.
 
 mod address;
 mod algorithm;
+mod dir24;
+mod fib;
+mod item;
+mod kinds;
 mod line_trie;
 mod pool;
+mod ranges;
+mod rank;
 mod rib;
 mod tree_bitmap;
+mod trial;
 
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use dir24::{Dir24, Dir24x16, Dir24x32};
+pub use fib::{Fib, LONGEST_DELAY, PinError, Status};
+pub use kinds::{Built, Family, Kind};
 pub use line_trie::LineTrie;
+pub use ranges::Ranges;
+pub use rank::{Rank, Rank16, Rank32};
 pub use rib::Rib;
 pub use tree_bitmap::TreeBitmap;
+pub use trial::{Rates, Trial};
 
 /// A longest-prefix-match structure from prefixes to values.
 pub trait Lpm<A: Address> {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What IPv4 structures hold: an answer, or a reference to a part of the next level.
+
+use crate::NONE;
+
+/// An unsigned number whose highest bit tells a reference from an answer. An answer is the value
+/// plus one, so that 0 is "no route" and subtracting one gives [`NONE`].
+pub(crate) trait Item:
+    Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
+{
+    /// The largest value, and one less than the number of references.
+    const LIMIT: u32;
+
+    /// Bytes.
+    const SIZE: usize;
+
+    fn new(bits: u32) -> Self;
+    fn bits(self) -> u32;
+
+    /// The answer for a value at most [`LIMIT`](Self::LIMIT), or for no route.
+    fn answer(value: Option<u32>) -> Self {
+        Self::new(value.map_or(0, |value| value + 1))
+    }
+
+    fn reference(index: u32) -> Self {
+        Self::new(index | (Self::LIMIT + 2))
+    }
+
+    /// The number of the part that it refers to.
+    #[inline(always)]
+    fn part(self) -> Option<u32> {
+        let flag = Self::LIMIT + 2;
+        (self.bits() & flag != 0).then(|| self.bits() & !flag)
+    }
+
+    /// An answer's value.
+    #[inline(always)]
+    fn value(self) -> u32 {
+        self.bits().wrapping_sub(1)
+    }
+}
+
+const _: () = assert!(NONE == 0u32.wrapping_sub(1));
+
+impl Item for u16 {
+    const LIMIT: u32 = 0x7ffe;
+    const SIZE: usize = 2;
+
+    #[inline(always)]
+    fn new(bits: u32) -> Self {
+        bits as Self
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        u32::from(self)
+    }
+}
+
+impl Item for u32 {
+    const LIMIT: u32 = 0x7fff_fffe;
+    const SIZE: usize = 4;
+
+    #[inline(always)]
+    fn new(bits: u32) -> Self {
+        bits
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self
+    }
+}

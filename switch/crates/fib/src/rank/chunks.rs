@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Storage of chunks, and look-ups in them.
+//!
+//! A chunk answers for 256 positions (the next eight bits of an address). It lies at a multiple of
+//! eight bytes:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 31 | four words, a bit for each position that starts a run; never position 0 |
+//! | 32 to 35 | for each word, the number of bits in the words before it |
+//! | 36 on | an item for each run, one more than there are bits |
+//!
+//! Which run a position lies in is thus a count of bits, and no look-up compares or branches.
+//! Places are handed out in units of eight bytes, from lists of free places of each size.
+
+use super::runs::Runs;
+use crate::item::Item;
+
+/// Bytes of a unit.
+const UNIT: usize = 8;
+
+/// Where the counts and the items are.
+const COUNTS: usize = 32;
+const ITEMS: usize = 36;
+
+/// The most units a chunk can take: 256 items of four bytes.
+const LARGEST: usize = (ITEMS + 256 * 4).div_ceil(UNIT);
+
+/// The fewest: one or two items.
+const SMALLEST: usize = (ITEMS + 1).div_ceil(UNIT);
+
+/// The last units are never in a chunk: a kernel may read a few bytes beyond an item.
+const SLACK: usize = 1;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Chunks<I> {
+    /// Every chunk that was given out by `store` and not yet released is laid out as above, inside.
+    units: Vec<u64>,
+    free: Vec<Vec<u32>>,
+    free_units: usize,
+    item: std::marker::PhantomData<I>,
+}
+
+/// Units of a chunk of `runs` runs.
+fn units_of<I: Item>(runs: usize) -> usize {
+    (ITEMS + runs * I::SIZE).div_ceil(UNIT)
+}
+
+impl<I: Item> Chunks<I> {
+    pub(super) fn new() -> Self {
+        Self {
+            units: vec![0; SLACK],
+            free: vec![Vec::new(); LARGEST + 1],
+            free_units: 0,
+            item: std::marker::PhantomData,
+        }
+    }
+
+    fn allocate(&mut self, units: usize) -> u32 {
+        let exact = std::iter::once(units).filter(|size| !self.free[*size].is_empty());
+        // What is left of a larger place must be of use.
+        let larger = (units + SMALLEST..=LARGEST).filter(|size| !self.free[*size].is_empty());
+        if let Some(size) = exact.chain(larger).next() {
+            let at = self.free[size].pop().unwrap_or_default();
+            if size > units {
+                self.free[size - units].push(at + units as u32);
+            }
+            self.free_units -= units;
+            return at;
+        }
+        let at = self.units.len() - SLACK;
+        let len = at + units + SLACK;
+        if len > self.units.capacity() {
+            // Doubling would waste as much as the structure saves.
+            self.units.reserve_exact(units + len / 16);
+        }
+        self.units.resize(len, 0);
+        u32::try_from(at)
+            .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
+    }
+
+    fn free_place(&mut self, at: u32, units: usize) {
+        self.free[units].push(at);
+        self.free_units += units;
+    }
+
+    /// Stores runs; the chunk's place is given out until it is released.
+    pub(super) fn store(&mut self, runs: &Runs<I>) -> u32 {
+        let at = self.allocate(units_of::<I>(runs.items.len()));
+        self.write(at, runs);
+        at
+    }
+
+    /// Stores runs in the place of a chunk, or in another if they do not fit there.
+    pub(super) fn store_again(&mut self, old: u32, runs: &Runs<I>) -> u32 {
+        let had = units_of::<I>(self.run_count(old));
+        if had == units_of::<I>(runs.items.len()) {
+            self.write(old, runs);
+            return old;
+        }
+        self.free_place(old, had);
+        self.store(runs)
+    }
+
+    pub(super) fn release(&mut self, at: u32) {
+        self.free_place(at, units_of::<I>(self.run_count(at)));
+    }
+
+    fn write(&mut self, at: u32, runs: &Runs<I>) {
+        let at = at as usize;
+        let units = &mut self.units[at..at + units_of::<I>(runs.items.len())];
+        units[..4].copy_from_slice(&runs.starts);
+        let mut counts = 0;
+        let mut before = 0;
+        for (word, starts) in runs.starts.iter().enumerate() {
+            counts |= u64::from(before) << (8 * word);
+            before += starts.count_ones();
+        }
+        // The counts take the lower half of the fifth unit; items follow, the lowest bits first.
+        let per_unit = UNIT / I::SIZE;
+        let skipped = (ITEMS - COUNTS) / I::SIZE;
+        units[4..].fill(0);
+        units[4] = counts;
+        for (index, item) in runs.items.iter().enumerate() {
+            let place = index + skipped;
+            let shift = place % per_unit * I::SIZE * 8;
+            units[4 + place / per_unit] |= u64::from(item.bits()) << shift;
+        }
+        if cfg!(target_endian = "big") {
+            for unit in &mut units[4..] {
+                *unit = unit.swap_bytes();
+            }
+        }
+    }
+
+    fn run_count(&self, at: u32) -> usize {
+        let words = &self.units[at as usize..at as usize + 4];
+        1 + words.iter().map(|word| word.count_ones()).sum::<u32>() as usize
+    }
+
+    /// Takes a chunk apart.
+    pub(super) fn load(&self, at: u32, runs: &mut Runs<I>) {
+        let at = at as usize;
+        runs.starts.copy_from_slice(&self.units[at..at + 4]);
+        runs.items.clear();
+        let per_unit = UNIT / I::SIZE;
+        let skipped = (ITEMS - COUNTS) / I::SIZE;
+        let count = self.run_count(at as u32);
+        runs.items.extend((skipped..skipped + count).map(|place| {
+            let unit = u64::from_le(self.units[at + 4 + place / per_unit]);
+            I::new((unit >> (place % per_unit * I::SIZE * 8)) as u32)
+        }));
+    }
+
+    /// The items of a chunk that are references to other chunks.
+    pub(super) fn only_item(&self, at: u32) -> Option<I> {
+        (self.run_count(at) == 1).then(|| {
+            let unit = u64::from_le(self.units[at as usize + 4]);
+            I::new((unit >> 32) as u32)
+        })
+    }
+
+    /// Bytes, and how many of them are free places.
+    pub(super) fn memory_bytes(&self) -> (usize, usize) {
+        let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
+        (
+            self.units.capacity() * UNIT + lists + self.free.capacity() * size_of::<Vec<u32>>(),
+            self.free_units * UNIT,
+        )
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.units.shrink_to_fit();
+    }
+
+    /// The first byte, for the functions below.
+    #[inline(always)]
+    pub(super) fn base(&self) -> *const u8 {
+        self.units.as_ptr().cast()
+    }
+}
+
+/// The address of a chunk.
+///
+/// # Safety
+/// `base` is what [`Chunks::base`] gave, and the chunk has been given out and not released since.
+#[inline(always)]
+pub(super) unsafe fn chunk(base: *const u8, at: u32) -> *const u8 {
+    // SAFETY: chunks lie inside the vector that `base` is the start of.
+    unsafe { base.add(at as usize * UNIT) }
+}
+
+/// The address of the item for `position` (below 256).
+///
+/// # Safety
+/// `chunk` is what [`chunk`] gave, and the chunk has not been changed or released since.
+#[inline(always)]
+pub(super) unsafe fn item_address<I: Item>(chunk: *const u8, position: u32) -> *const I {
+    let word = (position / 64) as usize;
+    // SAFETY: by the layout: `word` is below 4, the words are aligned as the units are, and the
+    // position's run is one of the chunk's, whose items are aligned to their size from byte 36 on.
+    unsafe {
+        let starts = chunk.cast::<u64>().add(word).read();
+        let before = chunk.add(COUNTS + word).read();
+        let here = (starts << (63 - position % 64)).count_ones();
+        chunk
+            .add(ITEMS)
+            .cast::<I>()
+            .add(before as usize + here as usize)
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A chunk taken apart: 256 positions cut into runs of one item each.
+
+use crate::item::Item;
+
+/// Positions of a chunk.
+pub(super) const POSITIONS: usize = 256;
+
+/// Which positions start a run, and what each run holds. Position 0 always starts one and has no
+/// bit.
+#[derive(Clone, Debug)]
+pub(super) struct Runs<I> {
+    pub(super) starts: [u64; 4],
+    pub(super) items: Vec<I>,
+}
+
+impl<I> Default for Runs<I> {
+    fn default() -> Self {
+        Self {
+            starts: [0; 4],
+            items: Vec::new(),
+        }
+    }
+}
+
+impl<I: Item> Runs<I> {
+    /// One run.
+    pub(super) fn of(item: I) -> Self {
+        Self {
+            starts: [0; 4],
+            items: vec![item],
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.starts = [0; 4];
+        self.items.clear();
+    }
+
+    /// Which run a position lies in.
+    #[inline]
+    pub(super) fn run_of(&self, position: usize) -> usize {
+        let (word, bit) = (position / 64, position % 64);
+        let before: u32 = self.starts[..word].iter().map(|w| w.count_ones()).sum();
+        (before + (self.starts[word] << (63 - bit)).count_ones()) as usize
+    }
+
+    /// The items that the positions from `from` up to but not including `to` hold.
+    pub(super) fn items_between(&self, from: usize, to: usize) -> &[I] {
+        &self.items[self.run_of(from)..=self.run_of(to - 1)]
+    }
+
+    /// Adds a run after all others, unless it is the last one's continuation.
+    #[inline]
+    pub(super) fn push(&mut self, position: usize, item: I) {
+        match self.items.last() {
+            None => debug_assert_eq!(position, 0),
+            Some(last) if *last == item => return,
+            Some(_) => self.starts[position / 64] |= 1 << (position % 64),
+        }
+        self.items.push(item);
+    }
+
+    /// Puts `others` (pairs of position and item; the first is at `from`) in the place of what the
+    /// positions from `from` up to but not including `to` hold.
+    pub(super) fn replace(
+        &mut self,
+        from: usize,
+        to: usize,
+        others: &[(usize, I)],
+        made: &mut Self,
+    ) {
+        made.clear();
+        if from > 0 {
+            // The runs before stay as they are.
+            let kept = self.run_of(from - 1) + 1;
+            made.items.extend_from_slice(&self.items[..kept]);
+            made.starts = masked(&self.starts, 0, from);
+        }
+        for (position, item) in others {
+            made.push(*position, *item);
+        }
+        if to < POSITIONS {
+            let run = self.run_of(to);
+            made.push(to, self.items[run]);
+            made.items.extend_from_slice(&self.items[run + 1..]);
+            let after = masked(&self.starts, to + 1, POSITIONS);
+            for (word, after) in made.starts.iter_mut().zip(after) {
+                *word |= after;
+            }
+        }
+    }
+}
+
+/// The bits from `from` up to but not including `to`.
+fn masked(bits: &[u64; 4], from: usize, to: usize) -> [u64; 4] {
+    let below = |end: usize, word: usize| match end.saturating_sub(word * 64) {
+        0 => 0,
+        count if count >= 64 => u64::MAX,
+        count => (1 << count) - 1,
+    };
+    std::array::from_fn(|word| bits[word] & below(to, word) & !below(from, word))
+}

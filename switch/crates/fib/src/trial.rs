@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every algorithm tried on the routes at hand, with addresses of randomly chosen routes.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use crate::algorithm::{Algorithm, BuildError};
+use crate::kinds::{Family, Kind};
+use crate::{Address, Prefix, Rib};
+
+/// Look-ups that are timed together: so few that other work rarely comes between.
+const SLICE: usize = 1024;
+
+/// Slices that are timed, of which the typical one counts.
+const SLICES: usize = 256;
+
+/// What one algorithm does with the present routes.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// Rates and size, or why it cannot hold the routes.
+    pub outcome: Result<Rates, BuildError>,
+}
+
+/// Rates and size of a structure.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Look-ups a second, many at a time.
+    pub batch: f64,
+    /// Look-ups a second where each waits for the one before.
+    pub dependent: f64,
+    /// Bytes.
+    pub bytes: usize,
+    /// What building took.
+    pub build: Duration,
+}
+
+impl<A: Family> Rib<A> {
+    /// Builds every algorithm for these routes and measures it: some milliseconds each, plus the
+    /// time to build.
+    pub fn try_algorithms(&self) -> Vec<Trial> {
+        let addresses = self.addresses();
+        let trial = |kind: &Kind<A>| Trial {
+            algorithm: kind.name,
+            outcome: self.measure(kind, &addresses),
+        };
+        A::KINDS.iter().map(trial).collect()
+    }
+
+    fn measure(&self, kind: &Kind<A>, addresses: &[A]) -> Result<Rates, BuildError> {
+        let start = Instant::now();
+        let structure = kind.build(self)?;
+        let build = start.elapsed();
+        let mut values = [0; SLICE];
+        let batch = typical(addresses, |addresses| {
+            structure.lookup_batch(addresses, &mut values);
+            values[0]
+        });
+        let dependent = typical(addresses, |addresses| dependent(&*structure, addresses));
+        Ok(Rates {
+            batch,
+            dependent,
+            bytes: structure.memory_bytes(),
+            build,
+        })
+    }
+
+    /// Addresses of randomly chosen routes.
+    fn addresses(&self) -> Vec<A> {
+        let mut prefixes = Vec::with_capacity(self.len());
+        self.for_each(&mut |prefix, _| prefixes.push(prefix));
+        if prefixes.is_empty() {
+            prefixes.push(Prefix::new(A::default(), 0));
+        }
+        let mut state = 1;
+        let mut address = || {
+            let prefix = prefixes[random(&mut state) as usize % prefixes.len()];
+            let bits = (0..A::BITS).step_by(32).fold(A::default(), |bits, start| {
+                bits.union(A::of_bits(random(&mut state), start, 32))
+            });
+            prefix.host(bits)
+        };
+        (0..SLICE * SLICES).map(|_| address()).collect()
+    }
+}
+
+/// The answers decide where the next look-up goes, by one bit of the address.
+fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
+    let other = [A::default(), A::of_bits(1, 16, 8)];
+    addresses.iter().fold(0, |last, address| {
+        structure.lookup(address.union(other[(last & 1) as usize]))
+    })
+}
+
+/// Look-ups a second in the typical slice.
+fn typical<A>(addresses: &[A], mut look_up: impl FnMut(&[A]) -> u32) -> f64 {
+    let timed = addresses.chunks_exact(SLICE).map(|slice| {
+        let start = Instant::now();
+        black_box(look_up(slice));
+        start.elapsed()
+    });
+    let mut times: Vec<_> = timed.collect();
+    times.sort_unstable();
+    SLICE as f64 / times[times.len() / 2].as_secs_f64()
+}
+
+/// Splitmix64.
+fn random(state: &mut u64) -> u32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    ((mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
+}

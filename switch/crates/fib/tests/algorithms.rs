@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every algorithm against a list of routes, while the routes change.
+
+mod common;
+
+use common::{Naive, Step, clustered4, clustered6, steps};
+use proptest::prelude::*;
+use sluice_fib::{
+    Address, Algorithm, Dir24x16, Dir24x32, NONE, Prefix, Ranges, Rank16, Rank32, Rib,
+};
+
+fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[A]) {
+    let mut addresses = naive.edges();
+    addresses.extend_from_slice(others);
+    let mut values = vec![0; addresses.len()];
+    algorithm.lookup_batch(&addresses, &mut values);
+    for (address, value) in addresses.iter().zip(values) {
+        let expected = naive.lookup(*address).unwrap_or(NONE);
+        assert_eq!(value, expected, "in a batch: {address:x?}");
+        assert_eq!(algorithm.lookup(*address), expected, "alone: {address:x?}");
+    }
+}
+
+/// Builds at first and whenever the algorithm asks for it; otherwise follows each change, or a few
+/// changes at a time.
+fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_time: usize) {
+    let (mut rib, mut naive) = (Rib::new(), Naive::default());
+    let (first, rest) = steps.split_at(steps.len() / 2);
+    let change = |step: &Step<A>, rib: &mut Rib<A>, naive: &mut Naive<A>| match *step {
+        Step::Insert(prefix, value) => {
+            rib.insert(prefix, value);
+            naive.insert(prefix, value);
+            prefix
+        }
+        Step::Remove(prefix) => {
+            rib.remove(prefix);
+            naive.remove(prefix);
+            prefix
+        }
+    };
+    for step in first {
+        change(step, &mut rib, &mut naive);
+    }
+    let mut algorithm = T::build(&rib).expect("within the limits");
+    check(&algorithm, &naive, others);
+    for some in rest.chunks(at_a_time) {
+        let changed: Vec<_> = some
+            .iter()
+            .map(|step| change(step, &mut rib, &mut naive))
+            .collect();
+        for prefix in changed {
+            if algorithm.refresh(prefix, &rib).is_err() {
+                algorithm = T::build(&rib).expect("within the limits");
+            }
+        }
+        check(&algorithm, &naive, others);
+    }
+}
+
+macro_rules! follow_the_rib {
+    ($($name:ident: $algorithm:ty, $addresses:expr, $count:expr, $cases:expr;)*) => {
+        $(proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
+            #[test]
+            fn $name(
+                steps in steps($addresses, 0..9, $count),
+                others in prop::collection::vec($addresses, 0..40),
+                at_a_time in 1usize..6,
+            ) {
+                follows::<_, $algorithm>(&steps, &others, at_a_time);
+            }
+        })*
+    };
+}
+
+follow_the_rib! {
+    rank16_follows_the_rib: Rank16, clustered4(), 100, 32;
+    rank32_follows_the_rib: Rank32, clustered4(), 100, 32;
+    ranges_follow_the_rib: Ranges<u32>, clustered4(), 100, 32;
+    few_ranges_follow_the_rib: Ranges<u32>, clustered4(), 12, 32;
+    wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 100, 32;
+    dir24x16_follows_the_rib: Dir24x16, clustered4(), 20, 4;
+    dir24x32_follows_the_rib: Dir24x32, clustered4(), 20, 4;
+}
+
+#[test]
+fn values_beyond_the_limit_are_an_error() {
+    let mut rib = Rib::new();
+    rib.insert(Prefix::new(0, 8), 32_766);
+    assert_eq!(Rank16::build(&rib).expect("the largest").lookup(1), 32_766);
+    rib.insert(Prefix::new(0, 9), 32_767);
+    let error = Rank16::build(&rib).expect_err("too large");
+    assert!(error.to_string().contains("32767"), "{error}");
+    assert_eq!(Rank32::build(&rib).expect("wide").lookup(1), 32_767);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The framework: it answers rightly at every moment, chooses, waits, and does as it is told.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Naive, Step, clustered4, clustered6, steps};
+use proptest::prelude::*;
+use sluice_fib::{Family, Fib, LONGEST_DELAY, NONE, Prefix};
+
+fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
+    let (mut fib, mut naive) = (Fib::new(), Naive::default());
+    for (index, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Insert(prefix, value) => {
+                assert_eq!(fib.insert(prefix, value), naive.insert(prefix, value));
+            }
+            Step::Remove(prefix) => assert_eq!(fib.remove(prefix), naive.remove(prefix)),
+        }
+        if index % 7 == 3 {
+            fib.settle(Instant::now());
+        }
+        if index % 11 == 5 {
+            let pin = pins[index % pins.len()];
+            let name = A::KINDS.get(pin).map(|kind| kind.name);
+            fib.pin(name).expect("small values");
+        }
+        let edges = naive.edges();
+        let mut values = vec![0; edges.len()];
+        fib.lookup_batch(&edges, &mut values);
+        for (address, value) in edges.into_iter().zip(values) {
+            let expected = naive.lookup(address).unwrap_or(NONE);
+            assert_eq!((value, fib.lookup(address)), (expected, expected));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn ipv4_answers_rightly_at_every_moment(
+        steps in steps(clustered4(), 0..9, 60),
+        pins in prop::collection::vec(0usize..4, 1..5),
+    ) {
+        always_answers_rightly(&steps, &pins);
+    }
+
+    #[test]
+    fn ipv6_answers_rightly_at_every_moment(
+        steps in steps(clustered6(), 0..9, 150),
+        pins in prop::collection::vec(0usize..4, 1..5),
+    ) {
+        always_answers_rightly(&steps, &pins);
+    }
+}
+
+/// So late that every delay is over.
+fn later() -> Instant {
+    Instant::now() + LONGEST_DELAY + Duration::from_secs(1)
+}
+
+fn route(index: u32) -> Prefix<u32> {
+    Prefix::new(index << 12, 24)
+}
+
+#[test]
+fn the_choice_follows_the_number_of_routes_with_hysteresis() {
+    let mut fib = Fib::new();
+    let mut chosen = Vec::new();
+    for index in 0..100 {
+        fib.insert(route(index), index % 5);
+        fib.settle(later());
+        chosen.push(fib.status().algorithm);
+    }
+    let up = chosen
+        .iter()
+        .position(|name| *name == "rank16")
+        .expect("many routes");
+    assert!(chosen[..up].iter().all(|name| *name == "ranges"));
+    assert!(chosen[up..].iter().all(|name| *name == "rank16"));
+    let mut down = 100;
+    while fib.status().algorithm == "rank16" {
+        down -= 1;
+        fib.remove(route(down));
+        fib.settle(later());
+    }
+    assert!(
+        (1..up as u32 / 2).contains(&down),
+        "up at {up}, down at {down}"
+    );
+}
+
+#[test]
+fn a_value_that_does_not_fit_brings_a_wider_structure() {
+    let mut fib = Fib::new();
+    for index in 0..100 {
+        fib.insert(route(index), index);
+    }
+    fib.settle(later());
+    assert_eq!(fib.status().algorithm, "rank16");
+    fib.insert(route(7), 70_000);
+    assert_eq!(fib.lookup(7 << 12), 70_000, "the RIB answers meanwhile");
+    fib.settle(later());
+    assert_eq!(
+        (fib.status().algorithm, fib.lookup(7 << 12)),
+        ("rank32", 70_000)
+    );
+}
+
+#[test]
+fn builds_are_put_off_in_proportion_to_what_they_take() {
+    let mut fib = Fib::new();
+    for index in 0..1000 {
+        fib.insert(route(index), index);
+    }
+    let start = Instant::now();
+    fib.settle(later());
+    let (builds, took) = (fib.status().builds, fib.status().last_build);
+    fib.insert(route(1), 70_000);
+    assert!(fib.is_pending());
+    // Before the delay is over, nothing happens, at whatever speed this runs.
+    fib.settle(start + took);
+    assert_eq!(
+        (fib.status().builds, fib.status().algorithm),
+        (builds, "rib")
+    );
+    fib.settle(later());
+    assert_eq!((fib.status().builds, fib.is_pending()), (builds + 1, false));
+}
+
+#[test]
+fn what_is_pinned_stays_and_what_cannot_be_is_refused() {
+    let mut fib = Fib::new();
+    fib.insert(route(1), 40_000);
+    let error = fib.pin(Some("rank16")).expect_err("too large a value");
+    assert!(error.to_string().contains("40000"), "{error}");
+    assert_eq!(
+        (fib.status().algorithm, fib.status().pinned),
+        ("ranges", None)
+    );
+    let error = fib.pin(Some("nonsense")).expect_err("no such name");
+    assert!(error.to_string().contains("rank16"), "{error}");
+
+    fib.insert(route(1), 4);
+    fib.pin(Some("rank16")).expect("fits");
+    assert_eq!(fib.status().pinned, Some("rank16"));
+    fib.insert(route(2), 40_000);
+    fib.settle(later());
+    let status = fib.status();
+    assert_eq!((status.algorithm, status.pinned), ("rib", Some("rank16")));
+    assert_eq!(fib.lookup(2 << 12), 40_000);
+    fib.insert(route(2), 5);
+    fib.settle(later());
+    assert_eq!(fib.status().algorithm, "rank16", "it fits again");
+    fib.pin(None).expect("the choice is free");
+    assert_eq!(
+        (fib.status().algorithm, fib.status().pinned),
+        ("ranges", None)
+    );
+}
+
+#[test]
+fn every_algorithm_is_tried() {
+    let mut fib = Fib::new();
+    for index in 0..1000 {
+        fib.insert(route(index), index * 40);
+    }
+    for trial in fib.rib().try_algorithms() {
+        match trial.outcome {
+            Ok(rates) => assert!(rates.batch > 0.0 && rates.dependent > 0.0 && rates.bytes > 0),
+            Err(_) => assert!(trial.algorithm.ends_with("16"), "{}", trial.algorithm),
+        }
+    }
+}
