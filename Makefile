@@ -36,6 +36,7 @@ STAMPS := build/stamps
 CONTROLLER := .venv/controller/bin
 PTF := .venv/ptf/bin
 SHELL_VENV := .venv/shell/bin
+BENCH := .venv/bench/bin
 PIP_INSTALL := pip install --quiet --no-build-isolation
 NATIVE := controller/src/sluice/_native.abi3.so
 SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
@@ -132,14 +133,43 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-.PHONY: bench
-bench: setup-run $(STAMPS)/ptf ## Benchmarks against peers on this machine, results in bench/results
-	PYTHONPATH=ptf-tests $(PTF)/python -m bench.forwarding $(ARGS)
-	PYTHONPATH=ptf-tests $(PTF)/python -m bench.new_flows $(ARGS)
+STRUCTURES := lpm4-full lpm6-full exact
+BENCHES := $(STRUCTURES) p4-cpu forwarding new-flows
 
-.PHONY: bench-p4-cpu
-bench-p4-cpu: setup-run $(STAMPS)/ptf ## The router program by packets a CPU-second, against BMv2
-	PYTHONPATH=ptf-tests $(PTF)/python -m bench.p4_cpu $(ARGS)
+.PHONY: bench
+bench: $(addprefix bench-,$(BENCHES)) ## Benchmarks against peers on this machine, results in bench/results; one: make bench-NAME
+
+# BGP_TABLE=FILE names a real routing table; ARGS="--rounds N".
+export BGP_TABLE
+.PHONY: $(addprefix bench-,$(STRUCTURES))
+$(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/bench
+	PYTHONPATH=testkit/src $(BENCH)/python -m bench.structures $* $(ARGS)
+	@test ! -e bench/results/$*.json || $(BENCH)/python -m bench.plot $*
+
+.PHONY: bench-p4-cpu bench-forwarding bench-new-flows
+bench-p4-cpu bench-forwarding bench-new-flows: bench-%: setup-run $(STAMPS)/ptf
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
+
+.PHONY: bench-plots
+bench-plots: $(STAMPS)/bench ## Draw bench/results anew
+	$(BENCH)/python -m bench.plot
+
+.PHONY: bench-program
+bench-program: $(STAMPS)/cargo
+	cd switch && cargo build --quiet --release --locked -p sluice-bench
+
+# DPDK's structures, where they are installed; without them the results name what is missing.
+PEERS := build/bench/peers_dpdk.so
+.PHONY: bench-peers
+bench-peers:
+	@if pkg-config --exists libdpdk; then $(MAKE) --no-print-directory $(PEERS); else \
+	  rm -f $(PEERS); echo "bench: DPDK is not installed (Debian: libdpdk-dev, pkg-config): its bars will not be met"; fi
+
+$(PEERS): bench/peers/dpdk.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O3 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden \
+	  $$(pkg-config --cflags libdpdk) -march=native -o $@ $< -Wl,--as-needed $$(pkg-config --libs libdpdk)
+
 
 # Without ADDR it starts the switch, or BMv2 with TARGET=bmv2, anew for each case.
 SUITE_ADDR := 127.0.0.1:59559
@@ -154,7 +184,7 @@ p4runtime-suite: switch ## The P4Runtime specification as cases, on TARGET or on
 
 .PHONY: switch
 switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
-	cd switch && cargo build --quiet --release --locked --workspace --exclude sluice-fuzz --bins
+	cd switch && cargo build --quiet --release --locked --workspace --exclude sluice-fuzz --exclude sluice-bench --bins
 
 .PHONY: native
 native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
@@ -225,6 +255,10 @@ $(STAMPS)/ptf: requirements/build.lock requirements/ptf.lock $(STAMPS)/apt | $(S
 
 $(STAMPS)/shell: requirements/build.lock requirements/shell.lock $(STAMPS)/apt | $(STAMPS)
 	$(call venv,.venv/shell,shell)
+	@touch $@
+
+$(STAMPS)/bench: requirements/build.lock requirements/bench.lock $(STAMPS)/apt | $(STAMPS)
+	$(call venv,.venv/bench,bench)
 	@touch $@
 
 # The P4Runtime protobufs come with finsy, which the controller's lock pins.

@@ -37,3 +37,11 @@ def test_the_result_is_the_worst_ratio_of_medians(tmp_path: Path) -> None:
     assert written["ratio"] == {"peer": 0.5}
     fewer = write_results("cost", "us", cases, more_is_better=False, directory=tmp_path)
     assert json.loads(fewer.read_text())["ratio"] == {"peer": 2.0}
+
+
+def test_a_result_says_what_else_is_known(tmp_path: Path) -> None:
+    case = Case("64 B", [1.0] * 5, {"peer": [1.0] * 5}, {"algorithm": "trie"})
+    path = write_results("look-up", "1/s", [case], directory=tmp_path, more={"missing": {"x": "y"}})
+    written = json.loads(path.read_text())
+    assert written["cases"][0]["details"] == {"algorithm": "trie"}
+    assert written["missing"] == {"x": "y"}

@@ -31,18 +31,21 @@ class Case:
     workload: str
     ours: list[float] = field(default_factory=list)
     peers: dict[str, list[float]] = field(default_factory=dict)
+    # How it was measured, where that is worth telling.
+    details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Medians, ratios and spread, as the results file has them."""
         median = statistics.median(self.ours)
         peers = {name: statistics.median(values) for name, values in self.peers.items()}
-        return {
+        shown = {
             "workload": self.workload,
             "ours": median,
             "peers": peers,
             "ratio": {name: median / value for name, value in peers.items()},
             "spread": (max(self.ours) - min(self.ours)) / median,
         }
+        return shown | ({"details": self.details} if self.details else {})
 
 
 def measure(
@@ -79,8 +82,12 @@ def write_results(
     *,
     more_is_better: bool = True,
     directory: Path | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write bench/results/NAME.json whole or not at all, and return its path."""
+    """Write bench/results/NAME.json whole or not at all, and return its path.
+
+    `more` is what else the result says, under names of its own (bars, memory, missing peers).
+    """
     written = [case.as_dict() for case in cases]
     worst = min if more_is_better else max
     peers = sorted({peer for case in written for peer in case["ratio"]})
@@ -98,6 +105,7 @@ def write_results(
         "unit": unit,
         "cases": written,
         "ratio": ratios,
+        **(more or {}),
         "machine": machine(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit or None,

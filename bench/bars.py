@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bars: what each benchmark has to reach, and whether it does.
+
+A bar holds for the worst of the cases it is about. A peer that could not be measured
+leaves its bars unmet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The least ratio to a peer over all cases, or over those of one kind."""
+
+    peer: str
+    least: float
+    aim: float | None = None
+    kind: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.peer if self.kind is None else f"{self.peer} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The least value of our own, in the benchmark's unit, over all cases or those of one kind."""
+
+    least: float
+    aim: float | None = None
+    kind: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return "ours" if self.kind is None else f"ours ({self.kind})"
+
+
+BARS: Mapping[str, Sequence[Bar | Rate]] = {
+    "p4-cpu": (Bar("bmv2", 100, 200), Rate(5e6, 10e6)),
+    "lpm4-full": (
+        Bar("rte_fib", 1, 1.5, "batch"),
+        Bar("rte_fib", 2, 3, "dependent"),
+        Bar("prefix-trie", 8),
+        Bar("dir-24-8", 8, 15, "memory"),
+    ),
+    "lpm6-full": (Bar("rte_fib6", 2, 3), Bar("prefix-trie", 8), Rate(0, 150e6, "batch")),
+    "lpm-auto": (Bar("best-own", 0.95, None, "size"), Bar("rte_fib", 2, None, "updates")),
+    "exact": (Bar("hashbrown", 1, 1.5), Bar("rte_hash", 1, 1.5), Bar("random-read", 2 / 3)),
+    "ternary": (Bar("rte_acl", 1, 1.5),),
+    "multipath": (Bar("single-path", 0.98, 1),),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and what was reached; None where the peer was not measured in any case."""
+
+    bar: Bar | Rate
+    reached: float | None
+    where: str | None
+
+    @property
+    def met(self) -> bool:
+        """Whether the bar is reached."""
+        return self.reached is not None and self.reached >= self.bar.least
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the results file has it."""
+        return {
+            "name": self.bar.name,
+            "bar": self.bar.least,
+            "aim": self.bar.aim,
+            "reached": self.reached,
+            "where": self.where,
+            "met": self.met,
+        }
+
+    def __str__(self) -> str:
+        aim = "" if self.bar.aim is None else f", aim {self.bar.aim:,.4g}"
+        bar = f"{self.bar.name}: bar {self.bar.least:,.4g}{aim}"
+        if self.reached is None:
+            return f"{bar}: NOT MET, not measured"
+        met = "met" if self.met else "NOT MET"
+        return f"{bar}: {met}, {self.reached:,.4g} at worst ({self.where})"
+
+
+def judge(name: str, cases: Iterable[Mapping[str, Any]]) -> list[Verdict]:
+    """What the cases of benchmark NAME say of its bars; a case's details may tell its kind."""
+    cases = list(cases)
+    return [_verdict(bar, cases) for bar in BARS.get(name, ())]
+
+
+def _verdict(bar: Bar | Rate, cases: Sequence[Mapping[str, Any]]) -> Verdict:
+    reached: float | None = None
+    where = None
+    for case in cases:
+        if bar.kind is not None and case.get("details", {}).get("kind") != bar.kind:
+            continue
+        value = case["ours"] if isinstance(bar, Rate) else case["ratio"].get(bar.peer)
+        if value is not None and (reached is None or value < reached):
+            reached, where = value, case["workload"]
+    return Verdict(bar, reached, where)

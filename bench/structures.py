@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch's look-up structures against their peers: `make bench-NAME`.
+
+    python -m bench.structures NAME [--rounds N] [--quick]
+
+Runs sluice-bench (switch/crates/bench), which measures everybody in one process and in
+turn and prints every round; makes medians, ratios and verdicts of them and writes
+bench/results/NAME.json. BGP_TABLE names a file with a real routing table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.bars import judge
+from sluice_testkit import where
+from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+
+NAMES = ("lpm4-full", "lpm6-full", "exact")
+BY_DEFAULT = 7  # rounds
+
+
+def peers_library() -> Path | None:
+    """What bench/peers/dpdk.c was compiled to, if it could be."""
+    path = where.repository() / "build" / "bench" / "peers_dpdk.so"
+    return path if path.exists() else None
+
+
+def program() -> Path:
+    """sluice-bench: SLUICE_BENCH, or cargo's release build."""
+    named = os.environ.get("SLUICE_BENCH")
+    path = Path(named) if named else where.sluice_switch().with_name("sluice-bench")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: run `make bench-NAME`")
+    return path
+
+
+def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
+    """All rounds of a benchmark, as sluice-bench prints them."""
+    command = [str(program()), name, "--rounds", str(rounds)]
+    command += ["--quick"] if quick else []
+    table = os.environ.get("BGP_TABLE")
+    command += ["--table", table] if table else []
+    library = peers_library()
+    command += ["--dpdk", str(library)] if library else []
+    # Huge pages for everybody's memory: DPDK's structures have them, too.
+    environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
+    report = json.loads(done.stdout)
+    assert isinstance(report, dict)
+    return report
+
+
+def as_cases(report: dict[str, Any]) -> list[Case]:
+    """The report's cases for the writer."""
+    return [
+        Case(
+            case["workload"],
+            ours=case["ours"],
+            peers=case["peers"],
+            details={"kind": case["kind"], **case["details"]},
+        )
+        for case in report["cases"]
+    ]
+
+
+def memory_cases(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Bytes of each structure; the ratio says how many times smaller ours is."""
+    return [
+        {
+            "workload": memory["workload"],
+            "unit": "bytes",
+            "ours": memory["ours"],
+            "peers": memory["peers"],
+            "ratio": {peer: size / memory["ours"] for peer, size in memory["peers"].items()},
+            "details": {"kind": "memory"},
+        }
+        for memory in report["memory"]
+    ]
+
+
+def main() -> int:
+    """Measure, write, and tell how the bars stand."""
+    parser = argparse.ArgumentParser(prog="structures", description=__doc__.split("\n")[0])
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")
+    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    arguments = parser.parse_args()
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    report = measured(arguments.name, arguments.rounds, arguments.quick)
+    cases, memory = as_cases(report), memory_cases(report)
+    verdicts = judge(arguments.name, [*(case.as_dict() for case in cases), *memory])
+    if not arguments.quick:
+        more = {
+            "bars": [verdict.as_dict() for verdict in verdicts],
+            "memory": memory,
+            "missing": report["missing"],
+            "input": report["input"],
+            "versions": report["versions"],
+        }
+        print(write_results(arguments.name, report["unit"], cases, more=more))
+    for peer, why in report["missing"].items():
+        print(f"{arguments.name}: peer {peer} is missing: {why}")
+    for verdict in verdicts:
+        print(f"{arguments.name}: {verdict}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

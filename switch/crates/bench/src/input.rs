@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is looked up in what: tables, rules and traces of keys, read from a file or generated.
+//!
+//! Promises: the same seed gives the same input, on every machine.
+
+pub(crate) mod generate;
+pub(crate) mod mix;
+pub(crate) mod random;
+pub(crate) mod routes;
+pub(crate) mod trace;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood 2014) and a Zipf distribution over ranks.
+
+/// A stream of pseudo-random numbers.
+pub(crate) struct Random(u64);
+
+/// SplitMix64's finaliser: spreads the bits of a number.
+pub(crate) fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+impl Random {
+    /// The stream of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// 64 bits.
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.word()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// 128 bits.
+    pub(crate) fn wide(&mut self) -> u128 {
+        u128::from(self.word()) << 64 | u128::from(self.word())
+    }
+
+    /// A number in [0, 1).
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// True with a probability.
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// One of them, each as likely.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// Ranks 0 to n - 1, rank r as likely as 1 / (r + 1).
+pub(crate) struct Zipf {
+    cumulative: Vec<f64>,
+}
+
+impl Zipf {
+    /// Of so many ranks.
+    pub(crate) fn new(ranks: usize) -> Self {
+        let mut sum = 0.0;
+        let weights = (1..=ranks).map(|rank| {
+            sum += 1.0 / rank as f64;
+            sum
+        });
+        Self {
+            cumulative: weights.collect(),
+        }
+    }
+
+    /// A rank.
+    pub(crate) fn rank(&self, random: &mut Random) -> usize {
+        let total = self.cumulative.last().copied().unwrap_or(0.0);
+        let at = random.unit() * total;
+        let rank = self.cumulative.partition_point(|weight| *weight <= at);
+        rank.min(self.cumulative.len().saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zipf_prefers_low_ranks_by_their_inverse() {
+        let (zipf, mut random) = (Zipf::new(1000), Random::new(1));
+        let mut seen = vec![0u32; 1000];
+        for _ in 0..100_000 {
+            seen[zipf.rank(&mut random)] += 1;
+        }
+        let ratio = f64::from(seen[0]) / f64::from(seen[9]);
+        assert!((7.0..13.0).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn numbers_below_a_limit_reach_all_of_them() {
+        let mut random = Random::new(2);
+        let mut seen = [false; 7];
+        for _ in 0..1000 {
+            seen[random.below(7) as usize] = true;
+        }
+        assert_eq!(seen, [true; 7]);
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `lpm4-full` and `lpm6-full`: longest-prefix match in full tables.
+//!
+//! Two tables: the real one if a file has it, else a generated one of its size and mix; and a
+//! larger one that is always generated. Each is looked up in batches with the uniform and the Zipf
+//! trace, and one key at a time with the dependent one: the uniform trace's keys, the lowest bit of
+//! each flipped if the value found before was odd, so that no look-up begins before the last ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+use sluice_fib::Prefix;
+
+use crate::input::generate::{self, Space};
+use crate::input::routes::{self, Family, Route};
+use crate::input::trace::{self, Trace};
+use crate::measure::{Contender, interleave};
+use crate::own_lpm::Own;
+use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
+use crate::peers::prefix_trie::{Net, Trie};
+use crate::report::{Case, Memory, Report};
+use crate::setting::Setting;
+
+/// Keys of a batch.
+pub(crate) const BURST: usize = 256;
+/// Keys that all contenders have to agree on before they are measured.
+const SAMPLE: usize = 1 << 16;
+const SEED: u64 = 0x51;
+/// For DPDK's structures.
+const HEAP_BYTES: usize = 3 << 29;
+
+/// A structure with routes in it.
+pub(crate) trait Table<A> {
+    /// What results call it.
+    fn name(&self) -> &str;
+
+    /// The values of a trace's first `count` keys, 0 for none.
+    fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
+
+    /// Looks all keys up in batches of [`BURST`]; a digest of the values.
+    fn lookup(&self, trace: &Trace<A>) -> u64;
+
+    /// Looks all keys up one at a time, each made from the value before; a digest of the values.
+    fn chain(&self, trace: &Trace<A>) -> u64;
+}
+
+/// How large the tables and traces of a run are.
+pub(crate) struct Sizes {
+    /// Of the table that stands for the real one.
+    pub(crate) real: usize,
+    /// Of the larger one.
+    pub(crate) larger: usize,
+    /// Keys of a trace.
+    pub(crate) keys: usize,
+    /// Destinations of a Zipf trace.
+    pub(crate) destinations: usize,
+}
+
+impl Sizes {
+    /// A family's.
+    pub(crate) fn of<A: Family>(quick: bool) -> Self {
+        if quick {
+            return Self {
+                real: 2_000,
+                larger: 3_000,
+                keys: 1 << 13,
+                destinations: 1 << 10,
+            };
+        }
+        let (real, larger) = match A::BITS {
+            32 => (901_899, 1_200_000),
+            _ => (160_147, 250_000),
+        };
+        Self {
+            real,
+            larger,
+            keys: 1 << 20,
+            destinations: 1 << 20,
+        }
+    }
+}
+
+/// The real table or, without a file, one of its size and mix; and where it is from.
+pub(crate) fn real_table<A: Space>(
+    setting: &Setting,
+    size: usize,
+) -> Result<(Vec<Prefix<A>>, String)> {
+    let Some(path) = &setting.table else {
+        return Ok((
+            generate::table(size, SEED),
+            format!("generated, seed {SEED}"),
+        ));
+    };
+    let prefixes = routes::read(path)?;
+    if prefixes.is_empty() {
+        bail!("{}: no {} prefixes", path.display(), A::NAME);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok((prefixes, name.into_owned()))
+}
+
+/// Measures a family.
+pub(crate) fn run<A: Space + Net>(setting: &Setting) -> Result<Report> {
+    let sizes = Sizes::of::<A>(setting.quick);
+    let mut report = setting.report("look-ups per second of one core");
+    let (prefixes, source) = real_table::<A>(setting, sizes.real)?;
+    report.input.insert("table".into(), source);
+    report.note("next hops", routes::NEXT_HOPS);
+    let tables = [prefixes, generate::table(sizes.larger, SEED + 1)];
+    for (prefixes, kind) in tables.into_iter().zip(["full", "larger"]) {
+        let name = format!("{kind} table, {} {} routes", prefixes.len(), A::NAME);
+        setting.progress(&name);
+        let routes = routes::with_next_hops(prefixes);
+        one_table(setting, &sizes, &name, &routes, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn one_table<A: Net>(
+    setting: &Setting,
+    sizes: &Sizes,
+    name: &str,
+    routes: &[Route<A>],
+    report: &mut Report,
+) -> Result<()> {
+    let traces = [
+        trace::uniform(routes, sizes.keys, SEED + 2),
+        trace::zipf(routes, sizes.destinations, sizes.keys, SEED + 3),
+    ];
+    let own = Own::automatic(routes);
+    let algorithm = own.algorithm().to_string();
+    report.memory.push(memory(name, &own, routes));
+    let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
+    tables.extend(dpdk_tables(setting, routes, &traces[0], report));
+    tables.push(Box::new(Trie::new(routes)));
+    for trace in &traces {
+        agree(&tables, trace)?;
+    }
+    let runs = [
+        (&traces[0], "batch", traces[0].name),
+        (&traces[1], "batch", traces[1].name),
+        (&traces[0], "dependent", "dependent"),
+    ];
+    for (trace, kind, what) in runs {
+        let mut contenders: Vec<Contender<'_>> = tables
+            .iter()
+            .map(|table| {
+                let pass = move || match kind {
+                    "dependent" => table.chain(trace),
+                    _ => table.lookup(trace),
+                };
+                Contender::new(table.name(), trace.keys.len(), pass)
+            })
+            .collect();
+        let rates = interleave(&mut contenders, setting.effort());
+        let mut case = Case::new(format!("{name}, {what}"), kind, &rates);
+        case.detail("algorithm", &algorithm);
+        setting.tell(&case.workload, &rates);
+        report.cases.push(case);
+    }
+    Ok(())
+}
+
+/// DPDK's tables, as many as there are.
+fn dpdk_tables<A: Family>(
+    setting: &Setting,
+    routes: &[Route<A>],
+    sample: &Trace<A>,
+    report: &mut Report,
+) -> Vec<Box<dyn Table<A>>> {
+    let mut tables: Vec<Box<dyn Table<A>>> = Vec::new();
+    let Some(dpdk) = setting.dpdk(&dpdk_names::<A>(), HEAP_BYTES, report) else {
+        return tables;
+    };
+    for (kind, name) in [Kind::Fib, Kind::Lpm].into_iter().zip(dpdk_names::<A>()) {
+        match DpdkLpm::new(dpdk, kind, routes, 0, sample) {
+            Ok(table) => tables.push(Box::new(table)),
+            Err(why) => report.misses(name, format!("{why:#}")),
+        }
+    }
+    tables
+}
+
+/// What DPDK's tables of a family are called.
+fn dpdk_names<A: Family>() -> [&'static str; 2] {
+    match A::BITS {
+        32 => ["rte_fib", "rte_lpm"],
+        _ => ["rte_fib6", "rte_lpm6"],
+    }
+}
+
+/// Ours, and for IPv4 what DIR-24-8 (Gupta, Lin, McKeown 1998) takes by its definition with two
+/// bytes an entry: one for each /24, and 256 for each /24 that has longer prefixes.
+fn memory<A: Family>(workload: &str, own: &Own<A>, routes: &[Route<A>]) -> Memory {
+    let mut peers = BTreeMap::new();
+    if A::BITS == 32 {
+        let long = routes.iter().filter(|(prefix, _)| prefix.length() > 24);
+        let blocks: BTreeSet<A> = long
+            .map(|(prefix, _)| prefix.address().truncate(24))
+            .collect();
+        peers.insert("dir-24-8".into(), 2 * ((1 << 24) + 256 * blocks.len()));
+    }
+    Memory {
+        workload: workload.into(),
+        ours: own.memory_bytes(),
+        peers,
+    }
+}
+
+/// Checks that all tables say the same.
+///
+/// # Errors
+/// They do not: then there is nothing to measure.
+fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
+    let expected = tables[0].values(trace, SAMPLE);
+    for table in &tables[1..] {
+        let values = table.values(trace, SAMPLE);
+        let differs = values
+            .iter()
+            .zip(&expected)
+            .position(|(one, other)| one != other);
+        if let Some(at) = differs {
+            bail!(
+                "{:?}: {} says {}, {} says {}",
+                trace.keys[at],
+                tables[0].name(),
+                expected[at],
+                table.name(),
+                values[at]
+            );
+        }
+    }
+    Ok(())
+}

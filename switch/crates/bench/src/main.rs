@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measures the switch's look-up structures against their peers, all in one process and in turn.
+//!
+//! `make bench-NAME` runs it and writes the results: this program prints every round as JSON on
+//! standard output and its progress on standard error. It is no part of the product.
+//!
+//! - [`input`]: tables, rules and traces; [`peers`]: the structures of others
+//! - [`measure`]: rounds of all contenders in turn; [`report`]: what is printed
+//! - [`lpm`] and the other modules: one benchmark each
+//!
+//! Promises: all contenders agree on a sample of look-ups before any is measured; the same seed
+//! gives the same input.
+
+mod exact;
+mod input;
+mod lpm;
+mod measure;
+mod own_lpm;
+mod peers;
+mod report;
+mod setting;
+mod system;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+
+use report::Report;
+use setting::Setting;
+
+/// The benchmarks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    Lpm4Full,
+    Lpm6Full,
+    Exact,
+}
+
+/// Measures look-up structures against peers.
+#[derive(Parser)]
+#[command(name = "sluice-bench")]
+struct Arguments {
+    name: Name,
+    /// Tiny tables and short rounds: shows that it works, measures nothing
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of every case
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// A file of prefixes, one a line; .xz is unpacked
+    #[arg(long)]
+    table: Option<PathBuf>,
+    /// What bench/peers/dpdk.c was compiled to
+    #[arg(long)]
+    dpdk: Option<PathBuf>,
+}
+
+fn run(name: Name, setting: &Setting) -> Result<Report> {
+    match name {
+        Name::Lpm4Full => lpm::run::<u32>(setting),
+        Name::Lpm6Full => lpm::run::<u128>(setting),
+        Name::Exact => exact::run(setting),
+    }
+}
+
+fn measured(arguments: Arguments) -> Result<()> {
+    let processor = system::pin().context("binding to one processor")?;
+    let setting = Setting::new(
+        arguments.quick,
+        arguments.rounds,
+        arguments.table,
+        arguments.dpdk,
+        processor,
+    );
+    let report = run(arguments.name, &setting)?;
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match measured(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("sluice-bench: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

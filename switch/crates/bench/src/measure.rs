@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measures several contenders at one task: in turn, round by round, each for about as long.
+//!
+//! Rates are per second of processor time, so that other processes disturb less; the order
+//! rotates from round to round. Before the first round everyone warms up for as long as a round.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use crate::system::thread_time;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    /// Processor time of a contender in a round.
+    pub(crate) time: Duration,
+}
+
+/// One who is measured.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: String,
+    /// What a pass does, in operations.
+    operations: usize,
+    /// Does them; what it returns keeps the compiler from leaving anything out.
+    pass: Box<dyn FnMut() -> u64 + 'a>,
+}
+
+impl<'a> Contender<'a> {
+    /// A contender whose every pass does so many operations.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        operations: usize,
+        pass: impl FnMut() -> u64 + 'a,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            operations,
+            pass: Box::new(pass),
+        }
+    }
+
+    fn passes(&mut self, count: usize) -> Duration {
+        let start = thread_time();
+        for _ in 0..count {
+            black_box((self.pass)());
+        }
+        thread_time() - start
+    }
+
+    /// How many passes take so long.
+    fn calibrate(&mut self, time: Duration) -> usize {
+        let (mut count, mut spent) = (0, Duration::ZERO);
+        while spent < time {
+            spent += self.passes(1);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// What one contender did: operations a second, round by round.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    pub(crate) name: String,
+    pub(crate) rounds: Vec<f64>,
+}
+
+impl Rates {
+    /// The median round.
+    pub(crate) fn median(&self) -> f64 {
+        let mut sorted = self.rounds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let upper = sorted.len() / 2;
+        match sorted.len() % 2 {
+            1 => sorted[upper],
+            _ => (sorted[upper - 1] + sorted[upper]) / 2.0,
+        }
+    }
+}
+
+/// All contenders' rates, in their order.
+pub(crate) fn interleave(contenders: &mut [Contender<'_>], effort: Effort) -> Vec<Rates> {
+    let counts: Vec<usize> = contenders
+        .iter_mut()
+        .map(|contender| contender.calibrate(effort.time))
+        .collect();
+    let mut rates: Vec<Rates> = contenders
+        .iter()
+        .map(|contender| Rates {
+            name: contender.name.clone(),
+            rounds: Vec::with_capacity(effort.rounds),
+        })
+        .collect();
+    for round in 0..effort.rounds {
+        for turn in 0..contenders.len() {
+            let who = (turn + round) % contenders.len();
+            let took = contenders[who].passes(counts[who]);
+            let operations = contenders[who].operations * counts[who];
+            let seconds = took.max(Duration::from_nanos(1)).as_secs_f64();
+            rates[who].rounds.push(operations as f64 / seconds);
+        }
+    }
+    rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contender_has_every_round() {
+        let effort = Effort {
+            rounds: 3,
+            time: Duration::from_micros(50),
+        };
+        let mut contenders = [
+            Contender::new("one", 10, || black_box(1)),
+            Contender::new("two", 10, || (0..100).map(black_box).sum()),
+        ];
+        let rates = interleave(&mut contenders, effort);
+        let names: Vec<_> = rates.iter().map(|rates| rates.name.as_str()).collect();
+        assert_eq!(names, ["one", "two"]);
+        assert!(rates.iter().all(|rates| rates.rounds.len() == 3));
+        assert!(rates.iter().all(|rates| rates.median() > 0.0));
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        let median = |rounds: &[f64]| {
+            let name = String::new();
+            Rates {
+                name,
+                rounds: rounds.to_vec(),
+            }
+            .median()
+        };
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The structures that ours are measured against, each used as its documentation recommends.
+
+pub(crate) mod dpdk;
+pub(crate) mod dpdk_hash;
+pub(crate) mod dpdk_lpm;
+pub(crate) mod hashbrown;
+pub(crate) mod prefix_trie;

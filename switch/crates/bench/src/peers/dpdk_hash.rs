@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! rte_hash, with CRC32 instructions as its hash and keys padded to a length that it has a
+//! comparison of its own for. What it finds is a key's position, by which its users find the rest.
+
+use std::ffi::c_void;
+use std::slice::ChunksExact;
+
+use anyhow::{Result, bail};
+
+use super::dpdk::{Dpdk, Handle};
+use crate::exact::{Keys, Table};
+
+/// What results call it.
+pub(crate) const NAME: &str = "rte_hash";
+
+type New = unsafe extern "C" fn(*const u8, u32, u32, *mut i32) -> Handle;
+type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
+type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
+type Free = unsafe extern "C" fn(*mut c_void);
+
+/// The table. It has the trace's keys in its own form.
+pub(crate) struct DpdkHash {
+    table: Handle,
+    width: usize,
+    trace: Vec<u8>,
+    /// The entry at each position.
+    entries: Vec<u32>,
+    lookup: Run,
+    chain: Run,
+    values: Values,
+    free: Free,
+}
+
+fn padded(keys: ChunksExact<'_, u8>, width: usize) -> Vec<u8> {
+    let mut padded = Vec::with_capacity(keys.len() * width);
+    for key in keys {
+        padded.extend(key);
+        padded.resize(padded.len().next_multiple_of(width), 0);
+    }
+    padded
+}
+
+impl DpdkHash {
+    /// The table with these keys, for this trace.
+    ///
+    /// # Errors
+    /// It cannot hold them.
+    pub(crate) fn new(dpdk: Dpdk, table: &[u8], keys: &Keys) -> Result<Self> {
+        // SAFETY: these are the types of the functions in dpdk.c.
+        let (new, lookup, chain, values, free) = unsafe {
+            (
+                dpdk.function::<New>("peer_hash_new")?,
+                dpdk.function::<Run>("peer_hash_lookup")?,
+                dpdk.function::<Run>("peer_hash_chain")?,
+                dpdk.function::<Values>("peer_hash_values")?,
+                dpdk.function::<Free>("peer_hash_free")?,
+            )
+        };
+        let width = keys.width.next_multiple_of(16);
+        let count = table.len() / keys.width;
+        let all = padded(table.chunks_exact(keys.width), width);
+        let mut positions = vec![0; count];
+        // SAFETY: `all` has `count` keys of `width` bytes, `positions` room for as many.
+        let handle = unsafe {
+            let positions = positions.as_mut_ptr();
+            new(all.as_ptr(), width as u32, count as u32, positions)
+        };
+        if handle.is_null() {
+            bail!("rte_hash cannot hold {count} keys");
+        }
+        let last = positions.iter().max().map_or(0, |last| *last as usize);
+        let mut entries = vec![u32::MAX; last + 1];
+        for (entry, position) in positions.iter().enumerate() {
+            entries[*position as usize] = entry as u32;
+        }
+        Ok(Self {
+            table: handle,
+            width,
+            trace: padded(keys.bytes.chunks_exact(keys.width), width),
+            entries,
+            lookup,
+            chain,
+            values,
+            free,
+        })
+    }
+
+    fn run(&self, function: Run) -> u64 {
+        let count = self.trace.len() / self.width;
+        // SAFETY: the table is live and the trace has `count` keys of `width` bytes.
+        unsafe { function(self.table, self.trace.as_ptr(), self.width as u32, count) }
+    }
+}
+
+impl Table for DpdkHash {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn entries(&self, _: &Keys, count: usize) -> Vec<Option<u32>> {
+        let count = count.min(self.trace.len() / self.width);
+        let mut positions = vec![0; count];
+        // SAFETY: the trace has at least `count` keys, `positions` room for as many.
+        unsafe {
+            let (trace, width) = (self.trace.as_ptr(), self.width as u32);
+            (self.values)(self.table, trace, width, count, positions.as_mut_ptr());
+        }
+        let entry = |position: i32| self.entries.get(usize::try_from(position).ok()?).copied();
+        positions.into_iter().map(entry).collect()
+    }
+
+    fn lookup(&self, _: &Keys) -> u64 {
+        self.run(self.lookup)
+    }
+
+    fn chain(&self, _: &Keys) -> u64 {
+        self.run(self.chain)
+    }
+
+    fn memory_bytes(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Drop for DpdkHash {
+    fn drop(&mut self) {
+        // SAFETY: the table is live and nobody uses it any more.
+        unsafe { (self.free)(self.table) }
+    }
+}

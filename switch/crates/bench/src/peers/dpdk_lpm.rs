@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! rte_fib, rte_lpm, rte_fib6 and rte_lpm6.
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+
+use anyhow::{Result, bail};
+
+use super::dpdk::{Dpdk, Handle};
+use crate::input::routes::{Family, Route};
+use crate::input::trace::Trace;
+use crate::lpm::Table;
+
+type New = unsafe extern "C" fn(*const c_void, *const u8, *const u32, usize, usize) -> Handle;
+type Run = unsafe extern "C" fn(Handle, *const c_void, usize) -> u64;
+type Values = unsafe extern "C" fn(Handle, *const c_void, usize, *mut u32);
+type Tune = unsafe extern "C" fn(Handle, *const c_void, usize) -> c_int;
+type Free = unsafe extern "C" fn(Handle);
+
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Fib,
+    Lpm,
+}
+
+/// One of them with its routes.
+pub(crate) struct DpdkLpm<A> {
+    name: &'static str,
+    table: Handle,
+    lookup: Run,
+    chain: Run,
+    values: Values,
+    free: Free,
+    dpdk: Dpdk,
+    family: PhantomData<A>,
+}
+
+/// Keys as the library takes them: host order for IPv4, 16 bytes in network order for IPv6.
+fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
+    match A::BITS {
+        32 => trace.keys.as_ptr().cast(),
+        _ => trace.bytes.as_ptr().cast(),
+    }
+}
+
+impl<A: Family> DpdkLpm<A> {
+    /// The structure with these routes, shortest first, and room for some more. `sample` is what
+    /// the fastest of its look-up functions is chosen by.
+    ///
+    /// # Errors
+    /// It cannot hold them.
+    pub(crate) fn new(
+        dpdk: Dpdk,
+        kind: Kind,
+        routes: &[Route<A>],
+        room: usize,
+        sample: &Trace<A>,
+    ) -> Result<Self> {
+        let (name, stem) = match (kind, A::BITS) {
+            (Kind::Fib, 32) => ("rte_fib", "peer_fib4"),
+            (Kind::Lpm, 32) => ("rte_lpm", "peer_lpm4"),
+            (Kind::Fib, _) => ("rte_fib6", "peer_fib6"),
+            (Kind::Lpm, _) => ("rte_lpm6", "peer_lpm6"),
+        };
+        // SAFETY: these are the types of the functions in dpdk.c, addresses and keys of either
+        // family taken as untyped pointers.
+        let (new, lookup, chain, values, free) = unsafe {
+            (
+                dpdk.function::<New>(&format!("{stem}_new"))?,
+                dpdk.function::<Run>(&format!("{stem}_lookup"))?,
+                dpdk.function::<Run>(&format!("{stem}_chain"))?,
+                dpdk.function::<Values>(&format!("{stem}_values"))?,
+                dpdk.function::<Free>(&format!("{stem}_free"))?,
+            )
+        };
+        let addresses: Vec<A> = routes.iter().map(|(prefix, _)| prefix.address()).collect();
+        let addresses = Trace::new("", addresses);
+        let lengths: Vec<u8> = routes
+            .iter()
+            .map(|(prefix, _)| prefix.length() as u8)
+            .collect();
+        let hops: Vec<u32> = routes.iter().map(|(_, hop)| *hop).collect();
+        // SAFETY: three arrays of `routes.len()` elements each, which the call only reads.
+        let table = unsafe {
+            new(
+                keys(&addresses),
+                lengths.as_ptr(),
+                hops.as_ptr(),
+                routes.len(),
+                room,
+            )
+        };
+        if table.is_null() {
+            bail!("{name} cannot hold {} {} routes", routes.len(), A::NAME);
+        }
+        let mut made = Self {
+            name,
+            table,
+            lookup,
+            chain,
+            values,
+            free,
+            dpdk,
+            family: PhantomData,
+        };
+        made.tune(stem, kind, sample)?;
+        Ok(made)
+    }
+
+    /// Takes the fastest of the structure's look-up functions.
+    fn tune(&mut self, stem: &str, kind: Kind, sample: &Trace<A>) -> Result<()> {
+        if kind == Kind::Fib {
+            // SAFETY: `peer_fib*_tune` has this type.
+            let tune = unsafe { self.dpdk.function::<Tune>(&format!("{stem}_tune"))? };
+            // SAFETY: the table is live, the keys are `sample`'s, which has so many.
+            if unsafe { tune(self.table, keys(sample), sample.keys.len()) } < 0 {
+                bail!("{}: no look-up function for this processor", self.name);
+            }
+        } else if A::BITS == 32 {
+            // SAFETY: `peer_lpm4_lookup_bulk` has this type.
+            let bulk = unsafe { self.dpdk.function::<Run>("peer_lpm4_lookup_bulk")? };
+            let time = |run: Run| {
+                let passes = (0..3).map(|_| {
+                    let start = crate::system::thread_time();
+                    // SAFETY: as above.
+                    unsafe { run(self.table, keys(sample), sample.keys.len()) };
+                    crate::system::thread_time() - start
+                });
+                passes.min()
+            };
+            if time(bulk) < time(self.lookup) {
+                self.lookup = bulk;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<A: Family> Table<A> for DpdkLpm<A> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32> {
+        let count = count.min(trace.keys.len());
+        let mut values = vec![0; count];
+        // SAFETY: the table is live; `count` keys are read and as many values written.
+        unsafe { (self.values)(self.table, keys(trace), count, values.as_mut_ptr()) };
+        values
+    }
+
+    fn lookup(&self, trace: &Trace<A>) -> u64 {
+        // SAFETY: the table is live and the trace has so many keys.
+        unsafe { (self.lookup)(self.table, keys(trace), trace.keys.len()) }
+    }
+
+    fn chain(&self, trace: &Trace<A>) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.chain)(self.table, keys(trace), trace.keys.len()) }
+    }
+}
+
+impl<A> Drop for DpdkLpm<A> {
+    fn drop(&mut self) {
+        // SAFETY: the table is live and nobody uses it any more.
+        unsafe { (self.free)(self.table) }
+    }
+}

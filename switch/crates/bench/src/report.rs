@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a benchmark prints on standard output, as JSON: every round of everyone. Medians, ratios
+//! and bars are made of it by the `bench` package in Python, which writes all results.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::measure::Rates;
+
+/// The structure under test, among the contenders' names.
+pub(crate) const OURS: &str = "ours";
+
+/// One workload's measurements.
+#[derive(Debug, Serialize)]
+pub(crate) struct Case {
+    pub(crate) workload: String,
+    /// Which of the benchmark's bars it counts for.
+    pub(crate) kind: &'static str,
+    pub(crate) ours: Vec<f64>,
+    pub(crate) peers: BTreeMap<String, Vec<f64>>,
+    pub(crate) details: BTreeMap<String, String>,
+}
+
+impl Case {
+    /// Of measured rates, among which [`OURS`] is one.
+    pub(crate) fn new(workload: impl Into<String>, kind: &'static str, rates: &[Rates]) -> Self {
+        let (mut ours, mut peers) = (Vec::new(), BTreeMap::new());
+        for rates in rates {
+            if rates.name == OURS {
+                ours.clone_from(&rates.rounds);
+            } else {
+                peers.insert(rates.name.clone(), rates.rounds.clone());
+            }
+        }
+        Self {
+            workload: workload.into(),
+            kind,
+            ours,
+            peers,
+            details: BTreeMap::new(),
+        }
+    }
+
+    /// Notes something about how it was measured.
+    pub(crate) fn detail(&mut self, name: &str, value: impl ToString) {
+        self.details.insert(name.into(), value.to_string());
+    }
+}
+
+/// How many bytes structures with the same content take.
+#[derive(Debug, Serialize)]
+pub(crate) struct Memory {
+    pub(crate) workload: String,
+    pub(crate) ours: usize,
+    pub(crate) peers: BTreeMap<String, usize>,
+}
+
+/// A benchmark's measurements.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) unit: &'static str,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) memory: Vec<Memory>,
+    /// Peers that could not be measured at all or in some case, and why.
+    pub(crate) missing: BTreeMap<String, String>,
+    /// What was looked up in what.
+    pub(crate) input: BTreeMap<String, String>,
+    /// The peers' versions.
+    pub(crate) versions: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// Says something about the input.
+    pub(crate) fn note(&mut self, name: &str, value: impl ToString) {
+        self.input.insert(name.into(), value.to_string());
+    }
+
+    /// Names a peer that is not measured, and why. The first reason stands.
+    pub(crate) fn misses(&mut self, peer: &str, why: impl Into<String>) {
+        self.missing.entry(peer.into()).or_insert(why.into());
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the measurements need from the operating system: one processor, and the time on it.
+
+use std::io;
+use std::time::Duration;
+
+/// Binds this thread, and those it starts, to the last processor that it may run on.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn pin() -> io::Result<u32> {
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: a cpu_set_t is an array of bits, for which all zeroes is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most `size` bytes, which `set` has.
+    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let all = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: `cpu` is below CPU_SETSIZE, hence within the set.
+    let last = all.rev().find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
+    let last = last.ok_or_else(|| io::Error::other("no processor to run on"))?;
+    // SAFETY: `last` is below CPU_SETSIZE, and the kernel reads `size` bytes, which `set` has.
+    let bound = unsafe {
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(last, &mut set);
+        libc::sched_setaffinity(0, size, &set)
+    };
+    match bound {
+        0 => Ok(last as u32),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The processor time that this thread has used: what others use meanwhile is not in it.
+pub(crate) fn thread_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the clock exists on every Linux, and `time` is a timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The value, of which the compiler then knows nothing: what is computed from it waits for it.
+#[inline(always)]
+pub(crate) fn opaque(value: u32) -> u32 {
+    let mut word = u64::from(value);
+    // SAFETY: no instruction at all; the value stays in its register.
+    unsafe {
+        std::arch::asm!(
+            "/* {0} */",
+            inout(reg) word,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_has_one_processor() -> io::Result<()> {
+        std::thread::spawn(|| {
+            pin()?;
+            assert_eq!(std::thread::available_parallelism()?.get(), 1);
+            Ok(())
+        })
+        .join()
+        .expect("the thread asserts nothing that fails")
+    }
+
+    #[test]
+    fn thread_time_advances_with_work() {
+        let start = thread_time();
+        let mut sum = 0u32;
+        while thread_time() == start {
+            sum = opaque(sum.wrapping_add(1));
+        }
+        assert!(thread_time() > start);
+    }
+}

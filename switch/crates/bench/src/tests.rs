@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every benchmark, quickly and without DPDK: it runs, all agree, the report is complete.
+
+use super::*;
+
+const ROUNDS: usize = 2;
+
+fn quick(name: Name) -> Report {
+    let setting = Setting::new(true, ROUNDS, None, None, 0);
+    run(name, &setting).unwrap_or_else(|why| panic!("{name:?}: {why:#}"))
+}
+
+fn is_complete(report: &Report, peers: &[&str], missing: &[&str]) {
+    assert!(!report.cases.is_empty());
+    for case in &report.cases {
+        assert_eq!(case.ours.len(), ROUNDS, "{}", case.workload);
+        assert!(
+            case.ours.iter().all(|rate| *rate > 0.0),
+            "{}",
+            case.workload
+        );
+        assert!(case.peers.values().all(|rounds| rounds.len() == ROUNDS));
+    }
+    for peer in peers {
+        let measured = report
+            .cases
+            .iter()
+            .any(|case| case.peers.contains_key(*peer));
+        assert!(measured, "{peer} is in no case");
+    }
+    let named: Vec<_> = report.missing.keys().collect();
+    assert_eq!(named, missing, "peers that are not installed are named");
+}
+
+#[test]
+fn lpm4_full() {
+    let report = quick(Name::Lpm4Full);
+    is_complete(&report, &["prefix-trie"], &["rte_fib", "rte_lpm"]);
+    assert_eq!(report.cases.len(), 6);
+    assert!(report.memory.iter().all(|memory| memory.ours > 0));
+    assert!(report.memory[0].peers["dir-24-8"] >= 2 << 24);
+}
+
+#[test]
+fn lpm6_full() {
+    let report = quick(Name::Lpm6Full);
+    is_complete(&report, &["prefix-trie"], &["rte_fib6", "rte_lpm6"]);
+}
+
+#[test]
+fn exact() {
+    let report = quick(Name::Exact);
+    is_complete(&report, &["hashbrown", "random-read"], &["rte_hash"]);
+}
