@@ -13,7 +13,8 @@ mod cases;
 use std::fmt::Write;
 use std::path::Path;
 
-use sluice_engine::{PacketIn, Sink};
+use sluice_engine::native::Native;
+use sluice_engine::{Interpreter, PacketIn, Sink};
 use sluice_program::DigestId;
 
 const ROUTES: u32 = 4096;
@@ -155,7 +156,12 @@ impl Amount {
     }
 }
 
-fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>], amount: Amount) {
+fn measure<E: cases::Runs>(
+    bench: &mut cases::Bench<E>,
+    name: &str,
+    packets: &[Vec<u8>],
+    amount: Amount,
+) {
     let mut nanoseconds = Vec::new();
     for _ in 0..amount.runs {
         let mut sink = Count::default();
@@ -189,9 +195,14 @@ fn measure(bench: &mut cases::Bench, name: &str, packets: &[Vec<u8>], amount: Am
 
 fn main() {
     let amount = Amount::from_arguments();
+    run::<Interpreter>("interpreter", amount);
+    run::<Native>("native", amount);
+}
+
+fn run<E: cases::Runs>(engine: &str, amount: Amount) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let json = root.join("p4src/build/v1model/router.json");
-    let mut bench = cases::Bench::load(&json).unwrap_or_else(|error| panic!("{error}"));
+    let mut bench = cases::Bench::<E>::load(&json).unwrap_or_else(|error| panic!("{error}"));
     bench
         .run_text(&tables(), "tables")
         .unwrap_or_else(|error| panic!("{error}"));
@@ -206,7 +217,12 @@ fn main() {
     let v6: Vec<_> = (0..ROUTES)
         .map(|i| ipv6(route(i) as u16, i as u16))
         .collect();
-    measure(&mut bench, "IPv4", &v4, amount);
-    measure(&mut bench, "IPv4 through a group", &group, amount);
-    measure(&mut bench, "IPv6", &v6, amount);
+    measure(&mut bench, &format!("{engine}: IPv4"), &v4, amount);
+    measure(
+        &mut bench,
+        &format!("{engine}: IPv4 through a group"),
+        &group,
+        amount,
+    );
+    measure(&mut bench, &format!("{engine}: IPv6"), &v6, amount);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use num_bigint::BigInt;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
-use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot, StackId, UnionStackId};
+use sluice_program::{Action, HeaderId, MeterUnit, Op, RegisterId, Slot, StackId, UnionStackId};
 use sluice_tables::ActionRef;
 
 use crate::bits;
@@ -260,9 +260,13 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn add_header(&mut self, header: &HeaderRef, params: &[u64]) {
-        let Some(id) = self.header(header, params) else {
-            return self.out_of_range();
-        };
+        match self.header(header, params) {
+            Some(id) => self.add_known_header(id),
+            None => self.out_of_range(),
+        }
+    }
+
+    pub(crate) fn add_known_header(&mut self, id: HeaderId) {
         let phv = &mut self.packet.phv;
         if !phv.is_valid(id) {
             phv.clear(self.program, id);
@@ -273,9 +277,13 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn remove_header(&mut self, header: &HeaderRef, params: &[u64]) {
-        let Some(id) = self.header(header, params) else {
-            return self.out_of_range();
-        };
+        match self.header(header, params) {
+            Some(id) => self.remove_known_header(id),
+            None => self.out_of_range(),
+        }
+    }
+
+    pub(crate) fn remove_known_header(&mut self, id: HeaderId) {
         let phv = &mut self.packet.phv;
         if phv.is_valid(id) {
             let bytes = phv.wire_bytes(self.program, id) as u64;
@@ -285,9 +293,13 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn assign_varbit(&mut self, to: &HeaderRef, from: &HeaderRef, params: &[u64]) {
-        let (Some(to), Some(from)) = (self.header(to, params), self.header(from, params)) else {
-            return self.out_of_range();
-        };
+        match (self.header(to, params), self.header(from, params)) {
+            (Some(to), Some(from)) => self.assign_known_varbit(to, from),
+            _ => self.out_of_range(),
+        }
+    }
+
+    pub(crate) fn assign_known_varbit(&mut self, to: HeaderId, from: HeaderId) {
         let slot = |id| varbit_slot(self.program, id);
         let (Some(target), Some(source)) = (slot(to), slot(from)) else {
             return;
@@ -302,7 +314,11 @@ impl<T: Trace> Machine<'_, T> {
         phv.set_varbit_bits(to, used);
     }
 
-    fn assign_union(&mut self, to: sluice_program::UnionId, from: sluice_program::UnionId) {
+    pub(crate) fn assign_union(
+        &mut self,
+        to: sluice_program::UnionId,
+        from: sluice_program::UnionId,
+    ) {
         let (to, from) = (self.program.union(to), self.program.union(from));
         let phv = &mut self.packet.phv;
         // Invalid ones first, so that making one member valid does not undo another.
@@ -316,7 +332,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn assign_stack(&mut self, to: StackId, from: StackId) {
+    pub(crate) fn assign_stack(&mut self, to: StackId, from: StackId) {
         let filled = self.packet.phv.filled(from);
         self.packet.phv.set_filled(to, filled);
         let pairs = self
@@ -330,7 +346,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn assign_union_stack(&mut self, to: UnionStackId, from: UnionStackId) {
+    pub(crate) fn assign_union_stack(&mut self, to: UnionStackId, from: UnionStackId) {
         let filled = self.packet.phv.union_filled(from);
         self.packet.phv.set_union_filled(to, filled);
         let (to, from) = (self.program.union_stack(to), self.program.union_stack(from));
@@ -340,7 +356,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     /// `push_front`: elements move up, the first ones become invalid (P4_16 section 8.18).
-    fn push(&mut self, stack: StackId, count: u64) {
+    pub(crate) fn push(&mut self, stack: StackId, count: u64) {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
         for index in (count..headers.len()).rev() {
@@ -356,7 +372,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     /// `pop_front`: elements move down, the last ones become invalid.
-    fn pop(&mut self, stack: StackId, count: u64) {
+    pub(crate) fn pop(&mut self, stack: StackId, count: u64) {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
         for index in count..headers.len() {
@@ -378,7 +394,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn push_union(&mut self, stack: UnionStackId, count: u64) {
+    pub(crate) fn push_union(&mut self, stack: UnionStackId, count: u64) {
         let unions = &self.program.union_stack(stack).unions;
         let count = count.min(unions.len() as u64) as usize;
         for index in (count..unions.len()).rev() {
@@ -391,7 +407,7 @@ impl<T: Trace> Machine<'_, T> {
         self.packet.phv.set_union_filled(stack, filled);
     }
 
-    fn pop_union(&mut self, stack: UnionStackId, count: u64) {
+    pub(crate) fn pop_union(&mut self, stack: UnionStackId, count: u64) {
         let unions = &self.program.union_stack(stack).unions;
         let count = count.min(unions.len() as u64) as usize;
         for index in count..unions.len() {

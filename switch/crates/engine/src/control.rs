@@ -79,7 +79,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     /// Counts and meters the packet where the table's entries do.
-    fn leave_behind(&mut self, table: &Table, hit: bool, state: &EntryState) {
+    pub(crate) fn leave_behind(&mut self, table: &Table, hit: bool, state: &EntryState) {
         let (bytes, now_us) = (self.packet.ingress_length, self.context.now_us);
         if table.with_counters || table.support_timeout {
             state.hit(bytes, now_us);

@@ -21,6 +21,7 @@ mod eval;
 mod hash;
 mod interpreter;
 mod machine;
+pub mod native;
 mod number;
 mod packet;
 mod parser;

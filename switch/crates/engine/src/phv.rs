@@ -34,7 +34,30 @@ pub(crate) struct Phv {
     metadata_bytes: usize,
 }
 
+/// Addresses of the parts, for machine code.
+pub(crate) struct Parts {
+    /// As many as [`Program::phv_bytes`].
+    pub(crate) bytes: *mut u8,
+    /// One for each header: 0 or 1.
+    pub(crate) valid: *mut u8,
+    /// One for each header.
+    pub(crate) varbit_bits: *mut u32,
+    /// One for each stack, then one for each union stack.
+    pub(crate) filled: *mut u32,
+}
+
 impl Phv {
+    /// Where everything lies. It stays there as long as the value lives.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Parts {
+        Parts {
+            bytes: self.bytes.as_mut_ptr(),
+            valid: self.valid.as_mut_ptr().cast(),
+            varbit_bits: self.varbit_bits.as_mut_ptr(),
+            filled: self.filled.as_mut_ptr(),
+        }
+    }
+
     pub(crate) fn new(program: &Program) -> Self {
         let stacks = program.stacks.len();
         let fixed = fixed_ranges(program);

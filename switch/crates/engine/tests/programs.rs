@@ -8,6 +8,9 @@ mod cases;
 
 use std::path::{Path, PathBuf};
 
+use sluice_engine::Interpreter;
+use sluice_engine::native::Native;
+
 fn folder() -> PathBuf {
     match std::env::var_os("SLUICE_PROGRAMS") {
         Some(folder) => folder.into(),
@@ -27,6 +30,15 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
 
 #[test]
 fn every_program_does_what_its_cases_say() {
+    run_all::<Interpreter>();
+}
+
+#[test]
+fn every_program_does_what_its_cases_say_as_machine_code() {
+    run_all::<Native>();
+}
+
+fn run_all<E: cases::Runs>() {
     let folder = folder();
     let programs = with_extension(&folder, "case");
     assert!(!programs.is_empty(), "no program in {}", folder.display());
@@ -35,8 +47,8 @@ fn every_program_does_what_its_cases_say() {
         let name = program.file_stem().expect("a file has a name");
         let json = folder.join("build").join(name).with_extension("json");
         let case = program.clone();
-        // A program that makes the interpreter panic must not hide the others.
-        let result = std::panic::catch_unwind(|| cases::run_file(&json, &case));
+        // A program that makes the engine panic must not hide the others.
+        let result = std::panic::catch_unwind(|| cases::run_file::<E>(&json, &case));
         match result {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => failures.push(failure),

@@ -158,6 +158,18 @@ impl Externs {
         }
     }
 
+    /// Gives arrays back that were taken with [`Self::hold_registers`] by somebody who could not keep
+    /// what it returned, and forgot it.
+    ///
+    /// # Safety
+    /// The caller holds each of these arrays, and loses it with this call.
+    pub unsafe fn release_registers(&self, ids: &[RegisterId]) {
+        drop(HeldRegisters {
+            arrays: &self.registers,
+            held: ids,
+        });
+    }
+
     /// The 64-bit words of a register cell, most significant first; `None` beyond the array.
     #[inline]
     pub fn register(&self, id: RegisterId, index: usize) -> Option<&[AtomicU64]> {

@@ -6,4 +6,4 @@ mod command;
 mod run;
 
 #[allow(unused_imports)] // the benchmark uses one, the tests the other
-pub(crate) use run::{Bench, run_file};
+pub(crate) use run::{Bench, Runs, run_file};

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sluice_engine::{Config, Interpreter, PacketIn, Sink, Switch};
+use sluice_engine::native::{Code, Native};
+use sluice_engine::{Config, Engine, Interpreter, PacketIn, Sink, Switch};
 use sluice_program::{ActionId, DigestId, ProfileId, Program, TableId};
 use sluice_tables::{
     ActionCall, CloneSession, Entry, EntryAction, EntrySpec, GroupMember, GroupSpec, KeyField,
@@ -37,11 +38,38 @@ impl Sink for Outputs {
     }
 }
 
-pub(crate) struct Bench {
+/// What runs programs here.
+pub(crate) trait Runs: Engine + Sized {
+    /// A new one for a program.
+    ///
+    /// # Errors
+    /// Why it cannot run the program, or not all of it by itself.
+    fn program(program: &Arc<Program>) -> Result<Self>;
+}
+
+impl Runs for Interpreter {
+    fn program(program: &Arc<Program>) -> Result<Self> {
+        Ok(Self::new(Arc::clone(program), Config::default()))
+    }
+}
+
+impl Runs for Native {
+    fn program(program: &Arc<Program>) -> Result<Self> {
+        let (code, report) =
+            Code::compile(program, &Config::default()).map_err(|error| error.to_string())?;
+        if report.not_compiled.is_empty() {
+            Ok(Self::new(code, Config::default()))
+        } else {
+            Err(format!("not compiled: {:?}", report.not_compiled))
+        }
+    }
+}
+
+pub(crate) struct Bench<E> {
     program: Arc<Program>,
     pub(crate) store: Store,
     pub(crate) reader: Reader,
-    pub(crate) switch: Switch<Interpreter>,
+    pub(crate) switch: Switch<E>,
     outputs: Outputs,
     /// The last command about packets was an expectation: the next packet begins something new.
     expecting: bool,
@@ -53,17 +81,17 @@ pub(crate) struct Bench {
 /// # Errors
 /// The first line that does not hold, and why.
 #[allow(dead_code)] // the benchmark has no case file
-pub(crate) fn run_file(json: &Path, case: &Path) -> Result<()> {
+pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path) -> Result<()> {
     let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
     let name = case.display().to_string();
-    let mut bench = Bench::load(json)?;
+    let mut bench = Bench::<E>::load(json)?;
     bench.run_text(&text, &name)?;
     bench
         .nothing_left()
         .map_err(|error| format!("{name}: at the end: {error}"))
 }
 
-impl Bench {
+impl<E: Runs> Bench<E> {
     /// A switch with a compiled program and nothing in its tables.
     ///
     /// # Errors
@@ -74,7 +102,7 @@ impl Bench {
         let store = Store::new(Arc::clone(&program));
         Ok(Self {
             reader: store.reader(),
-            switch: Switch::new(Interpreter::new(Arc::clone(&program), Config::default())),
+            switch: Switch::new(<E as Runs>::program(&program)?),
             program,
             store,
             outputs: Outputs::default(),

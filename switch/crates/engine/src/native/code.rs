@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory that holds machine code: written once, then executable and never writable again, given back
+//! when the last engine that runs it is gone.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Pages with machine code.
+#[derive(Debug)]
+pub(super) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Pages {
+    /// Copies machine code to pages of its own.
+    ///
+    /// # Errors
+    /// What the kernel says when it has no memory, or allows no executable pages.
+    pub(super) fn new(code: &[u8]) -> io::Result<Self> {
+        let bytes = code.len().max(1);
+        // SAFETY: a new private mapping, of which nothing else knows.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(io::Error::other("a mapping at address 0"));
+        };
+        let pages = Self { start, bytes };
+        // SAFETY: the mapping is writable, has at least `code.len()` bytes and overlaps nothing; it
+        // becomes executable only after it was written.
+        let protected = unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len());
+            libc::mprotect(
+                start.as_ptr().cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_EXEC,
+            )
+        };
+        if protected != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(pages)
+    }
+
+    /// Bytes of code.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Address of the byte at `offset`.
+    ///
+    /// # Panics
+    /// If that is beyond the code.
+    pub(super) fn address(&self, offset: usize) -> *const u8 {
+        assert!(offset < self.bytes, "no code at {offset}");
+        // SAFETY: inside the mapping, as was just checked.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and whoever could call into it held a reference.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// SAFETY: nobody writes to the pages after `new`.
+unsafe impl Send for Pages {}
+// SAFETY: likewise.
+unsafe impl Sync for Pages {}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tables whose entries the program gives: the decision is code, without a look-up.
+//!
+//! The key is cut into columns of at most 64 bits. A table of few rows is a sequence of comparisons. In a
+//! larger one every column says, as a bit vector, which rows it matches (narrow columns by a table
+//! of all their values, wide ones by comparing with each value that occurs); the conjunction of the
+//! vectors has a bit for each row that matches, and the lowest one wins (bit-vector classification:
+//! Lakshman and Stiliadis, SIGCOMM 1998).
+
+use std::rc::Rc;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I32;
+use cranelift_codegen::ir::{BlockCall, InstBuilder, JumpTableData, Value};
+use sluice_program::control::TableKeyValue;
+use sluice_program::{ActionId, Key, MatchKind, Table, TableEntry, TableId};
+
+use super::action::param_words;
+use super::expr::Params;
+use super::lower::Lower;
+use super::pipeline::Graph;
+use super::table::words_of;
+
+/// Up to so many rows are compared one after the other.
+const SEQUENTIAL: usize = 3;
+/// Columns up to this width have a table of all their values.
+const TABLED: u32 = 8;
+/// More rows than this are looked up as in any other table.
+const MOST_ROWS: usize = 512;
+
+/// What a row wants of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pattern {
+    Any,
+    Masked { value: u64, mask: u64 },
+    Range { low: u64, high: u64 },
+}
+
+impl Pattern {
+    fn matches(self, key: u64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Masked { value, mask } => key & mask == value,
+            Self::Range { low, high } => (low..=high).contains(&key),
+        }
+    }
+}
+
+/// A row: one pattern for each column, and what it does.
+#[derive(Clone, Debug)]
+struct Row {
+    patterns: Vec<Pattern>,
+    action: ActionId,
+    params: Rc<[u64]>,
+}
+
+/// A column of the key.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    value: Value,
+    width: u32,
+}
+
+/// The low `width` bits in words, least significant first.
+fn ones(width: u16) -> Vec<u64> {
+    let words = usize::from(width).div_ceil(64);
+    let mut ones = vec![u64::MAX; words];
+    ones[words - 1] >>= (64 - width % 64) % 64;
+    ones
+}
+
+/// The first `len` of `width` bits.
+fn prefix(width: u16, len: u32) -> Vec<u64> {
+    let mut mask = ones(width);
+    for bit in 0..u32::from(width) - len {
+        mask[bit as usize / 64] &= !(1 << (bit % 64));
+    }
+    mask
+}
+
+/// What an entry wants of a key field, by word, least significant first; `None` if it cannot be said
+/// so.
+fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
+    let all = ones(key.width);
+    let own = match &key.mask {
+        Some(mask) => words_of(mask),
+        None => vec![u64::MAX; all.len()],
+    };
+    let masked = |value: &[u8], mask: &[u64]| {
+        let words = words_of(value);
+        (0..all.len())
+            .map(|index| {
+                let mask = mask[index] & all[index];
+                let value = words.get(index).copied().unwrap_or(0) & mask & own[index];
+                if mask == 0 {
+                    Pattern::Any
+                } else {
+                    Pattern::Masked { value, mask }
+                }
+            })
+            .collect()
+    };
+    let any = || vec![Pattern::Any; all.len()];
+    Some(match value {
+        TableKeyValue::Exact(value) => masked(value, &all),
+        TableKeyValue::Lpm(_, 0) | TableKeyValue::Optional(None) => any(),
+        TableKeyValue::Lpm(value, len) => masked(value, &prefix(key.width, *len)),
+        TableKeyValue::Ternary(value, mask) => masked(value, &words_of(mask)),
+        TableKeyValue::Optional(Some(value)) => masked(value, &all),
+        TableKeyValue::Range(low, high) => {
+            let ([low], [high]) = (&words_of(low)[..], &words_of(high)[..]) else {
+                return None;
+            };
+            if (*low, *high) == (0, all[0]) {
+                any()
+            } else {
+                vec![Pattern::Range {
+                    low: *low,
+                    high: *high,
+                }]
+            }
+        }
+    })
+}
+
+/// The order in which entries are tried: as `tables` ranks them.
+fn order(table: &Table, entry: &TableEntry) -> u32 {
+    if table.needs_priority() {
+        return entry.priority;
+    }
+    let lengths = entry.key.iter().map(|value| match value {
+        TableKeyValue::Lpm(_, len) => u32::MAX - len,
+        _ => 0,
+    });
+    lengths.max().unwrap_or(0)
+}
+
+impl Lower<'_> {
+    /// Compiles a table whose entries are constant; `false`, and no code, where that cannot be done.
+    /// Ends the block.
+    pub(super) fn constant_table(&mut self, id: TableId, graph: &mut Graph) -> bool {
+        let table: &Table = self.program.table(id);
+        if table.entries.len() > MOST_ROWS {
+            return false;
+        }
+        let mut entries: Vec<&TableEntry> = table.entries.iter().collect();
+        entries.sort_by_key(|entry| order(table, entry));
+        let mut rows = Vec::new();
+        for entry in entries {
+            let mut all = Vec::new();
+            for (key, value) in table.key.iter().zip(&entry.key) {
+                // A mask on the key applies to values and to the upper bounds of no range.
+                let ranged = key.kind == MatchKind::Range && key.mask.is_some();
+                match patterns(key, value) {
+                    Some(patterns) if !ranged => all.extend(patterns),
+                    _ => return false,
+                }
+            }
+            let action = self.program.action(entry.action);
+            rows.push(Row {
+                patterns: all,
+                action: entry.action,
+                params: param_words(action, &entry.params),
+            });
+        }
+        let columns = self.columns(table);
+        if rows.len() <= SEQUENTIAL {
+            self.sequence(id, &columns, &rows, graph);
+        } else {
+            for rows in rows.chunks(64) {
+                self.vectors(table, &columns, rows, graph);
+            }
+            self.miss(id, graph);
+        }
+        true
+    }
+
+    fn columns(&mut self, table: &Table) -> Vec<Column> {
+        let mut columns = Vec::new();
+        for key in &table.key {
+            let value = self.key_value(key);
+            for (index, value) in value.into_iter().enumerate() {
+                let width = (u32::from(key.width) - index as u32 * 64).min(64);
+                columns.push(Column { value, width });
+            }
+        }
+        columns
+    }
+
+    /// Whether a column matches; `None` for always.
+    fn matches(&mut self, column: Column, pattern: Pattern) -> Option<Value> {
+        match pattern {
+            Pattern::Any => None,
+            Pattern::Masked { value, mask } => {
+                let all = u64::MAX >> (64 - column.width);
+                let key = if mask & all == all {
+                    column.value
+                } else {
+                    self.and(column.value, mask)
+                };
+                let value = self.int(value);
+                Some(self.compare(IntCC::Equal, key, value))
+            }
+            Pattern::Range { low, high } => {
+                let (low, high) = (self.int(low), self.int(high));
+                let above = self.compare(IntCC::UnsignedGreaterThanOrEqual, column.value, low);
+                let below = self.compare(IntCC::UnsignedLessThanOrEqual, column.value, high);
+                Some(self.b.ins().band(above, below))
+            }
+        }
+    }
+
+    /// One row after the other.
+    fn sequence(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
+        let table: &Table = self.program.table(id);
+        for row in rows {
+            let mut all = None;
+            for (column, pattern) in columns.iter().zip(&row.patterns) {
+                if let Some(matches) = self.matches(*column, *pattern) {
+                    all = Some(match all {
+                        None => matches,
+                        Some(before) => self.b.ins().band(before, matches),
+                    });
+                }
+            }
+            let params = Params::Known(Rc::clone(&row.params));
+            let Some(all) = all else {
+                // Matches always: what follows is never reached.
+                return self.run(table, row.action, &params, true, graph);
+            };
+            let (hit, next) = (self.b.create_block(), self.b.create_block());
+            self.branch(all, hit, next);
+            self.enter(hit);
+            self.run(table, row.action, &params, true, graph);
+            self.enter(next);
+        }
+        self.miss(id, graph);
+    }
+
+    /// All of up to 64 rows at once; goes on in a new block where none matches.
+    fn vectors(&mut self, table: &Table, columns: &[Column], rows: &[Row], graph: &mut Graph) {
+        let mut vector: Option<Value> = None;
+        for (index, column) in columns.iter().enumerate() {
+            let wanted: Vec<Pattern> = rows.iter().map(|row| row.patterns[index]).collect();
+            if wanted.iter().all(|pattern| *pattern == Pattern::Any) {
+                continue;
+            }
+            let here = self.column_vector(*column, &wanted);
+            vector = Some(match vector {
+                None => here,
+                Some(before) => self.b.ins().band(before, here),
+            });
+        }
+        let all = u64::MAX >> (64 - rows.len());
+        let vector = match vector {
+            Some(vector) => vector,
+            None => self.int(all),
+        };
+        let zero = self.int(0);
+        let any = self.compare(IntCC::NotEqual, vector, zero);
+        let (hit, none) = (self.b.create_block(), self.b.create_block());
+        self.branch(any, hit, none);
+        self.enter(hit);
+        self.run_row(table, vector, rows, graph);
+        self.enter(none);
+    }
+
+    /// Which rows a column matches.
+    fn column_vector(&mut self, column: Column, wanted: &[Pattern]) -> Value {
+        let rows = |test: &dyn Fn(Pattern) -> bool| {
+            let bits = wanted.iter().enumerate();
+            bits.filter(|(_, pattern)| test(**pattern))
+                .fold(0, |vector, (row, _)| vector | 1u64 << row)
+        };
+        if column.width <= TABLED {
+            let table = (0..1 << column.width)
+                .map(|key| rows(&|pattern| pattern.matches(key)))
+                .collect();
+            let address = self.statics.words(table);
+            return self.constant_at(address, column.value);
+        }
+        let mut vector = self.int(rows(&|pattern| pattern == Pattern::Any));
+        let mut seen = Vec::new();
+        for pattern in wanted {
+            if seen.contains(pattern) {
+                continue;
+            }
+            seen.push(*pattern);
+            if let Some(matches) = self.matches(column, *pattern) {
+                let zero = self.int(0);
+                let these = self.int(rows(&|other| other == *pattern));
+                let these = self.b.ins().select(matches, these, zero);
+                vector = self.b.ins().bor(vector, these);
+            }
+        }
+        vector
+    }
+
+    /// Runs the action of the lowest row of a vector that is not 0. Ends the block.
+    fn run_row(&mut self, table: &Table, vector: Value, rows: &[Row], graph: &mut Graph) {
+        let row = self.b.ins().ctz(vector);
+        let mut actions: Vec<ActionId> = Vec::new();
+        for row in rows {
+            if !actions.contains(&row.action) {
+                actions.push(row.action);
+            }
+        }
+        let blocks: Vec<_> = actions.iter().map(|_| self.b.create_block()).collect();
+        if let [block] = blocks[..] {
+            self.jump(block);
+        } else {
+            let block_of = |row: &Row| {
+                let known = actions.iter().position(|action| *action == row.action);
+                blocks[known.expect("every row's action is listed")]
+            };
+            let targets: Vec<BlockCall> = rows
+                .iter()
+                .map(|row| {
+                    let values = &mut self.b.func.dfg.value_lists;
+                    BlockCall::new(block_of(row), [], values)
+                })
+                .collect();
+            let table = JumpTableData::new(targets[0], &targets);
+            let table = self.b.create_jump_table(table);
+            let index = self.b.ins().ireduce(I32, row);
+            self.b.ins().br_table(index, table);
+        }
+        for (action, block) in actions.into_iter().zip(blocks) {
+            self.enter(block);
+            let params = self.row_params(action, row, rows);
+            self.run(table, action, &params, true, graph);
+        }
+    }
+
+    /// The parameters of the row that matched.
+    fn row_params(&mut self, action: ActionId, row: Value, rows: &[Row]) -> Params {
+        let mut own = rows.iter().filter(|row| row.action == action);
+        let first = own.next().expect("an action is listed for its rows");
+        if own.all(|row| row.params == first.params) {
+            return Params::Known(Rc::clone(&first.params));
+        }
+        let words = first.params.len();
+        let all = rows.iter().flat_map(|row| {
+            let own = row.action == action;
+            (0..words).map(move |word| if own { row.params[word] } else { 0 })
+        });
+        let address = self.statics.words(all.collect());
+        let stride = self.int(words as u64 * 8);
+        let offset = self.b.ins().imul(row, stride);
+        let start = self.int(address as u64);
+        Params::At(self.b.ins().iadd(start, offset))
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What machine code is given with each call: where the packet's parts lie, and what runtime functions
+//! need.
+
+use sluice_program::Program;
+use sluice_tables::{Externs, Side};
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::machine::{Context, Machine, Work};
+use crate::packet::{Packet, Sink};
+use crate::trace::NoTrace;
+
+/// One call's surroundings. Machine code reads the fields by their offsets; all point to what the
+/// caller has for itself as long as the call lasts.
+#[repr(C)]
+pub(super) struct Frame<'a> {
+    /// Bytes of the packet header vector, `phv_bytes` of them.
+    pub(super) phv: *mut u8,
+    /// One byte for each header: 0 or 1.
+    pub(super) valid: *mut u8,
+    /// Elements in each stack, then in each union stack.
+    pub(super) filled: *mut u32,
+    /// Bits in the `varbit` field of each header.
+    pub(super) varbit: *mut u32,
+    /// The packet as it entered the parser.
+    pub(super) data: *const u8,
+    /// Its bytes.
+    pub(super) data_len: usize,
+    /// Bytes of it that the parser took.
+    pub(super) parsed: *mut usize,
+    /// Length as `packet_length` shows it.
+    pub(super) length: *mut u64,
+    /// Where the deparser writes; has room for all headers at once.
+    pub(super) out: *mut u8,
+    /// The worker's counters.
+    pub(super) counters: *mut Counters,
+    packet: *mut Packet,
+    work: *mut Work,
+    sink: *mut (dyn Sink + 'a),
+    program: &'a Program,
+    config: &'a Config,
+    context: Context<'a>,
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn new(
+        program: &'a Program,
+        config: &'a Config,
+        work: &'a mut Work,
+        context: Context<'a>,
+        packet: &'a mut Packet,
+        sink: &'a mut (dyn Sink + 'a),
+    ) -> Self {
+        let packet: *mut Packet = packet;
+        let work: *mut Work = work;
+        // SAFETY: both come from exclusive references that live as long as the frame; what is taken
+        // here are addresses of their parts, of which one is used at a time: the machine code does
+        // not run while a runtime function does.
+        unsafe {
+            let phv = (*packet).phv.parts();
+            Self {
+                phv: phv.bytes,
+                valid: phv.valid,
+                filled: phv.filled,
+                varbit: phv.varbit_bits,
+                data: (*packet).data.as_ptr(),
+                data_len: (*packet).data.len(),
+                parsed: &raw mut (*packet).parsed,
+                length: &raw mut (*packet).length,
+                out: std::ptr::null_mut(),
+                counters: &raw mut (*work).counters,
+                packet,
+                work,
+                sink,
+                program,
+                config,
+                context,
+            }
+        }
+    }
+
+    /// The tables that this packet sees.
+    #[inline]
+    pub(super) fn side(&self) -> &'a Side {
+        self.context.side
+    }
+
+    /// Counters, meters and registers.
+    #[inline]
+    pub(super) fn externs(&self) -> &'a Externs {
+        self.context.externs
+    }
+
+    /// The program.
+    #[inline]
+    pub(super) fn program(&self) -> &'a Program {
+        self.program
+    }
+
+    /// Now, in microseconds.
+    #[inline]
+    pub(super) fn now_us(&self) -> u64 {
+        self.context.now_us
+    }
+
+    /// The packet.
+    #[inline]
+    pub(super) fn packet(&mut self) -> &mut Packet {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { &mut *self.packet }
+    }
+
+    /// The packet and the worker's buffers, the scalar way to what the interpreter also has.
+    #[inline]
+    pub(super) fn machine(&mut self) -> Machine<'_, NoTrace> {
+        // SAFETY: the frame was made from exclusive references to these, which live as long; the
+        // borrow of the frame keeps a second machine from existing. `NoTrace` has no bytes.
+        unsafe {
+            Machine {
+                program: self.program,
+                config: self.config,
+                context: self.context,
+                packet: &mut *self.packet,
+                work: &mut *self.work,
+                sink: &mut *self.sink,
+                trace: std::ptr::NonNull::dangling().as_mut(),
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Look-up keys: fields one after the other, each in whole bytes, in memory as the tables compare them.
+//!
+//! A key is put together in 64-bit words and written word by word, so that whoever reads it in words
+//! again need not wait for many narrow writes.
+
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+use super::lower::Lower;
+use super::number::Words;
+
+/// A field of a key: where its bytes start, how many there are, and its value.
+#[derive(Clone, Debug)]
+pub(super) struct KeyField {
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) value: Words,
+}
+
+impl Lower<'_> {
+    /// The key as big-endian words, the last one padded with 0.
+    pub(super) fn key_words(&mut self, fields: &[KeyField], bytes: usize) -> Vec<Value> {
+        let mut words: Vec<Option<Value>> = vec![None; bytes.div_ceil(8)];
+        for field in fields {
+            let end = field.offset + field.bytes;
+            for (index, value) in field.value.iter().enumerate() {
+                let last = end - index * 8;
+                let first = last.saturating_sub(8).max(field.offset);
+                self.place(&mut words, first, last, *value);
+            }
+        }
+        words
+            .into_iter()
+            .map(|word| word.unwrap_or_else(|| self.int(0)))
+            .collect()
+    }
+
+    /// Adds a number of the bytes `first..last` (at most 8) to the words they lie in.
+    fn place(&mut self, words: &mut [Option<Value>], first: usize, last: usize, value: Value) {
+        let (high, low) = (first / 8, (last - 1) / 8);
+        for (word, place) in words.iter_mut().enumerate().take(low + 1).skip(high) {
+            let end = (word + 1) * 8;
+            let part = if last > end {
+                self.shr(value, (last - end) as u32 * 8)
+            } else {
+                self.shl(value, (end - last) as u32 * 8)
+            };
+            *place = Some(match *place {
+                Some(before) => self.b.ins().bor(before, part),
+                None => part,
+            });
+        }
+    }
+
+    /// The key in memory; its address.
+    pub(super) fn key_in_memory(&mut self, fields: &[KeyField], bytes: usize) -> Value {
+        let words = self.key_words(fields, bytes);
+        let place = self.stack(words.len() * 8);
+        for (index, word) in words.into_iter().enumerate() {
+            let raw = self.b.ins().bswap(word);
+            debug_assert_eq!(self.b.func.dfg.value_type(raw), I64);
+            self.store(raw, place, index as u32 * 8);
+        }
+        place
+    }
+}

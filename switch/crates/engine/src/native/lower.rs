@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What all of code generation stands on: a function under construction, constants that outlive it, and
+//! access to runs of bits in the packet header vector, the packet, and the frame.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
+use cranelift_codegen::ir::{
+    AbiParam, Block, InstBuilder, MemFlagsData, SigRef, Signature, StackSlotData, StackSlotKind,
+    Type, Value,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::FunctionBuilder;
+use sluice_program::layout::Slot;
+use sluice_program::{HeaderId, Program};
+
+use super::frame::Frame;
+use crate::config::Config;
+use crate::counters::Counters;
+
+/// Words that code refers to by their address, kept as long as the code.
+#[derive(Debug, Default)]
+pub(super) struct Statics(Vec<Box<[u64]>>);
+
+impl Statics {
+    /// Keeps words; their address.
+    pub(super) fn words(&mut self, words: Vec<u64>) -> i64 {
+        let words = words.into_boxed_slice();
+        let address = words.as_ptr() as i64;
+        self.0.push(words);
+        address
+    }
+
+    /// Keeps bytes; their address.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> i64 {
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        self.words(words.collect())
+    }
+}
+
+/// Facts about a program that code generation asks for again and again.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Metadata fields: each has the bytes it lies in for itself, and its spare bits are always 0.
+    alone: HashSet<Slot>,
+}
+
+impl Facts {
+    pub(super) fn new(program: &Program) -> Self {
+        let headers = program.headers.iter().filter(|header| header.metadata);
+        let alone = headers
+            .flat_map(|header| {
+                let slots = header.metadata_slots.iter();
+                slots.map(|slot| key(slot.moved(header.offset)))
+            })
+            .collect();
+        Self { alone }
+    }
+}
+
+/// A slot without what does not concern its place.
+fn key(slot: Slot) -> Slot {
+    Slot {
+        signed: false,
+        ..slot
+    }
+}
+
+/// Where a slot counts from: the header vector, or a header found at run time.
+pub(super) type Base = Value;
+
+/// A function under construction. The builder is always in a block that is not ended yet, except where
+/// a function says that it ends it.
+pub(super) struct Lower<'a> {
+    pub(super) program: &'a Program,
+    pub(super) config: &'a Config,
+    pub(super) facts: &'a Facts,
+    pub(super) statics: &'a mut Statics,
+    /// Constructs that are not compiled.
+    pub(super) not_compiled: &'a mut Vec<String>,
+    pub(super) b: FunctionBuilder<'a>,
+    call_conv: CallConv,
+    signatures: Vec<(usize, usize, SigRef)>,
+    pub(super) frame: Value,
+    pub(super) phv: Base,
+    valid: Value,
+    filled: Value,
+    varbit: Value,
+    counters: Value,
+}
+
+impl<'a> Lower<'a> {
+    /// Begins a function that takes a frame.
+    pub(super) fn new(
+        program: &'a Program,
+        config: &'a Config,
+        facts: &'a Facts,
+        statics: &'a mut Statics,
+        not_compiled: &'a mut Vec<String>,
+        mut b: FunctionBuilder<'a>,
+        call_conv: CallConv,
+    ) -> Self {
+        let entry = b.create_block();
+        b.append_block_params_for_function_params(entry);
+        b.switch_to_block(entry);
+        let frame = b.block_params(entry)[0];
+        let mut field = |offset: usize| {
+            let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+            b.ins().load(I64, flags, frame, offset as i32)
+        };
+        let phv = field(offset_of!(Frame<'static>, phv));
+        let valid = field(offset_of!(Frame<'static>, valid));
+        let filled = field(offset_of!(Frame<'static>, filled));
+        let varbit = field(offset_of!(Frame<'static>, varbit));
+        let counters = field(offset_of!(Frame<'static>, counters));
+        Self {
+            program,
+            config,
+            facts,
+            statics,
+            not_compiled,
+            b,
+            call_conv,
+            signatures: Vec::new(),
+            frame,
+            phv,
+            valid,
+            filled,
+            varbit,
+            counters,
+        }
+    }
+
+    /// A field of the frame that does not change during a call.
+    pub(super) fn frame_field(&mut self, offset: usize) -> Value {
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        self.b.ins().load(I64, flags, self.frame, offset as i32)
+    }
+
+    /// Ends the function with this result.
+    pub(super) fn finish(&mut self, result: u64) {
+        let result = self.int(result);
+        self.b.ins().return_(&[result]);
+    }
+
+    pub(super) fn int(&mut self, value: u64) -> Value {
+        self.b.ins().iconst(I64, value as i64)
+    }
+
+    pub(super) fn byte(&mut self, value: bool) -> Value {
+        self.b.ins().iconst(I8, i64::from(value))
+    }
+
+    pub(super) fn and(&mut self, value: Value, mask: u64) -> Value {
+        match mask {
+            u64::MAX => value,
+            _ => {
+                let mask = self.int(mask);
+                self.b.ins().band(value, mask)
+            }
+        }
+    }
+
+    pub(super) fn shl(&mut self, value: Value, count: u32) -> Value {
+        match count {
+            0 => value,
+            64.. => self.int(0),
+            _ => self.b.ins().ishl_imm_u(value, i64::from(count)),
+        }
+    }
+
+    pub(super) fn shr(&mut self, value: Value, count: u32) -> Value {
+        match count {
+            0 => value,
+            64.. => self.int(0),
+            _ => self.b.ins().ushr_imm_u(value, i64::from(count)),
+        }
+    }
+
+    pub(super) fn sar(&mut self, value: Value, count: u32) -> Value {
+        match count {
+            0 => value,
+            _ => self.b.ins().sshr_imm_u(value, i64::from(count.min(63))),
+        }
+    }
+
+    /// The low `width` bits, with the sign of the highest of them.
+    pub(super) fn sign_extend(&mut self, value: Value, width: u32) -> Value {
+        let unused = 64 - width;
+        let up = self.shl(value, unused);
+        self.sar(up, unused)
+    }
+
+    /// Calls a runtime function with the frame and these arguments.
+    pub(super) fn call(
+        &mut self,
+        function: *const (),
+        args: &[Value],
+        results: usize,
+    ) -> Vec<Value> {
+        let mut all = vec![self.frame];
+        all.extend_from_slice(args);
+        self.call_bare(function, &all, results)
+    }
+
+    /// Calls a runtime function that needs no frame.
+    pub(super) fn call_bare(
+        &mut self,
+        function: *const (),
+        args: &[Value],
+        results: usize,
+    ) -> Vec<Value> {
+        let known = self
+            .signatures
+            .iter()
+            .find(|(a, r, _)| (*a, *r) == (args.len(), results))
+            .map(|(_, _, signature)| *signature);
+        let signature = known.unwrap_or_else(|| {
+            let mut signature = Signature::new(self.call_conv);
+            signature.params = vec![AbiParam::new(I64); args.len()];
+            signature.returns = vec![AbiParam::new(I64); results];
+            let signature = self.b.import_signature(signature);
+            self.signatures.push((args.len(), results, signature));
+            signature
+        });
+        let address = self.int(function as usize as u64);
+        let call = self.b.ins().call_indirect(signature, address, args);
+        self.b.inst_results(call).to_vec()
+    }
+
+    /// `bytes` of stack; their address.
+    pub(super) fn stack(&mut self, bytes: usize) -> Value {
+        let bytes = u32::try_from(bytes.max(1)).expect("no key or number is this long");
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+        let slot = self.b.create_sized_stack_slot(data);
+        self.b.ins().stack_addr(I64, slot, 0)
+    }
+
+    pub(super) fn load(&mut self, ty: Type, base: Value, offset: u32) -> Value {
+        let flags = MemFlagsData::new().with_notrap();
+        self.b.ins().load(ty, flags, base, offset as i32)
+    }
+
+    pub(super) fn store(&mut self, value: Value, base: Value, offset: u32) {
+        let flags = MemFlagsData::new().with_notrap();
+        self.b.ins().store(flags, value, base, offset as i32);
+    }
+
+    /// An index into a table of 64-bit constants.
+    pub(super) fn constant_at(&mut self, address: i64, index: Value) -> Value {
+        let base = self.b.ins().iconst(I64, address);
+        let offset = self.shl(index, 3);
+        let place = self.b.ins().iadd(base, offset);
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        self.b.ins().load(I64, flags, place, 0)
+    }
+
+    // Bytes in wire order.
+
+    /// `bytes` (1 to 8) bytes as a big-endian number. Reads nothing else if `exact`, else up to 8.
+    fn load_bytes(&mut self, base: Value, offset: u32, bytes: u32, exact: bool) -> Value {
+        let whole = if exact {
+            1 << bytes.ilog2()
+        } else {
+            bytes.next_power_of_two()
+        };
+        let ty = Type::int(whole as u16 * 8).expect("1, 2, 4 or 8 bytes");
+        let raw = self.load(ty, base, offset);
+        let value = self.swap(raw, ty);
+        if whole < bytes {
+            let rest = self.load_bytes(base, offset + whole, bytes - whole, true);
+            let high = self.shl(value, (bytes - whole) * 8);
+            self.b.ins().bor(high, rest)
+        } else {
+            self.shr(value, (whole - bytes) * 8)
+        }
+    }
+
+    /// A number in memory order, as a 64-bit one.
+    fn swap(&mut self, raw: Value, ty: Type) -> Value {
+        let value = if ty == I8 {
+            raw
+        } else {
+            self.b.ins().bswap(raw)
+        };
+        if ty == I64 {
+            value
+        } else {
+            self.b.ins().uextend(I64, value)
+        }
+    }
+
+    /// Writes the low bytes of a number, big-endian, and nothing else.
+    fn store_bytes(&mut self, base: Value, offset: u32, bytes: u32, value: Value) {
+        let whole = 1 << bytes.ilog2();
+        let rest = bytes - whole;
+        let high = self.shr(value, rest * 8);
+        let ty = Type::int(whole as u16 * 8).expect("1, 2, 4 or 8 bytes");
+        let narrow = if ty == I64 {
+            high
+        } else {
+            self.b.ins().ireduce(ty, high)
+        };
+        let raw = if ty == I8 {
+            narrow
+        } else {
+            self.b.ins().bswap(narrow)
+        };
+        self.store(raw, base, offset);
+        if rest > 0 {
+            self.store_bytes(base, offset + whole, rest, value);
+        }
+    }
+
+    // Runs of bits.
+
+    /// A slot of up to 64 bits as an unsigned number. Unless `exact`, bytes behind it may be read.
+    fn load_bits(&mut self, base: Value, slot: Slot, exact: bool) -> Value {
+        let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
+        let bits = lead + width;
+        if bits > 64 {
+            let first = self.load_bytes(base, slot.byte, 8, exact);
+            let last = self.load_bytes(base, slot.byte + 8, 1, exact);
+            let high = self.shl(first, lead);
+            let low = self.shr(last, 8 - lead);
+            let all = self.b.ins().bor(high, low);
+            return self.shr(all, 64 - width);
+        }
+        let bytes = bits.div_ceil(8);
+        let value = self.load_bytes(base, slot.byte, bytes, exact);
+        let value = self.shr(value, bytes * 8 - bits);
+        if lead == 0 {
+            value
+        } else {
+            self.and(value, u64::MAX >> (64 - width))
+        }
+    }
+
+    /// Writes the low bits of a number to a slot of up to 64 bits.
+    fn store_bits(&mut self, base: Value, slot: Slot, value: Value) {
+        let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
+        let bits = lead + width;
+        if bits > 64 {
+            let low = slot.slice(0, 32).expect("wider than 56 bits");
+            let high = slot.slice(32, width - 32).expect("wider than 56 bits");
+            let upper = self.shr(value, 32);
+            self.store_bits(base, high, upper);
+            return self.store_bits(base, low, value);
+        }
+        let bytes = bits.div_ceil(8);
+        let spare = bytes * 8 - bits;
+        if lead == 0 && spare == 0 {
+            return self.store_bytes(base, slot.byte, bytes, value);
+        }
+        let mask = u64::MAX >> (64 - width);
+        let value = self.and(value, mask);
+        let placed = self.shl(value, spare);
+        if base == self.phv && self.facts.alone.contains(&key(slot)) {
+            return self.store_bytes(base, slot.byte, bytes, placed);
+        }
+        let old = self.load_bytes(base, slot.byte, bytes, true);
+        let kept = self.and(old, !(mask << spare));
+        let new = self.b.ins().bor(kept, placed);
+        self.store_bytes(base, slot.byte, bytes, new);
+    }
+
+    /// The 64-bit pieces of a slot, least significant first.
+    fn pieces(slot: Slot) -> impl Iterator<Item = Slot> {
+        let width = u32::from(slot.width);
+        (0..width.div_ceil(64)).map(move |word| {
+            let low = word * 64;
+            let piece = slot.slice(low, (width - low).min(64));
+            piece.expect("inside the slot")
+        })
+    }
+
+    /// A slot's value in 64-bit words, least significant first, as many as it takes.
+    pub(super) fn load_slot(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+        Self::pieces(slot)
+            .map(|piece| self.load_bits(base, piece, false))
+            .collect()
+    }
+
+    /// Likewise of bits outside of the header vector: nothing but their bytes is read.
+    pub(super) fn load_outside(&mut self, base: Value, bit: usize, width: u32) -> Vec<Value> {
+        let slot = Slot::at(bit, width as u16, false);
+        Self::pieces(slot)
+            .map(|piece| self.load_bits(base, piece, true))
+            .collect()
+    }
+
+    /// Writes words, of which there are enough.
+    pub(super) fn store_slot(&mut self, base: Base, slot: Slot, words: &[Value]) {
+        for (piece, word) in Self::pieces(slot).zip(words) {
+            // A piece of a field is not alone in its bytes, whatever the field is.
+            self.store_bits(base, piece, *word);
+        }
+    }
+
+    /// Writes a constant to a slot.
+    pub(super) fn store_constant(&mut self, slot: Slot, value: u64) {
+        let mut words = vec![self.int(value)];
+        while words.len() * 64 < usize::from(slot.width) {
+            words.push(self.int(0));
+        }
+        self.store_slot(self.phv, slot, &words);
+    }
+
+    /// Copies bytes; source and target are the same or do not overlap.
+    pub(super) fn copy(&mut self, to: (Value, u32), from: (Value, u32), bytes: u32) {
+        let mut values = Vec::new();
+        for (ty, offset) in chunks(bytes) {
+            values.push((self.load(ty, from.0, from.1 + offset), offset));
+        }
+        for (value, offset) in values {
+            self.store(value, to.0, to.1 + offset);
+        }
+    }
+
+    /// Fills bytes with 0.
+    pub(super) fn clear(&mut self, base: Value, offset: u32, bytes: u32) {
+        for (ty, at) in chunks(bytes) {
+            let zero = if ty == I8X16 {
+                let zero = self.b.ins().iconst(I8, 0);
+                self.b.ins().splat(I8X16, zero)
+            } else {
+                self.b.ins().iconst(ty, 0)
+            };
+            self.store(zero, base, offset + at);
+        }
+    }
+
+    // Validity, fill levels, counters.
+
+    pub(super) fn is_valid(&mut self, header: HeaderId) -> Value {
+        self.load(I8, self.valid, header.0)
+    }
+
+    /// Whether the header with this id, which exists, is valid.
+    pub(super) fn is_valid_at(&mut self, id: Value) -> Value {
+        let place = self.b.ins().iadd(self.valid, id);
+        self.load(I8, place, 0)
+    }
+
+    pub(super) fn set_invalid(&mut self, header: HeaderId) {
+        let no = self.byte(false);
+        self.store(no, self.valid, header.0);
+    }
+
+    /// Makes a header valid and the other members of its union invalid.
+    pub(super) fn set_valid(&mut self, header: HeaderId) {
+        if let Some(union) = self.program.header(header).union {
+            for member in &self.program.union(union).headers {
+                self.set_invalid(*member);
+            }
+        }
+        let yes = self.byte(true);
+        self.store(yes, self.valid, header.0);
+    }
+
+    /// Elements in a stack; union stacks come after the `stacks` of the program.
+    pub(super) fn filled(&mut self, stack: usize) -> Value {
+        let value = self.load(I32, self.filled, stack as u32 * 4);
+        self.b.ins().uextend(I64, value)
+    }
+
+    pub(super) fn set_filled(&mut self, stack: usize, elements: Value) {
+        let elements = self.b.ins().ireduce(I32, elements);
+        self.store(elements, self.filled, stack as u32 * 4);
+    }
+
+    /// Bits in a header's `varbit` field.
+    pub(super) fn varbit_bits(&mut self, header: HeaderId) -> Value {
+        let value = self.load(I32, self.varbit, header.0 * 4);
+        self.b.ins().uextend(I64, value)
+    }
+
+    /// Adds 1 to a counter of the worker, given by its offset in [`Counters`].
+    pub(super) fn bump(&mut self, offset: usize) {
+        let old = self.load(I64, self.counters, offset as u32);
+        let new = self.b.ins().iadd_imm_s(old, 1);
+        self.store(new, self.counters, offset as u32);
+    }
+
+    /// Notes an access beyond an array or stack.
+    pub(super) fn out_of_range(&mut self) {
+        self.bump(offset_of!(Counters, index_out_of_range));
+    }
+
+    // Control flow.
+
+    pub(super) fn jump(&mut self, to: Block) {
+        self.b.ins().jump(to, &[]);
+    }
+
+    pub(super) fn branch(&mut self, condition: Value, yes: Block, no: Block) {
+        if yes == no {
+            self.jump(yes);
+        } else {
+            self.b.ins().brif(condition, yes, &[], no, &[]);
+        }
+    }
+
+    pub(super) fn enter(&mut self, block: Block) {
+        self.b.switch_to_block(block);
+    }
+
+    /// Runs `then` or `otherwise`, each of which leaves its block open, and goes on after both.
+    pub(super) fn either(
+        &mut self,
+        condition: Value,
+        then: impl FnOnce(&mut Self),
+        otherwise: impl FnOnce(&mut Self),
+    ) {
+        let (yes, no, after) = (
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+        );
+        self.branch(condition, yes, no);
+        self.enter(yes);
+        then(self);
+        self.jump(after);
+        self.enter(no);
+        otherwise(self);
+        self.jump(after);
+        self.enter(after);
+    }
+
+    /// Runs `then` if the condition holds.
+    pub(super) fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
+        let (yes, after) = (self.b.create_block(), self.b.create_block());
+        self.branch(condition, yes, after);
+        self.enter(yes);
+        then(self);
+        self.jump(after);
+        self.enter(after);
+    }
+
+    pub(super) fn compare(&mut self, how: IntCC, left: Value, right: Value) -> Value {
+        self.b.ins().icmp(how, left, right)
+    }
+
+    /// A byte that is 0 or 1 as a number.
+    pub(super) fn widen(&mut self, flag: Value) -> Value {
+        self.b.ins().uextend(I64, flag)
+    }
+}
+
+/// Runs of 16, 8, 4, 2 and 1 bytes that make up `bytes` bytes.
+fn chunks(bytes: u32) -> Vec<(Type, u32)> {
+    let mut chunks = Vec::new();
+    let mut offset = 0;
+    for (ty, size) in [(I8X16, 16), (I64, 8), (I32, 4), (I16, 2), (I8, 1)] {
+        while bytes - offset >= size {
+            chunks.push((ty, offset));
+            offset += size;
+        }
+    }
+    chunks
+}

@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parser: a block for each state. How many bytes are taken is kept in a register and written to
+//! the packet whenever it changes, since runtime functions look there.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
+use cranelift_frontend::{Switch, Variable};
+use sluice_program::expr::Arith;
+use sluice_program::parser::{
+    ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
+};
+use sluice_program::{HeaderId, Program, StackId, StateId};
+
+use super::expr::Params;
+use super::frame::Frame;
+use super::key::KeyField;
+use super::lower::Lower;
+use super::number::Words;
+use super::runtime;
+use super::table::words_of;
+use crate::counters::Counters;
+
+/// The parser under construction.
+struct Parsing {
+    /// First byte of the packet, and how many there are.
+    data: Value,
+    length: Value,
+    /// Bytes taken.
+    parsed: Variable,
+    /// Where they are kept for others.
+    parsed_place: Value,
+    /// Takes a value of `error`.
+    failed: Block,
+    accepted: Block,
+    /// Too many states were entered.
+    limit: Block,
+    /// States entered, if they could be too many.
+    steps: Option<Variable>,
+    states: Vec<Option<Block>>,
+    waiting: Vec<StateId>,
+}
+
+impl Parsing {
+    /// The block that a transition leads to.
+    fn target(&mut self, lower: &mut Lower<'_>, target: Target) -> Block {
+        match target {
+            Target::Accept => self.accepted,
+            Target::State(id) => {
+                let waiting = &mut self.waiting;
+                *self.states[id.index()].get_or_insert_with(|| {
+                    waiting.push(id);
+                    lower.b.create_block()
+                })
+            }
+        }
+    }
+}
+
+/// Where an extracted header goes.
+#[derive(Clone, Copy)]
+enum Destination {
+    Fixed(HeaderId),
+    /// Its id, and the type that all it can be have.
+    Found(Value, HeaderId),
+}
+
+impl Destination {
+    /// A header of the type that the destination has.
+    fn example(self) -> HeaderId {
+        match self {
+            Self::Fixed(id) | Self::Found(_, id) => id,
+        }
+    }
+}
+
+/// Whether some way through the states enters one of them twice.
+fn has_cycle(program: &Program) -> bool {
+    fn visit(program: &Program, target: Target, marks: &mut [u8]) -> bool {
+        let Target::State(id) = target else {
+            return false;
+        };
+        match marks[id.index()] {
+            1 => return true,
+            2 => return false,
+            _ => marks[id.index()] = 1,
+        }
+        let state = program.state(id);
+        let targets = state.transitions.iter().map(|case| case.next);
+        let found = targets
+            .chain(state.default)
+            .any(|target| visit(program, target, marks));
+        marks[id.index()] = 2;
+        found
+    }
+    // A very long chain of states is counted instead of followed.
+    program.states.len() > 1_000
+        || visit(
+            program,
+            program.parser.start,
+            &mut vec![0; program.states.len()],
+        )
+}
+
+impl Lower<'_> {
+    /// The parser with the verification of checksums, and the end of the function: 0, or 1 if the
+    /// parser took too many steps.
+    pub(super) fn parser(&mut self) {
+        let program = self.program;
+        let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
+        let data = self.frame_field(offset_of!(Frame<'static>, data));
+        let length = self.frame_field(offset_of!(Frame<'static>, data_len));
+        let most = self.config.max_parser_steps as usize;
+        let counts = has_cycle(program) || program.states.len() > most;
+        let zero = self.int(0);
+        let mut variable = || {
+            let variable = self.b.declare_var(I64);
+            self.b.def_var(variable, zero);
+            variable
+        };
+        let parsed = variable();
+        let steps = counts.then(&mut variable);
+        self.store(zero, parsed_place, 0);
+        let mut parsing = Parsing {
+            data,
+            length,
+            parsed,
+            parsed_place,
+            failed: self.b.create_block(),
+            accepted: self.b.create_block(),
+            limit: self.b.create_block(),
+            steps,
+            states: vec![None; program.states.len()],
+            waiting: Vec::new(),
+        };
+        self.b.append_block_param(parsing.failed, I64);
+        let first = parsing.target(self, program.parser.start);
+        self.jump(first);
+        while let Some(id) = parsing.waiting.pop() {
+            let block = parsing.states[id.index()].expect("a waiting state has a block");
+            self.enter(block);
+            self.state(program.state(id), &mut parsing);
+        }
+        self.finish_parser(&parsing);
+    }
+
+    fn finish_parser(&mut self, parsing: &Parsing) {
+        let done = self.b.create_block();
+        self.b.append_block_param(done, I64);
+        self.enter(parsing.accepted);
+        let no_error = self.int(self.program.core_errors.no_error.into());
+        self.b.ins().jump(done, &[BlockArg::Value(no_error)]);
+        self.enter(parsing.failed);
+        self.bump(offset_of!(Counters, parser_errors));
+        let error = self.b.block_params(parsing.failed)[0];
+        self.b.ins().jump(done, &[BlockArg::Value(error)]);
+        self.enter(parsing.limit);
+        self.finish(1);
+        self.enter(done);
+        let error = self.b.block_params(done)[0];
+        let wrong = self.verify_checksums();
+        self.when(wrong, |lower| {
+            lower.bump(offset_of!(Counters, checksum_errors));
+        });
+        let standard = &self.program.standard_metadata;
+        let (error_slot, wrong_slot) = (standard.parser_error, standard.checksum_error);
+        let wrong = self.widen(wrong);
+        for (slot, value) in [(error_slot, error), (wrong_slot, wrong)] {
+            if let Some(slot) = slot {
+                let value = self.resize(vec![value], usize::from(slot.width).div_ceil(64));
+                self.store_slot(self.phv, slot, &value);
+            }
+        }
+        self.finish(0);
+    }
+
+    /// Ends the block with an error.
+    fn fail(&mut self, error: u32, parsing: &Parsing) {
+        let error = self.int(error.into());
+        self.b.ins().jump(parsing.failed, &[BlockArg::Value(error)]);
+    }
+
+    /// Goes on if the condition holds, else ends parsing with an error.
+    fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
+        let (after, failed) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(failed);
+        self.branch(condition, after, failed);
+        self.enter(failed);
+        self.fail(error, parsing);
+        self.enter(after);
+    }
+
+    /// Goes on if so many bytes are left.
+    fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
+        let taken = self.b.use_var(parsing.parsed);
+        let left = self.b.ins().isub(parsing.length, taken);
+        let enough = self.compare(IntCC::UnsignedLessThanOrEqual, bytes, left);
+        let error = self.program.core_errors.packet_too_short;
+        self.check(enough, error, parsing);
+    }
+
+    /// Takes bytes, which are there.
+    fn take(&mut self, bytes: Value, parsing: &Parsing) {
+        let taken = self.b.use_var(parsing.parsed);
+        let taken = self.b.ins().iadd(taken, bytes);
+        self.b.def_var(parsing.parsed, taken);
+        self.store(taken, parsing.parsed_place, 0);
+    }
+
+    /// Address of the next byte.
+    fn ahead(&mut self, parsing: &Parsing) -> Value {
+        let taken = self.b.use_var(parsing.parsed);
+        self.b.ins().iadd(parsing.data, taken)
+    }
+
+    /// A state. Ends the block.
+    fn state(&mut self, state: &State, parsing: &mut Parsing) {
+        if let Some(steps) = parsing.steps {
+            let entered = self.b.use_var(steps);
+            let entered = self.b.ins().iadd_imm_s(entered, 1);
+            self.b.def_var(steps, entered);
+            let most = self.int(self.config.max_parser_steps.into());
+            let over = self.compare(IntCC::UnsignedGreaterThan, entered, most);
+            let after = self.b.create_block();
+            self.branch(over, parsing.limit, after);
+            self.enter(after);
+        }
+        for op in &state.ops {
+            self.parser_op(op, parsing);
+        }
+        self.transition(state, parsing);
+    }
+
+    fn parser_op(&mut self, op: &ParserOp, parsing: &Parsing) {
+        match op {
+            ParserOp::Extract(to) => self.extract(to, None, parsing),
+            ParserOp::ExtractVarbit(to, bits) => {
+                let bits = self.whole_bytes(bits, parsing);
+                self.extract(to, Some(bits), parsing);
+            }
+            ParserOp::Run(op) => self.op(op, &Params::None),
+            ParserOp::Lookahead {
+                target,
+                offset,
+                width,
+            } => {
+                let value = self.look_ahead(*offset, *width, parsing);
+                let value = self.resize(value, usize::from(target.width).div_ceil(64));
+                self.store_slot(self.phv, *target, &value);
+            }
+            ParserOp::Advance(bits) => {
+                let bits = self.whole_bytes(bits, parsing);
+                let bytes = self.shr(bits, 3);
+                self.check_left(bytes, parsing);
+                self.take(bytes, parsing);
+            }
+            ParserOp::Verify(condition, error) => {
+                let condition = self.bool(condition, &Params::None);
+                let (after, failed) = (self.b.create_block(), self.b.create_block());
+                self.branch(condition, after, failed);
+                self.enter(failed);
+                let error = self.low(error, &Params::None);
+                let error = self.and(error, u32::MAX.into());
+                self.b.ins().jump(parsing.failed, &[BlockArg::Value(error)]);
+                self.enter(after);
+            }
+        }
+    }
+
+    /// A number of bits that must be whole bytes.
+    fn whole_bytes(&mut self, bits: &Arith, parsing: &Parsing) -> Value {
+        let bits = self.index(bits, &Params::None);
+        let rest = self.and(bits, 7);
+        let zero = self.int(0);
+        let whole = self.compare(IntCC::Equal, rest, zero);
+        let error = self.program.core_errors.parser_invalid_argument;
+        self.check(whole, error, parsing);
+        bits
+    }
+
+    /// Where the next header goes; an error when the stack is full.
+    fn destination(&mut self, to: &ExtractTo, parsing: &Parsing) -> Destination {
+        let program = self.program;
+        let ids: Vec<HeaderId> = match to {
+            ExtractTo::Header(id) => return Destination::Fixed(*id),
+            ExtractTo::Stack(id) => program.stack(*id).headers.clone(),
+            ExtractTo::UnionStack(id, member) => {
+                let unions = program.union_stack(*id).unions.iter();
+                unions
+                    .map(|union| program.union(*union).headers[*member])
+                    .collect()
+            }
+        };
+        let filled = self.filled(self.level(to));
+        let size = self.int(ids.len() as u64);
+        let room = self.compare(IntCC::UnsignedLessThan, filled, size);
+        self.check(room, program.core_errors.stack_out_of_bounds, parsing);
+        let Some(first) = ids.first().copied() else {
+            // Nothing gets here: there is never room.
+            return Destination::Fixed(HeaderId(0));
+        };
+        let words = ids.iter().map(|id| u64::from(id.0)).collect();
+        let address = self.statics.words(words);
+        Destination::Found(self.constant_at(address, filled), first)
+    }
+
+    /// Which fill level belongs to what is extracted to.
+    fn level(&self, to: &ExtractTo) -> usize {
+        match to {
+            ExtractTo::Header(_) => usize::MAX,
+            ExtractTo::Stack(id) => id.index(),
+            ExtractTo::UnionStack(id, _) => self.program.stacks.len() + id.index(),
+        }
+    }
+
+    fn extract(&mut self, to: &ExtractTo, varbit_bits: Option<Value>, parsing: &Parsing) {
+        let program = self.program;
+        let destination = self.destination(to, parsing);
+        let header = program.header(destination.example());
+        let ty = program.header_type(header.ty);
+        let fixed = (ty.fixed_bits / 8) as u32;
+        let mut bytes = self.int(fixed.into());
+        if let Some(bits) = varbit_bits {
+            let varbit = self.shr(bits, 3);
+            bytes = self.b.ins().iadd(bytes, varbit);
+        }
+        self.check_left(bytes, parsing);
+        let error = program.core_errors.header_too_short;
+        if varbit_bits.is_some() {
+            let most = self.int(header.bytes.into());
+            let fits = self.compare(IntCC::UnsignedLessThanOrEqual, bytes, most);
+            self.check(fits, error, parsing);
+        } else if fixed > header.bytes {
+            let never = self.byte(false);
+            self.check(never, error, parsing);
+        }
+        let simple = varbit_bits.is_none() && ty.varbit.is_none() && fixed <= 256;
+        match destination {
+            Destination::Fixed(id) if simple => {
+                let source = self.ahead(parsing);
+                self.copy((self.phv, header.offset), (source, 0), fixed);
+                self.set_valid(id);
+            }
+            _ => {
+                let id = match destination {
+                    Destination::Fixed(id) => self.int(id.0.into()),
+                    Destination::Found(id, _) => id,
+                };
+                let start = self.b.use_var(parsing.parsed);
+                let bits = varbit_bits.unwrap_or_else(|| self.int(0));
+                self.call(runtime::extract as *const (), &[id, start, bytes, bits], 0);
+            }
+        }
+        self.take(bytes, parsing);
+        if !matches!(to, ExtractTo::Header(_)) {
+            let level = self.level(to);
+            let filled = self.filled(level);
+            let more = self.b.ins().iadd_imm_s(filled, 1);
+            self.set_filled(level, more);
+        }
+    }
+
+    /// Bits ahead, as a number.
+    fn look_ahead(&mut self, offset: u32, width: u32, parsing: &Parsing) -> Words {
+        let bytes = (u64::from(offset) + u64::from(width)).div_ceil(8);
+        let bytes = self.int(bytes);
+        self.check_left(bytes, parsing);
+        let source = self.ahead(parsing);
+        self.load_outside(source, offset as usize, width)
+    }
+
+    // Transitions.
+
+    /// The element last put into a stack; an error if there is none.
+    fn last(&mut self, level: usize, ids: Vec<u64>, parsing: &Parsing) -> Value {
+        let filled = self.filled(level);
+        let zero = self.int(0);
+        let some = self.compare(IntCC::NotEqual, filled, zero);
+        let error = self.program.core_errors.stack_out_of_bounds;
+        self.check(some, error, parsing);
+        let last = self.b.ins().iadd_imm_s(filled, -1);
+        let address = self.statics.words(ids);
+        self.constant_at(address, last)
+    }
+
+    fn stack_last(&mut self, stack: StackId, parsing: &Parsing) -> Value {
+        let headers = self.program.stack(stack).headers.iter();
+        let ids = headers.map(|id| u64::from(id.0)).collect();
+        self.last(stack.index(), ids, parsing)
+    }
+
+    /// The parts of a state's key, each in whole bytes.
+    fn key_parts(&mut self, state: &State, parsing: &Parsing) -> Vec<KeyField> {
+        let program = self.program;
+        let mut offset = 0;
+        let mut fields = Vec::new();
+        for part in &state.key {
+            let (width, value) = match part {
+                KeyPart::Field(slot) => (usize::from(slot.width), self.load_slot(self.phv, *slot)),
+                KeyPart::StackLast(stack, slot) => {
+                    let id = self.stack_last(*stack, parsing);
+                    let (_, base) = self.header_base(id);
+                    (usize::from(slot.width), self.load_slot(base, *slot))
+                }
+                KeyPart::UnionStackLast(stack, member, slot) => {
+                    let unions = program.union_stack(*stack).unions.iter();
+                    let ids = unions
+                        .map(|union| u64::from(program.union(*union).headers[*member].0))
+                        .collect();
+                    let level = program.stacks.len() + stack.index();
+                    let id = self.last(level, ids, parsing);
+                    let (_, base) = self.header_base(id);
+                    (usize::from(slot.width), self.load_slot(base, *slot))
+                }
+                KeyPart::Lookahead(first, width) => {
+                    (*width as usize, self.look_ahead(*first, *width, parsing))
+                }
+            };
+            let bytes = width.div_ceil(8);
+            fields.push(KeyField {
+                offset,
+                bytes,
+                value,
+            });
+            offset += bytes;
+        }
+        fields
+    }
+
+    /// Goes to the next state. Ends the block.
+    fn transition(&mut self, state: &State, parsing: &mut Parsing) {
+        if !state.key.is_empty() {
+            let fields = self.key_parts(state, parsing);
+            let bytes = fields.last().map_or(0, |field| field.offset + field.bytes);
+            let words = self.key_words(&fields, bytes);
+            if !self.switch(state, &words, bytes, parsing) {
+                for case in &state.transitions {
+                    self.case(case, &fields, &words, bytes, parsing);
+                }
+                self.otherwise(state, parsing);
+            }
+        } else {
+            self.otherwise(state, parsing);
+        }
+    }
+
+    /// Where a state leads when nothing matches. Ends the block.
+    fn otherwise(&mut self, state: &State, parsing: &mut Parsing) {
+        match state.default {
+            Some(target) => {
+                let block = parsing.target(self, target);
+                self.jump(block);
+            }
+            None => self.fail(self.program.core_errors.no_match, parsing),
+        }
+    }
+
+    /// A `select` of one word with only plain values; `false`, and no code, for any other. Ends the
+    /// block.
+    fn switch(
+        &mut self,
+        state: &State,
+        words: &[Value],
+        bytes: usize,
+        parsing: &mut Parsing,
+    ) -> bool {
+        let [word] = words else { return false };
+        let plain = |case: &Transition| match &case.matches {
+            TransitionMatch::Value { value, mask }
+                if value.len() == bytes && mask.iter().all(|byte| *byte == 0xff) =>
+            {
+                Some((words_of(value)[0], case.next))
+            }
+            _ => None,
+        };
+        let cases: Option<Vec<_>> = state.transitions.iter().map(plain).collect();
+        let Some(cases) = cases else { return false };
+        let mut switch = Switch::new();
+        for (value, next) in cases {
+            let value = u128::from(value);
+            if !switch.entries().contains_key(&value) {
+                let block = parsing.target(self, next);
+                switch.set_entry(value, block);
+            }
+        }
+        let number = self.shr(*word, (8 - bytes as u32) * 8);
+        let none = self.b.create_block();
+        switch.emit(&mut self.b, number, none);
+        self.enter(none);
+        self.otherwise(state, parsing);
+        true
+    }
+
+    /// One case: goes on in a new block where it does not match.
+    fn case(
+        &mut self,
+        case: &Transition,
+        fields: &[KeyField],
+        words: &[Value],
+        bytes: usize,
+        parsing: &mut Parsing,
+    ) {
+        let matches = match &case.matches {
+            TransitionMatch::Value { value, mask } => {
+                let mut all = self.byte(true);
+                for (index, word) in words.iter().enumerate() {
+                    let part = |from: &[u8]| {
+                        let byte = |at: usize| from.get(index * 8 + at).copied().unwrap_or(0);
+                        u64::from_be_bytes(std::array::from_fn(byte))
+                    };
+                    let (value, mask) = (part(value), part(mask));
+                    if (value, mask) != (0, 0) {
+                        let key = self.and(*word, mask);
+                        let value = self.int(value);
+                        let same = self.compare(IntCC::Equal, key, value);
+                        all = self.b.ins().band(all, same);
+                    }
+                }
+                all
+            }
+            TransitionMatch::ValueSet(set, mask) => {
+                let key = self.key_in_memory(fields, bytes);
+                let mask = match mask {
+                    Some(mask) => self.statics.bytes(mask),
+                    None => 0,
+                };
+                let (set, mask) = (self.int(set.0.into()), self.int(mask as u64));
+                let bytes = self.int(bytes as u64);
+                let args = [set, key, bytes, mask];
+                let found = self.call(runtime::value_set as *const (), &args, 1)[0];
+                let zero = self.int(0);
+                self.compare(IntCC::NotEqual, found, zero)
+            }
+        };
+        let (yes, no) = (parsing.target(self, case.next), self.b.create_block());
+        self.branch(matches, yes, no);
+        self.enter(no);
+    }
+}

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What machine code calls: table look-ups, externs, and operations on headers that are found at run
+//! time. Each function does one thing and knows no program; none of them interprets an operation.
+//!
+//! All arguments and results are 64 bits wide, ids among them; [`NONE`] stands for "no header".
+
+use num_bigint::{BigInt, Sign};
+use num_integer::Integer;
+use num_traits::Zero;
+use sluice_program::action::LogPart;
+use sluice_program::{
+    ActionId, CalculationId, CounterId, DigestId, FieldListId, HeaderId, MeterId, MeterUnit,
+    RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
+};
+use sluice_tables::ActionRef;
+
+use super::frame::Frame;
+use crate::checksum::hash_inputs;
+use crate::packet::CloneRequest;
+
+/// No header, union or action.
+pub(super) const NONE: u64 = u32::MAX as u64;
+/// In the result of a look-up: an entry was hit.
+pub(super) const HIT: u64 = 1 << 32;
+
+/// What a look-up found, in two registers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// Parameter words of the action.
+    params: *const u64,
+    /// The action, [`NONE`] for none, and [`HIT`].
+    action: u64,
+}
+
+impl Found {
+    fn new(action: Option<ActionRef<'_>>, hit: bool) -> Self {
+        let (id, params) = match action {
+            Some(entry) => (u64::from(entry.action.0), entry.params.as_ptr()),
+            None => (NONE, std::ptr::null()),
+        };
+        Self {
+            params,
+            action: id | u64::from(hit) << 32,
+        }
+    }
+}
+
+/// Looks a key of `bytes` bytes up in a table without direct resources and selector.
+///
+/// # Safety
+/// `key` points to as many bytes.
+pub(super) unsafe extern "C" fn lookup(
+    frame: &mut Frame<'_>,
+    table: u64,
+    key: *const u8,
+    bytes: u64,
+) -> Found {
+    // SAFETY: the caller's promise.
+    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    let found = frame.side().lookup(TableId(table as u32), key, || 0);
+    Found::new(found.action, found.hit)
+}
+
+/// Looks a key up, whatever the table has: a selector, a direct counter, a direct meter.
+///
+/// # Safety
+/// As for [`lookup`].
+pub(super) unsafe extern "C" fn lookup_full(
+    frame: &mut Frame<'_>,
+    table: u64,
+    key: *const u8,
+    bytes: u64,
+) -> Found {
+    // SAFETY: the caller's promise.
+    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    let id = TableId(table as u32);
+    let program = frame.program();
+    let side = frame.side();
+    let machine = frame.machine();
+    let table = program.table(id);
+    let (packet, work) = (machine.packet, machine.work);
+    let selector = || {
+        let profile = table.profile.map(|profile| program.profile(profile));
+        let selector = profile.and_then(|profile| profile.selector.as_ref());
+        selector.map_or(0, |selector| {
+            let (algorithm, input) = (selector.algorithm, &selector.input);
+            let (scratch, random) = (&mut work.hash_input, &mut work.random);
+            hash_inputs(program, packet, algorithm, input, scratch, random)
+        })
+    };
+    let found = side.lookup(id, key, selector);
+    if let Some(state) = found.state {
+        frame.machine().leave_behind(table, found.hit, state);
+    }
+    Found::new(found.action, found.hit)
+}
+
+/// Whether a key of `bytes` bytes is in a value set; `mask` is null or as long as the key.
+///
+/// # Safety
+/// `key`, and `mask` unless it is null, point to as many bytes.
+pub(super) unsafe extern "C" fn value_set(
+    frame: &mut Frame<'_>,
+    set: u64,
+    key: *const u8,
+    bytes: u64,
+    mask: *const u8,
+) -> u64 {
+    // SAFETY: the caller's promise.
+    let slice = |start| unsafe { std::slice::from_raw_parts(start, bytes as usize) };
+    let mask = (!mask.is_null()).then(|| slice(mask));
+    let set = ValueSetId(set as u32);
+    frame
+        .side()
+        .value_set_contains(set, slice(key), mask)
+        .into()
+}
+
+/// Copies a header with its validity.
+pub(super) extern "C" fn copy_header(frame: &mut Frame<'_>, to: u64, from: u64) {
+    let program = frame.program();
+    let phv = &mut frame.packet().phv;
+    phv.copy_header(program, header(to), header(from));
+}
+
+/// Fills a valid header from the packet, whose bytes at `start` the caller has checked.
+pub(super) extern "C" fn extract(
+    frame: &mut Frame<'_>,
+    to: u64,
+    start: u64,
+    bytes: u64,
+    varbit_bits: u64,
+) {
+    let program = frame.program();
+    let packet = frame.packet();
+    let data = &packet.data[start as usize..(start + bytes) as usize];
+    let phv = &mut packet.phv;
+    phv.extract(program, header(to), varbit_bits as u32, data);
+}
+
+/// Appends a header with a `varbit` field to what the deparser wrote so far; gives its bytes.
+///
+/// # Safety
+/// `out` has room for the header.
+pub(super) unsafe extern "C" fn emit(frame: &mut Frame<'_>, id: u64, out: *mut u8) -> u64 {
+    let program = frame.program();
+    let machine = frame.machine();
+    let scratch = &mut machine.work.hash_input;
+    scratch.clear();
+    machine.packet.phv.emit(program, header(id), scratch);
+    // SAFETY: the caller's promise; the two do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(scratch.as_ptr(), out, scratch.len()) };
+    scratch.len() as u64
+}
+
+/// `setValid` of a header found at run time.
+pub(super) extern "C" fn add_header(frame: &mut Frame<'_>, id: u64) {
+    frame.machine().add_known_header(header(id));
+}
+
+/// `setInvalid` of a header found at run time.
+pub(super) extern "C" fn remove_header(frame: &mut Frame<'_>, id: u64) {
+    frame.machine().remove_known_header(header(id));
+}
+
+/// Copies a `varbit` field with its length.
+pub(super) extern "C" fn assign_varbit(frame: &mut Frame<'_>, to: u64, from: u64) {
+    let (to, from) = (header(to), header(from));
+    frame.machine().assign_known_varbit(to, from);
+}
+
+/// Copies a union.
+pub(super) extern "C" fn assign_union(frame: &mut Frame<'_>, to: u64, from: u64) {
+    let (to, from) = (UnionId(to as u32), UnionId(from as u32));
+    frame.machine().assign_union(to, from);
+}
+
+/// Copies a stack.
+pub(super) extern "C" fn assign_stack(frame: &mut Frame<'_>, to: u64, from: u64) {
+    let (to, from) = (StackId(to as u32), StackId(from as u32));
+    frame.machine().assign_stack(to, from);
+}
+
+/// Copies a union stack.
+pub(super) extern "C" fn assign_union_stack(frame: &mut Frame<'_>, to: u64, from: u64) {
+    let (to, from) = (UnionStackId(to as u32), UnionStackId(from as u32));
+    frame.machine().assign_union_stack(to, from);
+}
+
+/// `push_front`.
+pub(super) extern "C" fn push(frame: &mut Frame<'_>, stack: u64, count: u64) {
+    frame.machine().push(StackId(stack as u32), count);
+}
+
+/// `pop_front`.
+pub(super) extern "C" fn pop(frame: &mut Frame<'_>, stack: u64, count: u64) {
+    frame.machine().pop(StackId(stack as u32), count);
+}
+
+/// `push_front` of a union stack.
+pub(super) extern "C" fn push_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
+    frame
+        .machine()
+        .push_union(UnionStackId(stack as u32), count);
+}
+
+/// `pop_front` of a union stack.
+pub(super) extern "C" fn pop_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
+    frame.machine().pop_union(UnionStackId(stack as u32), count);
+}
+
+fn header(id: u64) -> HeaderId {
+    HeaderId(id as u32)
+}
+
+fn known(id: u64) -> Option<HeaderId> {
+    (id != NONE).then(|| header(id))
+}
+
+/// Whether two headers, each of which may be none, are equal.
+pub(super) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
+    let program = frame.program();
+    let phv = &frame.packet().phv;
+    let equal = match (known(left), known(right)) {
+        (Some(left), Some(right)) => phv.headers_equal(program, left, right),
+        (Some(one), None) | (None, Some(one)) => !phv.is_valid(one),
+        (None, None) => true,
+    };
+    equal.into()
+}
+
+/// Position of a union's valid member, and its header.
+fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> {
+    if union == NONE {
+        return None;
+    }
+    let program = frame.program();
+    let phv = &frame.packet().phv;
+    let mut members = program.union(UnionId(union as u32)).headers.iter().copied();
+    members
+        .position(|id| phv.is_valid(id))
+        .map(|index| (index, program.union(UnionId(union as u32)).headers[index]))
+}
+
+/// Whether a union, which may be none, has a valid member.
+pub(super) extern "C" fn valid_union(frame: &mut Frame<'_>, union: u64) -> u64 {
+    valid_member(frame, union).is_some().into()
+}
+
+/// Whether two unions, each of which may be none, are equal.
+pub(super) extern "C" fn unions_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
+    let equal = match (valid_member(frame, left), valid_member(frame, right)) {
+        (Some((i, left)), Some((j, right))) => {
+            let program = frame.program();
+            i == j && frame.packet().phv.headers_equal(program, left, right)
+        }
+        (None, None) => true,
+        _ => false,
+    };
+    equal.into()
+}
+
+/// Whether the `varbit` fields of two headers are equal.
+pub(super) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
+    let program = frame.program();
+    let (left, right) = (header(left), header(right));
+    frame
+        .packet()
+        .phv
+        .varbits_equal(program, left, right)
+        .into()
+}
+
+/// Counts the packet; 0 beyond the array.
+pub(super) extern "C" fn count(frame: &mut Frame<'_>, counter: u64, index: u64) {
+    let externs = frame.externs();
+    match externs.counter(CounterId(counter as u32), index as usize) {
+        Some(cell) => cell.count(frame.packet().ingress_length),
+        None => frame.machine().out_of_range(),
+    }
+}
+
+/// Executes a meter; the colour, or [`NONE`] beyond the array.
+pub(super) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
+    let id = MeterId(meter as u32);
+    let bytes = frame.packet().ingress_length;
+    let amount = match frame.program().meter(id).unit {
+        MeterUnit::Packets => 1,
+        MeterUnit::Bytes => bytes,
+    };
+    match frame.externs().meter(id, index as usize) {
+        Some(cell) => cell.execute(amount, bytes, frame.now_us()) as u64,
+        None => NONE,
+    }
+}
+
+/// The first word of a register cell, or null beyond the array. The caller reads and writes the
+/// cell's words, which live as long as the packet is processed.
+pub(super) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
+    let externs = frame.externs();
+    match externs.register(RegisterId(id as u32), index as usize) {
+        Some(words) => words.as_ptr().cast(),
+        None => std::ptr::null(),
+    }
+}
+
+/// Takes the registers that an action uses.
+pub(super) extern "C" fn hold_registers(frame: &mut Frame<'_>, action: u64) {
+    let ids = &frame.program().action(ActionId(action as u32)).registers;
+    std::mem::forget(frame.externs().hold_registers(ids));
+}
+
+/// Gives them back.
+///
+/// # Safety
+/// [`hold_registers`] was called for the same action, and this not since.
+pub(super) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action: u64) {
+    let ids = &frame.program().action(ActionId(action as u32)).registers;
+    // SAFETY: the caller's promise.
+    unsafe { frame.externs().release_registers(ids) };
+}
+
+/// The value of a calculation.
+pub(super) extern "C" fn calculate(frame: &mut Frame<'_>, id: u64) -> u64 {
+    frame.machine().calculate(CalculationId(id as u32))
+}
+
+/// A number between two bounds, of which the first is not above the second.
+pub(super) extern "C" fn random(frame: &mut Frame<'_>, low: u64, high: u64) -> u64 {
+    frame.machine().work.random.between(low, high)
+}
+
+/// Asks for a digest.
+pub(super) extern "C" fn digest(frame: &mut Frame<'_>, id: u64) {
+    frame.packet().requests.digest = Some(DigestId(id as u32));
+}
+
+fn field_list(id: u64) -> Option<FieldListId> {
+    (id != NONE).then_some(FieldListId(id as u32))
+}
+
+/// Asks for a clone.
+pub(super) extern "C" fn clone(frame: &mut Frame<'_>, session: u64, preserve: u64) {
+    frame.packet().requests.clone = Some(CloneRequest {
+        session: (session & 0x7fff) as u32,
+        preserve: field_list(preserve),
+    });
+}
+
+/// Asks for a resubmission.
+pub(super) extern "C" fn resubmit(frame: &mut Frame<'_>, list: u64) {
+    frame.packet().requests.resubmit = Some(field_list(list));
+}
+
+/// Asks for a recirculation.
+pub(super) extern "C" fn recirculate(frame: &mut Frame<'_>, list: u64) {
+    frame.packet().requests.recirculate = Some(field_list(list));
+}
+
+/// Limits the packet's length.
+pub(super) extern "C" fn truncate(frame: &mut Frame<'_>, length: u64) {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let packet = frame.packet();
+    packet.truncate = packet.truncate.min(length);
+}
+
+/// Logs a message: the arguments lie one after the other, each in two's complement after its number
+/// of words, `count` words in all.
+///
+/// # Safety
+/// `parts` belongs to the program, `values` points to as many words.
+pub(super) unsafe extern "C" fn log(
+    frame: &mut Frame<'_>,
+    parts: *const Vec<LogPart>,
+    values: *const u64,
+    count: u64,
+) {
+    // SAFETY: the caller's promise.
+    let (parts, mut rest) = unsafe {
+        let values = std::slice::from_raw_parts(values, count as usize);
+        (&*parts, values)
+    };
+    let mut arguments = Vec::new();
+    while let Some((words, after)) = rest.split_first() {
+        let (value, after) = after.split_at((*words as usize).min(after.len()));
+        arguments.push(signed(value).to_string());
+        rest = after;
+    }
+    let message: String = parts
+        .iter()
+        .map(|part| match part {
+            LogPart::Text(text) => text.as_str(),
+            LogPart::Argument(index) => arguments.get(*index).map_or("", String::as_str),
+        })
+        .collect();
+    if !message.is_empty() {
+        frame.machine().sink.log(&message);
+    }
+}
+
+/// An `assert` did not hold.
+pub(super) extern "C" fn assertion_failed(frame: &mut Frame<'_>) {
+    let machine = frame.machine();
+    machine.work.counters.assertions_failed += 1;
+    machine.sink.log("an assertion failed");
+}
+
+/// What [`wide`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wide {
+    /// Product.
+    Mul = 0,
+    /// Truncating quotient; 0 when the divisor is 0.
+    Div = 1,
+    /// Remainder; 0 when the divisor is 0.
+    Mod = 2,
+    /// Left shift by the second operand's first word.
+    Shl = 3,
+    /// Arithmetic right shift likewise.
+    Shr = 4,
+}
+
+/// Arithmetic on two's complement numbers of `words` 64-bit words, least significant first: the
+/// second operand follows the first, the result takes the first's place.
+///
+/// # Safety
+/// `operands` points to twice as many words.
+pub(super) unsafe extern "C" fn wide(what: u64, operands: *mut u64, words: u64) {
+    let words = words as usize;
+    // SAFETY: the caller's promise.
+    let all = unsafe { std::slice::from_raw_parts_mut(operands, 2 * words) };
+    let (result, right) = all.split_at_mut(words);
+    let count = right[0].min(words as u64 * 64) as usize;
+    let (a, b) = (signed(result), signed(right));
+    let value = match what {
+        _ if what == Wide::Mul as u64 => a * b,
+        _ if what == Wide::Shl as u64 => a << count,
+        _ if what == Wide::Shr as u64 => a >> count,
+        _ if Zero::is_zero(&b) => BigInt::zero(),
+        _ if what == Wide::Div as u64 => a.div_rem(&b).0,
+        _ => a.div_rem(&b).1,
+    };
+    let modulus = BigInt::from(1) << (words * 64);
+    let digits = value.mod_floor(&modulus).to_u64_digits().1;
+    result.fill(0);
+    result[..digits.len()].copy_from_slice(&digits);
+}
+
+/// A two's complement number.
+fn signed(words: &[u64]) -> BigInt {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let value = BigInt::from_bytes_le(Sign::Plus, &bytes);
+    match words.last() {
+        Some(top) if top >> 63 == 1 => value - (BigInt::from(1) << (words.len() * 64)),
+        _ => value,
+    }
+}
