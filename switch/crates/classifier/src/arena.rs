@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory of a tree: blocks of whole cache lines in one vector, named by the number of their first
+//! line. Freed blocks are used again for blocks of the same size.
+
+/// Words of a line.
+pub(crate) const LINE: usize = 8;
+
+/// Lines after the last block that may be read, so that a kernel need not look where a block ends.
+const SLACK: usize = 128;
+
+/// A cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([u64; LINE]);
+
+/// Blocks of lines. Line 0 belongs to none of them.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    lines: Vec<Line>,
+    /// Where the next new block begins.
+    end: usize,
+    /// Freed blocks by their size in lines.
+    free: Vec<Vec<u32>>,
+}
+
+impl Arena {
+    pub(crate) fn new() -> Self {
+        Self {
+            lines: vec![Line([0; LINE]); 1 + SLACK],
+            end: 1,
+            free: Vec::new(),
+        }
+    }
+
+    /// Lines of a block for so many words: exact while it is small, else a power of two.
+    fn size(words: usize) -> (usize, usize) {
+        let lines = words.div_ceil(LINE).max(1);
+        if lines <= 64 {
+            (lines, lines)
+        } else {
+            let power = lines.next_power_of_two();
+            (64 + power.ilog2() as usize, power)
+        }
+    }
+
+    /// A block of at least so many words, all 0.
+    ///
+    /// # Panics
+    /// Past 2^31 lines, which are 128 GB.
+    pub(crate) fn allocate(&mut self, words: usize) -> u32 {
+        let (class, lines) = Self::size(words);
+        if let Some(block) = self.free.get_mut(class).and_then(Vec::pop) {
+            self.words_mut(block, lines * LINE).fill(0);
+            return block;
+        }
+        let block = self.end;
+        self.end += lines;
+        if self.end + SLACK > self.lines.len() {
+            self.lines.resize(self.end + SLACK, Line([0; LINE]));
+        }
+        assert!(self.end < 1 << 31, "a tree has fewer than 2^31 lines");
+        block as u32
+    }
+
+    /// Gives back a block that was allocated for so many words.
+    pub(crate) fn release(&mut self, block: u32, words: usize) {
+        let (class, _) = Self::size(words);
+        if self.free.len() <= class {
+            self.free.resize_with(class + 1, Vec::new);
+        }
+        self.free[class].push(block);
+    }
+
+    /// Whether a block for so many words has room for so many others.
+    pub(crate) fn fits(words: usize, wanted: usize) -> bool {
+        Self::size(words) == Self::size(wanted)
+    }
+
+    /// The first words of a block.
+    pub(crate) fn words(&self, block: u32, count: usize) -> &[u64] {
+        let start = block as usize * LINE;
+        &self.flat()[start..start + count]
+    }
+
+    /// The first words of a block, to write.
+    pub(crate) fn words_mut(&mut self, block: u32, count: usize) -> &mut [u64] {
+        let start = block as usize * LINE;
+        let lines = self.lines.len() * LINE;
+        // SAFETY: a `Line` is `repr(C)` of eight words whose size is its alignment, so that lines
+        // side by side are words side by side; the borrow is that of `self.lines`.
+        let flat = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), lines) };
+        &mut flat[start..start + count]
+    }
+
+    /// All words: those of block `b` begin at `b * LINE`.
+    pub(crate) fn flat(&self) -> &[u64] {
+        // SAFETY: as in `words_mut`.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.capacity() * size_of::<Line>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_block_is_used_again_for_its_size_and_comes_back_empty() {
+        let mut arena = Arena::new();
+        let (small, large) = (arena.allocate(7), arena.allocate(70 * LINE));
+        assert_ne!(small, 0);
+        arena.words_mut(small, 8).fill(9);
+        arena.release(small, 8);
+        assert_ne!(arena.allocate(9), small);
+        assert_eq!(arena.allocate(1), small);
+        assert_eq!(arena.words(small, 8), [0; 8]);
+        arena.release(large, 70 * LINE);
+        assert_eq!(arena.allocate(128 * LINE), large);
+    }
+
+    #[test]
+    fn blocks_do_not_overlap() {
+        let mut arena = Arena::new();
+        let blocks: Vec<(u32, usize)> = (1..200).map(|n| (arena.allocate(n * 3), n * 3)).collect();
+        for (block, words) in &blocks {
+            arena.words_mut(*block, *words).fill(u64::from(*block));
+        }
+        for (block, words) in &blocks {
+            assert!(
+                arena
+                    .words(*block, *words)
+                    .iter()
+                    .all(|word| *word == u64::from(*block))
+            );
+        }
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a node does with a key: how it finds the child, and to which children a rule belongs.
+
+use crate::layout::window_of;
+use crate::tree::copies_of;
+
+/// A rule has at most 2^4 copies in the whole tree, beside what it has for overlapping nothing.
+const MOST_COPIES_LOG2: u32 = 4;
+
+/// Children that one node may copy a rule to.
+const MOST_CHILDREN_LOG2: u32 = 2;
+
+/// Bits that a rule may leave open in one more cut.
+pub(crate) fn spare(last: u64) -> u8 {
+    MOST_CHILDREN_LOG2.min(MOST_COPIES_LOG2 - copies_of(last)) as u8
+}
+
+/// Thresholds of a node.
+pub(crate) const THRESHOLDS: usize = 7;
+
+/// How a node finds the child of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// By the selected bits of the eight bytes at `offset`.
+    Bits {
+        /// A byte of the key.
+        offset: u8,
+        /// The bits, of a little-endian word.
+        mask: u64,
+    },
+    /// By how many of these a range field's number exceeds.
+    Thresholds {
+        /// Which of the layout's numbers.
+        number: u8,
+        /// Ascending; unused ones are the greatest number, which nothing exceeds.
+        at: [u32; THRESHOLDS],
+    },
+}
+
+/// The children of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Children {
+    /// `base` with every combination of the bits of `open`.
+    Combinations { base: u32, open: u32 },
+    /// From the first to the last.
+    Span { first: u32, last: u32 },
+}
+
+/// The parts of a rule that cuts look at. `W` words of values, as many of masks, then ranges.
+pub(crate) fn bits_of<const W: usize>(record: &[u64], offset: usize) -> (u64, u64) {
+    (
+        window_of(&record[..W], offset),
+        window_of(&record[W..2 * W], offset),
+    )
+}
+
+/// A range of a rule: the least and the greatest number.
+pub(crate) fn range_of<const W: usize>(record: &[u64], number: usize) -> (u32, u32) {
+    let word = record[2 * W + number];
+    let low = (word >> 32) as u32;
+    (low, low.saturating_add(word as u32))
+}
+
+/// Gathers the bits of `value` that `mask` selects, the lowest first (what PEXT does).
+pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
+    let (mut gathered, mut place) = (0, 0);
+    while mask != 0 {
+        gathered |= ((value >> mask.trailing_zeros() & 1) as u32) << place;
+        place += 1;
+        mask &= mask - 1;
+    }
+    gathered
+}
+
+impl Cut {
+    /// How many children a node with it has.
+    pub(crate) fn fan_out(&self) -> usize {
+        match self {
+            Self::Bits { mask, .. } => 1 << mask.count_ones(),
+            Self::Thresholds { .. } => THRESHOLDS + 1,
+        }
+    }
+
+    /// The children a rule belongs to, and the base-2 logarithm of how many these are (rounded
+    /// up); `None` if it belongs to the rest. `copies` is what this was for the node itself.
+    pub(crate) fn children<const W: usize>(
+        &self,
+        record: &[u64],
+        copies: u32,
+    ) -> Option<(Children, u32)> {
+        let (children, log2) = match self {
+            Self::Bits { offset, mask } => {
+                let (value, known) = bits_of::<W>(record, usize::from(*offset));
+                let stars = (mask & !known).count_ones();
+                if stars > MOST_CHILDREN_LOG2 {
+                    return None;
+                }
+                let (base, open) = (gather(value & known, *mask), gather(!known, *mask));
+                (Children::Combinations { base, open }, stars)
+            }
+            Self::Thresholds { number, at } => {
+                let (low, high) = range_of::<W>(record, usize::from(*number));
+                let child = |number: u32| at.iter().filter(|at| number > **at).count() as u32;
+                let (first, last) = (child(low), child(high));
+                (
+                    Children::Span { first, last },
+                    (last - first + 1).next_power_of_two().ilog2(),
+                )
+            }
+        };
+        let fits = log2 <= MOST_CHILDREN_LOG2 && copies + log2 <= MOST_COPIES_LOG2;
+        fits.then_some((children, log2))
+    }
+}
+
+impl Children {
+    /// Calls with each child.
+    pub(crate) fn for_each(self, mut call: impl FnMut(usize)) {
+        match self {
+            Self::Combinations { base, open } => {
+                let mut chosen = 0u32;
+                loop {
+                    call((base | chosen) as usize);
+                    chosen = chosen.wrapping_sub(open) & open;
+                    if chosen == 0 {
+                        break;
+                    }
+                }
+            }
+            Self::Span { first, last } => (first as usize..=last as usize).for_each(call),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn children(cut: Cut, record: &[u64], copies: u32) -> Option<Vec<usize>> {
+        let (children, _) = cut.children::<1>(record, copies)?;
+        let mut list = Vec::new();
+        children.for_each(|child| list.push(child));
+        Some(list)
+    }
+
+    #[test]
+    fn a_rule_goes_where_its_open_bits_lead() {
+        let cut = Cut::Bits {
+            offset: 0,
+            mask: 0b1_0110,
+        };
+        assert_eq!(children(cut, &[0b1_0010, 0b1_0110], 0), Some(vec![0b101]));
+        assert_eq!(
+            children(cut, &[0b1_0000, 0b1_0000], 0),
+            Some(vec![4, 5, 6, 7])
+        );
+        assert_eq!(children(cut, &[0, 0], 0), None);
+        assert_eq!(children(cut, &[0b1_0000, 0b1_0000], 3), None);
+    }
+
+    #[test]
+    fn a_range_goes_to_the_children_it_overlaps() {
+        let mut at = [u32::MAX; THRESHOLDS];
+        at[0] = 9;
+        at[1] = 19;
+        let cut = Cut::Thresholds { number: 0, at };
+        let record = |low: u64, high: u64| [0, 0, low << 32 | (high - low)];
+        assert_eq!(children(cut, &record(0, 9), 0), Some(vec![0]));
+        assert_eq!(children(cut, &record(9, 10), 0), Some(vec![0, 1]));
+        assert_eq!(
+            children(cut, &record(0, 0xffff_ffff), 0),
+            Some(vec![0, 1, 2])
+        );
+        assert_eq!(children(cut, &record(0, 0xffff_ffff), 4), None);
+    }
+
+    #[test]
+    fn gather_is_pext() {
+        assert_eq!(gather(0b1011_0101, 0b0111_0001), 0b0111);
+        assert_eq!(gather(u64::MAX, 1 << 63 | 1), 0b11);
+    }
+}

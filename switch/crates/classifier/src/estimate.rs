@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Chooses what a node cuts, by an estimate of the time that look-ups in it take.
+//!
+//! Packets are taken to hit each rule alike. Bits are taken greedily: each step adds the bit that
+//! makes the estimate least, and of all steps the best is kept, so that a detour which pays only
+//! after three bits is found. As a rule set often wants the bits of one address first and leaves
+//! those rules to the rest that have none, several limits are tried on how many rules may leave a
+//! bit open.
+
+use crate::cut::{Cut, THRESHOLDS, bits_of, range_of, spare};
+
+/// Rules that are looked at in a node: more would not change the choice.
+const SAMPLE: usize = 512;
+
+/// Most bits of one node.
+const MOST_BITS: usize = 9;
+
+/// Bits of a window that are tried: those that divide the rules best.
+const CANDIDATES: usize = 14;
+
+/// What a copy of each rule costs: memory, and so cache misses.
+const COPY: f32 = 10.0;
+
+/// Quarters of a rule, by how many bits it leaves open: what each of its copies is.
+const QUARTERS: u32 = 4;
+
+/// From so many rules on, windows overlap and all limits are tried.
+const OVERLAPPING: usize = 64;
+
+/// Bits that are added in vain before a walk ends.
+const PATIENCE: usize = 3;
+
+/// Which share of the rules may leave a bit open, of 16.
+const OPEN_LIMITS: [usize; 4] = [1, 4, 9, 16];
+
+/// The estimated cost of a search in a leaf or tree of so many rules, in about a cycle.
+#[derive(Debug)]
+struct Costs {
+    scale: f32,
+    table: Vec<f32>,
+}
+
+fn leaf_cost(rules: f32) -> f32 {
+    14.0 + 4.5 * rules
+}
+
+fn cost(rules: f32) -> f32 {
+    if rules < 0.5 {
+        return 2.0;
+    }
+    let tree = 44.0 + 11.0 * (rules / 4.0).max(1.0).log2();
+    leaf_cost(rules).min(tree)
+}
+
+impl Costs {
+    fn new(rules: usize, sample: usize) -> Self {
+        let scale = rules as f32 / sample as f32;
+        // Copies can make a child larger than the node.
+        let table = (0..=4 * sample).map(|n| cost(n as f32 * scale)).collect();
+        Self { scale, table }
+    }
+
+    fn of(&self, sampled: u32) -> f32 {
+        self.table
+            .get(sampled as usize)
+            .copied()
+            .unwrap_or_else(|| cost(sampled as f32 * self.scale))
+    }
+
+    /// Of a rest: it is searched unless what was found comes before it.
+    fn rest(&self, sampled: u32) -> f32 {
+        if sampled == 0 {
+            0.0
+        } else {
+            4.0 + 0.8 * self.of(sampled)
+        }
+    }
+}
+
+/// A sample of a node's rules.
+struct Sample<'a, const W: usize> {
+    records: Vec<&'a [u64]>,
+    /// How many bits each may leave open in the cut.
+    spare: Vec<u8>,
+    costs: Costs,
+}
+
+/// The best cut of rules that lie one after the other, `None` if a leaf serves as well. `numbers` of
+/// their ranges are in use.
+pub(crate) fn choose<const W: usize>(
+    records: &[u64],
+    stride: usize,
+    numbers: usize,
+) -> Option<Cut> {
+    let count = records.len() / stride;
+    let step = count.div_ceil(SAMPLE).max(1);
+    let sampled: Vec<&[u64]> = records.chunks_exact(stride).step_by(step).collect();
+    let costs = Costs::new(count, sampled.len());
+    let spare = sampled
+        .iter()
+        .map(|record| spare(record[stride - 1]))
+        .collect();
+    let sample = Sample::<W> {
+        records: sampled,
+        spare,
+        costs,
+    };
+    let mut best = (leaf_cost(count as f32), None);
+    // Windows that overlap find bits of neighbours together; few rules or long keys go without.
+    let step = if count < OVERLAPPING || W > 3 { 8 } else { 4 };
+    for offset in (0..=8 * W - 8).step_by(step) {
+        sample.bits(offset, &mut best);
+    }
+    for number in 0..numbers {
+        sample.thresholds(number, &mut best);
+    }
+    best.1
+}
+
+/// Rules of the sample in their children while bits are added.
+struct Greedy<'a> {
+    /// Values and masks of the window, for each rule.
+    window: &'a [(u64, u64)],
+    /// Rule and child; a rule may have several.
+    items: Vec<(u32, u32)>,
+    /// Bits that a rule leaves open.
+    stars: Vec<u8>,
+    /// Bits that a rule may leave open.
+    spare: &'a [u8],
+    rest: u32,
+    mask: u64,
+    bits: usize,
+}
+
+impl<const W: usize> Sample<'_, W> {
+    fn bits(&self, offset: usize, best: &mut (f32, Option<Cut>)) {
+        let count = self.records.len();
+        let window: Vec<(u64, u64)> = self
+            .records
+            .iter()
+            .map(|record| bits_of::<W>(record, offset))
+            .collect();
+        let ones = window
+            .iter()
+            .fold(0, |all, (value, mask)| all | value & mask);
+        let zeros = window
+            .iter()
+            .fold(0, |all, (value, mask)| all | !value & mask);
+        let mut open = [0usize; 64];
+        let varying = ones & zeros;
+        for (_, mask) in &window {
+            let mut free = varying & !mask;
+            while free != 0 {
+                open[free.trailing_zeros() as usize] += 1;
+                free &= free - 1;
+            }
+        }
+        let mut tried = 0;
+        let limits = if count < OVERLAPPING {
+            &OPEN_LIMITS[2..]
+        } else {
+            &OPEN_LIMITS[..]
+        };
+        for limit in limits {
+            let mut bits: Vec<u32> = (0..64)
+                .filter(|bit| varying >> bit & 1 == 1 && open[*bit as usize] * 16 <= count * limit)
+                .collect();
+            bits.sort_by_key(|bit| std::cmp::Reverse(divides(&window, *bit)));
+            bits.truncate(CANDIDATES);
+            let candidates = bits.iter().fold(0u64, |all, bit| all | 1 << bit);
+            if candidates != tried {
+                tried = candidates;
+                self.greedy(offset, &window, candidates, best);
+            }
+        }
+    }
+
+    fn greedy(
+        &self,
+        offset: usize,
+        window: &[(u64, u64)],
+        candidates: u64,
+        best: &mut (f32, Option<Cut>),
+    ) {
+        let mut state = Greedy {
+            window,
+            items: (0..window.len() as u32).map(|rule| (rule, 0)).collect(),
+            stars: vec![0; window.len()],
+            spare: &self.spare,
+            rest: 0,
+            mask: 0,
+            bits: 0,
+        };
+        let most = (2 * window.len()).ilog2() as usize;
+        let (mut least, mut vain) = (f32::INFINITY, 0);
+        while state.bits < most.min(MOST_BITS) && vain < PATIENCE {
+            let Some((cost, bit)) = state.best_bit(candidates, &self.costs) else {
+                return;
+            };
+            state.add(bit);
+            vain = if cost < least { 0 } else { vain + 1 };
+            least = least.min(cost);
+            if cost < best.0 {
+                let mask = state.mask;
+                let cut = Cut::Bits {
+                    offset: offset as u8,
+                    mask,
+                };
+                *best = (cost, Some(cut));
+            }
+        }
+    }
+
+    fn thresholds(&self, number: usize, best: &mut (f32, Option<Cut>)) {
+        let ranges: Vec<(u32, u32)> = self
+            .records
+            .iter()
+            .map(|record| range_of::<W>(record, number))
+            .collect();
+        // A child begins where a range does, or behind the end of one.
+        let begins = ranges.iter().filter_map(|(low, _)| low.checked_sub(1));
+        let ends = ranges
+            .iter()
+            .map(|(_, high)| *high)
+            .filter(|high| *high < u32::MAX);
+        let mut ends: Vec<u32> = begins.chain(ends).collect();
+        ends.sort_unstable();
+        if ends.first() == ends.last() {
+            return;
+        }
+        let mut at: Vec<u32> = (1..=THRESHOLDS)
+            .map(|n| ends[n * (ends.len() - 1) / (THRESHOLDS + 1)])
+            .collect();
+        at.dedup();
+        at.resize(THRESHOLDS, u32::MAX);
+        let at: [u32; THRESHOLDS] = at.try_into().expect("seven thresholds");
+        let child = |number: u32| at.iter().filter(|at| number > **at).count();
+        let (mut sizes, mut rest) = ([0u32; THRESHOLDS + 1], 0);
+        for ((low, high), spare) in ranges.into_iter().zip(&self.spare) {
+            let (first, last) = (child(low), child(high));
+            if last - first < 1 << spare {
+                sizes[first..=last].iter_mut().for_each(|size| *size += 1);
+            } else {
+                rest += 1;
+            }
+        }
+        let cost = self.costs.node(&sizes, rest, self.records.len()) + 4.0;
+        if cost < best.0 {
+            *best = (
+                cost,
+                Some(Cut::Thresholds {
+                    number: number as u8,
+                    at,
+                }),
+            );
+        }
+    }
+}
+
+impl Costs {
+    /// The cost of a node with such children and rest.
+    fn node(&self, sizes: &[u32], rest: u32, rules: usize) -> f32 {
+        let (mut weight, mut sum) = (rest as f32, rest as f32 * self.of(0));
+        for size in sizes {
+            weight += *size as f32;
+            sum += *size as f32 * self.of(*size);
+        }
+        // Nothing is won if all stay together.
+        let largest = sizes.iter().copied().max().unwrap_or(0).max(rest);
+        if largest as usize >= rules {
+            return f32::INFINITY;
+        }
+        let copies = weight / rules as f32 - 1.0;
+        14.0 + sum / weight.max(1.0) + self.rest(rest) + COPY * copies
+    }
+}
+
+impl Greedy<'_> {
+    /// The bit that makes the cost least.
+    fn best_bit(&self, candidates: u64, costs: &Costs) -> Option<(f32, u32)> {
+        let mut best: Option<(f32, u32)> = None;
+        let mut left = candidates & !self.mask;
+        let mut sizes = vec![0u32; 2 << self.bits];
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            sizes.fill(0);
+            let rest = self.sizes_with(bit, &mut sizes);
+            let cost = costs.node(&sizes, rest, self.window.len());
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, bit));
+            }
+        }
+        best
+    }
+
+    /// Sizes of the children with one more bit; gives that of the rest.
+    fn sizes_with(&self, bit: u32, sizes: &mut [u32]) -> u32 {
+        let mut leaving = 0;
+        for (rule, child) in &self.items {
+            let (value, mask) = self.window[*rule as usize];
+            let place = 2 * *child as usize;
+            if mask >> bit & 1 == 1 {
+                sizes[place + (value >> bit & 1) as usize] += 1;
+            } else if self.stars[*rule as usize] < self.spare[*rule as usize] {
+                sizes[place] += 1;
+                sizes[place + 1] += 1;
+            } else {
+                leaving += QUARTERS >> self.stars[*rule as usize];
+            }
+        }
+        // All copies of a rule leave together.
+        self.rest + leaving / QUARTERS
+    }
+
+    fn add(&mut self, bit: u32) {
+        let mut items = Vec::with_capacity(self.items.len());
+        let mut leaving = 0;
+        for (rule, child) in &self.items {
+            let (value, mask) = self.window[*rule as usize];
+            if mask >> bit & 1 == 1 {
+                items.push((*rule, 2 * child + (value >> bit & 1) as u32));
+            } else if self.stars[*rule as usize] < self.spare[*rule as usize] {
+                items.extend([(*rule, 2 * child), (*rule, 2 * child + 1)]);
+            } else {
+                leaving += QUARTERS >> self.stars[*rule as usize];
+            }
+        }
+        for (index, (_, mask)) in self.window.iter().enumerate() {
+            // One more than it may: it is in the rest.
+            self.stars[index] +=
+                u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
+        }
+        self.items = items;
+        self.rest += leaving / QUARTERS;
+        self.mask |= 1 << bit;
+        self.bits += 1;
+    }
+}
+
+/// How evenly a bit divides the rules: the smaller part of those that know it.
+fn divides(window: &[(u64, u64)], bit: u32) -> usize {
+    let (mut zeros, mut ones) = (0, 0);
+    for (value, mask) in window {
+        ones += (value & mask) >> bit & 1;
+        zeros += (!value & mask) >> bit & 1;
+    }
+    ones.min(zeros) as usize
+}
