@@ -4,8 +4,8 @@
 use crate::layout::window_of;
 use crate::tree::copies_of;
 
-/// A rule has at most 2^4 copies in the whole tree, beside what it has for overlapping nothing.
-const MOST_COPIES_LOG2: u32 = 4;
+/// A rule has at most 2^3 copies in the whole tree, beside what it has for overlapping nothing.
+const MOST_COPIES_LOG2: u32 = 3;
 
 /// Children that one node may copy a rule to.
 const MOST_CHILDREN_LOG2: u32 = 2;
@@ -24,7 +24,7 @@ pub(crate) enum Cut {
     /// By the selected bits of the eight bytes at `offset`.
     Bits {
         /// A byte of the key.
-        offset: u8,
+        offset: u16,
         /// The bits, of a little-endian word.
         mask: u64,
     },

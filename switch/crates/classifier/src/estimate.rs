@@ -203,7 +203,7 @@ impl<const W: usize> Sample<'_, W> {
             if cost < best.0 {
                 let mask = state.mask;
                 let cut = Cut::Bits {
-                    offset: offset as u8,
+                    offset: offset as u16,
                     mask,
                 };
                 *best = (cost, Some(cut));

@@ -240,7 +240,7 @@ mod tests {
         let layout = Layout::<2, 2>::new(13, &[0..2, 10..13]);
         let key = layout.key(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         assert_eq!(key.numbers, [0x0102, 0x0b_0c0d]);
-        let layout = Layout::<2, 2>::new(16, &[6..16]);
+        let layout = Layout::<2, 2>::new(16, std::slice::from_ref(&(6..16)));
         let key = layout.key(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0]);
         assert_eq!(key.numbers, [0x0102_0304, 0]);
     }

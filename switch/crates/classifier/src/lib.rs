@@ -11,7 +11,7 @@
 //! copied into the children it meets while these are few, else it goes to the node's *rest*, a tree
 //! of its own that is searched unless what was found comes before all of it. So trees partition
 //! themselves as CutSplit (Li et al., INFOCOM 2018) and its kin do by hand, and copies of a rule
-//! are bounded (16), which HiCuts' are not. Leaves hold their rules in order, compared word by word
+//! are bounded (8), which HiCuts' are not. Leaves hold their rules in order, compared word by word
 //! without branches. What a node cuts is chosen by an estimate of a look-up's time, so it fits
 //! access lists, policies over ranges and tables with a few exact fields alike.
 //!
@@ -26,7 +26,8 @@
 //! use sluice_classifier::{Classifier, Rank, Rule, NONE};
 //!
 //! // Keys of an address and a port; ports are matched by range.
-//! let mut list = Classifier::new(6, &[4..6]);
+//! let ports = 4..6;
+//! let mut list = Classifier::new(6, &[ports]);
 //! let rule = |value: &'static [u8], bounds: &'static [u8]| Rule { value, bounds };
 //! let web = rule(&[10, 0, 0, 0, 0, 80], &[255, 0, 0, 0, 0, 89]);
 //! let all = rule(&[0; 6], &[0, 0, 0, 0, 255, 255]);

@@ -65,7 +65,7 @@ impl Head {
     /// The window's offset, or which number.
     #[inline(always)]
     pub(crate) fn place(self) -> usize {
-        (self.0 >> 8 & 0xff) as usize
+        (self.0 >> 8 & 0xffff) as usize
     }
 }
 
@@ -127,7 +127,7 @@ impl Node {
             }
         } else {
             Cut::Bits {
-                offset: head.place() as u8,
+                offset: head.place() as u16,
                 mask: words[1],
             }
         };

@@ -108,7 +108,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,7 +118,7 @@ impl Random {
 
     /// One below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.number()) * n as u128) >> 64) as usize
     }
 
     fn between(&mut self, low: u16, high: u16) -> u16 {
@@ -147,7 +147,7 @@ struct Addresses {
 
 impl Addresses {
     fn new(random: &mut Random, sites: usize, lengths: [u32; 6]) -> Self {
-        let sites = (0..sites).map(|_| random.next() as u32).collect();
+        let sites = (0..sites).map(|_| random.number() as u32).collect();
         Self { sites, lengths }
     }
 
@@ -248,7 +248,7 @@ pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     let mut pick = |low: u64, high: u64| match random.below(4) {
         0 => low,
         1 => high,
-        _ => low + random.next() % (high - low + 1),
+        _ => low + random.number() % (high - low + 1),
     };
     let mut address =
         |(value, length): (u32, u32)| pick(value.into(), (value | !mask(length)).into()) as u32;

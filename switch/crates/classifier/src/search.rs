@@ -2,9 +2,10 @@
 //! Look-ups, one by one or many side by side.
 //!
 //! A look-up goes down to a leaf, then through the rests it passed on the way, the last first, but
-//! not through one whose rules all come after what was found. Where a tree is larger than the
-//! near caches, several look-ups take turns: each asks for the memory of its next step and lets the others go
-//! on meanwhile.
+//! not through one whose rules all come after what was found. In a batch, look-ups go side by
+//! side: those that are at nodes take a step each and ask for the memory of the next, those that
+//! have come to leaves compare, and so on. Which list a look-up goes to is computed, not branched
+//! upon: for lists of some hundred rules a wrongly predicted branch would cost more than the rest.
 //!
 //! **Invariant that the unchecked reads rest on.** Every [`Ref`] in the arena names a block that is
 //! in use: `tree.rs` writes a block before the reference to it and clears or overwrites the
@@ -12,6 +13,7 @@
 //! index is below the fan-out: it is made of the bits the node selects, or of a count of
 //! thresholds. Behind the last block lie more words than a leaf's kernel reads beyond its rules.
 
+use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
 
 use crate::arena::LINE;
@@ -20,14 +22,11 @@ use crate::layout::{Key, window};
 use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS, leaf_count};
 use crate::tree::{MOST_LEVELS, Tree, handle_of, priority_of};
 
-/// Look-ups that take turns.
-const LANES: usize = 12;
-
-/// A tree of more words than this is searched by look-ups in turns.
-const NEAR_WORDS: usize = 192 << 10 >> 3;
+/// Look-ups that go side by side.
+const LANES: usize = 32;
 
 /// Rules of a leaf that are compared before it is asked which of them matched.
-const CHUNK: usize = 2;
+const CHUNK: usize = 4;
 
 /// What a processor must have for a kernel.
 pub(crate) trait Machine: Copy {
@@ -146,76 +145,95 @@ impl<const W: usize, const R: usize> Tree<W, R> {
     /// Handles, less one (0 becomes the greatest number), for keys that lie one after the other.
     #[inline(always)]
     pub(crate) fn search_batch(&self, machine: impl Machine, keys: &[u8], found: &mut [u32]) {
-        let keys = keys.chunks_exact(self.layout.key_bytes).zip(found);
-        if self.arena.flat().len() < NEAR_WORDS {
-            for (key, found) in keys {
-                *found = self.search(machine, key).wrapping_sub(1);
-            }
-            return;
+        if self.layout.key_bytes == 0 {
+            return found.fill(self.search(machine, &[]).wrapping_sub(1));
         }
-        self.in_turns(machine, keys);
-    }
-
-    #[inline(always)]
-    fn in_turns<'a>(
-        &self,
-        machine: impl Machine,
-        mut keys: impl Iterator<Item = (&'a [u8], &'a mut u32)>,
-    ) {
-        let words = Words(self.arena.flat());
-        let mut lanes: [Lane<W, R>; LANES] = [Lane::new(
+        let mut lanes = [Lane::new(
             Key {
                 words: [0; W],
                 numbers: [0; R],
             },
             Ref::NONE,
         ); LANES];
-        let mut outputs: [Option<&mut u32>; LANES] = [const { None }; LANES];
-        let mut active = 0;
-        for (lane, output) in lanes.iter_mut().zip(&mut outputs) {
-            let Some((key, found)) = keys.next() else {
-                break;
-            };
-            lane.begin(self.layout.key(key), self.root);
-            *output = Some(found);
-            active += 1;
-        }
-        while active > 0 {
-            let mut index = 0;
-            while index < active {
-                let lane = &mut lanes[index];
-                if !lane.at.is_none() {
-                    self.step(machine, &words, lane);
-                    index += 1;
-                    continue;
-                }
-                if let Some(output) = &mut outputs[index] {
-                    **output = handle_of(lane.best).wrapping_sub(1);
-                }
-                if let Some((key, found)) = keys.next() {
-                    lane.begin(self.layout.key(key), self.root);
-                    outputs[index] = Some(found);
-                } else {
-                    active -= 1;
-                    lanes.swap(index, active);
-                    outputs.swap(index, active);
-                }
-            }
+        let keys = keys.chunks(LANES * self.layout.key_bytes);
+        for (keys, found) in keys.zip(found.chunks_mut(LANES)) {
+            self.side_by_side(machine, &mut lanes, keys, found);
         }
     }
 
-    /// One node or leaf.
+    /// At most `LANES` keys.
+    #[inline(always)]
+    fn side_by_side(
+        &self,
+        machine: impl Machine,
+        lanes: &mut [Lane<W, R>; LANES],
+        keys: &[u8],
+        found: &mut [u32],
+    ) {
+        let words = Words(self.arena.flat());
+        let mut waiting = List::default();
+        let (mut nodes, mut leaves) = (List::default(), List::default());
+        let mut count = 0;
+        for (index, key) in keys
+            .chunks_exact(self.layout.key_bytes)
+            .take(found.len())
+            .enumerate()
+        {
+            lanes[index].begin(self.layout.key(key), self.root);
+            nodes.push_if(index, !self.root.is_leaf() && !self.root.is_none());
+            leaves.push_if(index, self.root.is_leaf());
+            count += 1;
+        }
+        while nodes.count + leaves.count > 0 {
+            while nodes.count > 0 {
+                let mut deeper = List::default();
+                for index in nodes.iter() {
+                    let lane = &mut lanes[index];
+                    self.descend(machine, &words, lane);
+                    lane.prefetch(&words);
+                    deeper.push_if(index, !lane.at.is_leaf() && !lane.at.is_none());
+                    leaves.push_if(index, lane.at.is_leaf());
+                    waiting.push_if(index, lane.at.is_none() && lane.pending > 0);
+                }
+                nodes = deeper;
+            }
+            for index in leaves.iter() {
+                let lane = &mut lanes[index];
+                self.compare(&words, lane);
+                waiting.push_if(index, lane.pending > 0);
+            }
+            leaves.count = 0;
+            for index in waiting.iter() {
+                let lane = &mut lanes[index];
+                lane.next_rest();
+                lane.prefetch(&words);
+                nodes.push_if(index, !lane.at.is_leaf() && !lane.at.is_none());
+                leaves.push_if(index, lane.at.is_leaf());
+            }
+            waiting.count = 0;
+        }
+        for (found, lane) in found[..count].iter_mut().zip(lanes) {
+            *found = handle_of(lane.best).wrapping_sub(1);
+        }
+    }
+
+    /// One node or leaf, and on to the next rest where a path ends.
     #[inline(always)]
     fn step(&self, machine: impl Machine, words: &Words<'_>, lane: &mut Lane<W, R>) {
-        let base = lane.at.block() as usize * LINE;
         if lane.at.is_leaf() {
-            self.leaf(words, base, lane);
-            lane.next_rest();
-            if !lane.at.is_none() {
-                lane.prefetch(words);
-            }
-            return;
+            self.compare(words, lane);
+            return lane.next_rest();
         }
+        self.descend(machine, words, lane);
+        if lane.at.is_none() {
+            lane.next_rest();
+        }
+    }
+
+    /// From a node to its child; the rest is kept for later.
+    #[inline(always)]
+    fn descend(&self, machine: impl Machine, words: &Words<'_>, lane: &mut Lane<W, R>) {
+        let base = lane.at.block() as usize * LINE;
         let head = Head(words.at(base));
         let (child, children) = if head.is_thresholds() {
             // `place` is below R: the estimate chooses among the layout's numbers.
@@ -228,66 +246,70 @@ impl<const W: usize, const R: usize> Tree<W, R> {
             (machine.gather(window, words.at(base + 1)), base + NODE_HEAD)
         };
         let rest = words.at(base + 2);
-        if rest as u32 != 0 && (rest >> 32) as u32 >= priority_of(lane.best) {
-            lane.rests[lane.pending] = MaybeUninit::new(rest);
-            lane.pending += 1;
-        }
+        let wanted = rest as u32 != 0 && (rest >> 32) as u32 >= priority_of(lane.best);
+        // A path has at most `MOST_LEVELS` nodes, so there is room.
+        lane.rests[lane.pending] = MaybeUninit::new(rest);
+        lane.pending += usize::from(wanted);
         lane.at = Ref(words.half(children, child as usize));
-        if lane.at.is_none() {
-            lane.next_rest();
-        }
-        if !lane.at.is_none() {
-            lane.prefetch(words);
-        }
     }
 
     /// Compares with the rules of a leaf.
     #[inline(always)]
-    fn leaf(&self, words: &Words<'_>, base: usize, lane: &mut Lane<W, R>) {
+    fn compare(&self, words: &Words<'_>, lane: &mut Lane<W, R>) {
+        let base = lane.at.block() as usize * LINE;
         let stride = 2 * W + R + 1;
         let count = words.at(base) as u32 as usize;
-        let first = words.at(base + stride);
-        if priority_of(first) < priority_of(lane.best) {
-            return;
-        }
         let mut start = 0;
-        while start < count {
+        loop {
             let mut hits = 0u32;
             for index in 0..CHUNK {
-                let rule = base + 1 + (start + index) * stride;
-                hits |= u32::from(matches(words, rule, &lane.key)) << index;
+                // What lies behind the last rule may be far away in the caches: take the last again.
+                let rule = (start + index).min(count - 1);
+                let hit = matches(words, base + 1 + rule * stride, &lane.key);
+                hits |= u32::from(hit) << index;
             }
-            if count - start < CHUNK {
-                hits &= (1 << (count - start)) - 1;
+            if !self.deep.is_empty() {
+                hits = self.confirmed(words, base, start, count, hits, &lane.key);
             }
-            while hits != 0 {
-                let index = start + hits.trailing_zeros() as usize;
-                let last = words.at(base + 1 + index * stride + stride - 1);
-                if self.confirms(last, &lane.key) {
-                    if self.comes_first(last, lane.best) {
-                        lane.best = last;
-                    }
-                    return;
-                }
-                hits &= hits - 1;
-            }
+            let index = start + (hits | 1 << (CHUNK - 1)).trailing_zeros() as usize;
+            let last = words.at(base + (index.min(count - 1) + 1) * stride);
+            let better = hits != 0 && self.comes_first(last, lane.best);
+            lane.best = select_unpredictable(better, last, lane.best);
             start += CHUNK;
+            if start >= count || hits != 0 {
+                return;
+            }
         }
     }
 
-    /// Whether what is compared last matches too.
-    #[inline(always)]
-    fn confirms(&self, last: u64, key: &Key<W, R>) -> bool {
-        self.deep.is_empty()
-            || self
-                .layout
-                .deep_matches(&key.words, self.deep_of(handle_of(last)))
+    /// Those of the hits that what is compared last confirms.
+    #[inline(never)]
+    fn confirmed(
+        &self,
+        words: &Words<'_>,
+        base: usize,
+        start: usize,
+        count: usize,
+        hits: u32,
+        key: &Key<W, R>,
+    ) -> u32 {
+        let stride = 2 * W + R + 1;
+        let confirms = |index: &usize| {
+            let last = words.at(base + ((start + index).min(count - 1) + 1) * stride);
+            hits >> index & 1 == 1
+                && self
+                    .layout
+                    .deep_matches(&key.words, self.deep_of(handle_of(last)))
+        };
+        (0..CHUNK)
+            .filter(confirms)
+            .fold(0, |all, index| all | 1 << index)
     }
 
     #[inline(always)]
     fn comes_first(&self, last: u64, best: u64) -> bool {
         let (a, b) = (priority_of(last), priority_of(best));
-        a > b || best == 0 || a == b && self.earlier(last, best)
+        (a > b) | (best == 0) || a == b && self.earlier(last, best)
     }
 
     #[inline(never)]
@@ -356,5 +378,38 @@ impl<const W: usize, const R: usize> Lane<W, R> {
         let base = self.at.block() as usize * LINE;
         words.prefetch(base);
         words.prefetch(base + LINE);
+    }
+}
+
+/// Which lanes are at the same sort of step.
+struct List {
+    /// One more place than can be in use: `push_if` writes before it knows.
+    lanes: [u8; LANES + 1],
+    count: usize,
+}
+
+impl Default for List {
+    #[inline(always)]
+    fn default() -> Self {
+        Self {
+            lanes: [0; LANES + 1],
+            count: 0,
+        }
+    }
+}
+
+impl List {
+    /// Appends a lane on a condition, without a branch.
+    #[inline(always)]
+    fn push_if(&mut self, lane: usize, wanted: bool) {
+        self.lanes[self.count] = lane as u8;
+        self.count += usize::from(wanted);
+    }
+
+    #[inline(always)]
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lanes[..self.count]
+            .iter()
+            .map(|lane| usize::from(*lane) % LANES)
     }
 }
