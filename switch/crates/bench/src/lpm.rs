@@ -7,9 +7,10 @@
 //! each flipped if the value found before was odd, so that no look-up begins before the last ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use anyhow::{Result, bail};
-use sluice_fib::Prefix;
+use sluice_fib::{Prefix, Status};
 
 use crate::input::generate::{self, Space};
 use crate::input::routes::{self, Family, Route};
@@ -27,7 +28,7 @@ pub(crate) const BURST: usize = 256;
 const SAMPLE: usize = 1 << 16;
 const SEED: u64 = 0x51;
 /// For DPDK's structures.
-const HEAP_BYTES: usize = 3 << 29;
+pub(crate) const HEAP_BYTES: usize = 3 << 29;
 
 /// A structure with routes in it.
 pub(crate) trait Table<A> {
@@ -37,8 +38,8 @@ pub(crate) trait Table<A> {
     /// The values of a trace's first `count` keys, 0 for none.
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
-    /// Looks all keys up in batches of [`BURST`]; a digest of the values.
-    fn lookup(&self, trace: &Trace<A>) -> u64;
+    /// Looks some of the keys up, [`BURST`] at a time; a digest of the values.
+    fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
     /// Looks all keys up one at a time, each made from the value before; a digest of the values.
     fn chain(&self, trace: &Trace<A>) -> u64;
@@ -128,8 +129,8 @@ fn one_table<A: Net>(
         trace::zipf(routes, sizes.destinations, sizes.keys, SEED + 3),
     ];
     let own = Own::automatic(routes);
-    let algorithm = own.algorithm().to_string();
-    report.memory.push(memory(name, &own, routes));
+    let status = own.status();
+    report.memory.push(memory(name, &status, routes));
     let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
     tables.extend(dpdk_tables(setting, routes, &traces[0], report));
     tables.push(Box::new(Trie::new(routes)));
@@ -142,23 +143,32 @@ fn one_table<A: Net>(
         (&traces[0], "dependent", "dependent"),
     ];
     for (trace, kind, what) in runs {
-        let mut contenders: Vec<Contender<'_>> = tables
-            .iter()
-            .map(|table| {
-                let pass = move || match kind {
-                    "dependent" => table.chain(trace),
-                    _ => table.lookup(trace),
-                };
-                Contender::new(table.name(), trace.keys.len(), pass)
-            })
-            .collect();
+        let mut contenders = contenders(&tables, trace, kind);
         let rates = interleave(&mut contenders, setting.effort());
         let mut case = Case::new(format!("{name}, {what}"), kind, &rates);
-        case.detail("algorithm", &algorithm);
+        case.detail("algorithm", status.algorithm);
         setting.tell(&case.workload, &rates);
         report.cases.push(case);
     }
     Ok(())
+}
+
+/// All tables, at a trace: dependent look-ups or batches.
+pub(crate) fn contenders<'a, A: Family>(
+    tables: &'a [Box<dyn Table<A>>],
+    trace: &'a Trace<A>,
+    kind: &'static str,
+) -> Vec<Contender<'a>> {
+    let count = trace.keys.len();
+    let mut contenders = Vec::new();
+    for table in tables {
+        let pass = move || match kind {
+            "dependent" => table.chain(trace),
+            _ => table.lookup(trace, 0..count),
+        };
+        contenders.push(Contender::new(table.name(), count, pass));
+    }
+    contenders
 }
 
 /// DPDK's tables, as many as there are.
@@ -182,7 +192,7 @@ fn dpdk_tables<A: Family>(
 }
 
 /// What DPDK's tables of a family are called.
-fn dpdk_names<A: Family>() -> [&'static str; 2] {
+pub(crate) fn dpdk_names<A: Family>() -> [&'static str; 2] {
     match A::BITS {
         32 => ["rte_fib", "rte_lpm"],
         _ => ["rte_fib6", "rte_lpm6"],
@@ -191,7 +201,7 @@ fn dpdk_names<A: Family>() -> [&'static str; 2] {
 
 /// Ours, and for IPv4 what DIR-24-8 (Gupta, Lin, McKeown 1998) takes by its definition with two
 /// bytes an entry: one for each /24, and 256 for each /24 that has longer prefixes.
-fn memory<A: Family>(workload: &str, own: &Own<A>, routes: &[Route<A>]) -> Memory {
+fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memory {
     let mut peers = BTreeMap::new();
     if A::BITS == 32 {
         let long = routes.iter().filter(|(prefix, _)| prefix.length() > 24);
@@ -202,7 +212,7 @@ fn memory<A: Family>(workload: &str, own: &Own<A>, routes: &[Route<A>]) -> Memor
     }
     Memory {
         workload: workload.into(),
-        ours: own.memory_bytes(),
+        ours: own.bytes,
         peers,
     }
 }
@@ -211,7 +221,7 @@ fn memory<A: Family>(workload: &str, own: &Own<A>, routes: &[Route<A>]) -> Memor
 ///
 /// # Errors
 /// They do not: then there is nothing to measure.
-fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
+pub(crate) fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
     let expected = tables[0].values(trace, SAMPLE);
     for table in &tables[1..] {
         let values = table.values(trace, SAMPLE);

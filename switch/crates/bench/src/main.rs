@@ -14,6 +14,7 @@
 mod exact;
 mod input;
 mod lpm;
+mod lpm_auto;
 mod measure;
 mod own_lpm;
 mod peers;
@@ -35,6 +36,7 @@ use setting::Setting;
 enum Name {
     Lpm4Full,
     Lpm6Full,
+    LpmAuto,
     Exact,
 }
 
@@ -61,6 +63,7 @@ fn run(name: Name, setting: &Setting) -> Result<Report> {
     match name {
         Name::Lpm4Full => lpm::run::<u32>(setting),
         Name::Lpm6Full => lpm::run::<u128>(setting),
+        Name::LpmAuto => lpm_auto::run(setting),
         Name::Exact => exact::run(setting),
     }
 }

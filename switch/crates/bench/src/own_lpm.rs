@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own longest-prefix-match structures as contenders.
+//! The project's own longest-prefix-match structures as contenders: the framework with what it
+//! chooses, and each algorithm by itself.
 
+use std::cell::RefCell;
 use std::hint::black_box;
+use std::ops::Range;
+use std::time::Instant;
 
-use sluice_fib::{Lpm, TreeBitmap};
+use sluice_fib::{Algorithm, Fib, Kind, NONE, Prefix, Rib, Status};
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
@@ -11,74 +15,128 @@ use crate::lpm::{BURST, Table};
 use crate::report::OURS;
 use crate::system::opaque;
 
-/// One of them, with its routes.
-pub(crate) struct Own<A> {
-    structure: TreeBitmap<A>,
+/// What looks up, under the framework's names for it.
+pub(crate) trait Structure<A> {
+    /// One address; [`NONE`] for no route.
+    fn one(&self, address: A) -> u32;
+
+    /// Many.
+    fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
-impl<A: Family> Own<A> {
-    /// What the switch would take for these routes.
-    pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
-        let mut structure = TreeBitmap::new();
-        for (prefix, hop) in routes {
-            structure.insert(*prefix, *hop);
-        }
-        Self { structure }
-    }
-
-    /// The algorithm's name.
-    pub(crate) fn algorithm(&self) -> &str {
-        "tree bitmap"
-    }
-
-    /// What the structure takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.structure.memory()
-    }
-
+impl<A: Family> Structure<A> for Fib<A> {
     #[inline]
-    fn value(&self, key: A) -> u32 {
-        self.structure.lookup(key).unwrap_or(0)
+    fn one(&self, address: A) -> u32 {
+        self.lookup(address)
     }
 
-    fn batch(&self, keys: &[A], values: &mut [u32]) {
-        for (key, value) in keys.iter().zip(values) {
-            *value = self.value(*key);
+    fn many(&self, addresses: &[A], values: &mut [u32]) {
+        self.lookup_batch(addresses, values);
+    }
+}
+
+impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
+    #[inline]
+    fn one(&self, address: A) -> u32 {
+        self.as_ref().lookup(address)
+    }
+
+    fn many(&self, addresses: &[A], values: &mut [u32]) {
+        self.as_ref().lookup_batch(addresses, values);
+    }
+}
+
+/// One of them, with its routes.
+pub(crate) struct Own<S> {
+    name: String,
+    structure: RefCell<S>,
+}
+
+impl<A: Family> Own<Fib<A>> {
+    /// The framework, left to itself.
+    pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
+        let mut fib = Fib::new();
+        for (prefix, hop) in routes {
+            fib.insert(*prefix, *hop);
+        }
+        while fib.is_pending() {
+            fib.settle(Instant::now());
+        }
+        Self {
+            name: OURS.into(),
+            structure: RefCell::new(fib),
+        }
+    }
+
+    /// How the framework stands.
+    pub(crate) fn status(&self) -> Status {
+        self.structure.borrow().status()
+    }
+
+    /// Adds a route or gives it another next hop (`Some`), or removes it (`None`).
+    pub(crate) fn update(&self, prefix: Prefix<A>, hop: Option<u32>) {
+        let mut fib = self.structure.borrow_mut();
+        match hop {
+            Some(hop) => fib.insert(prefix, hop),
+            None => fib.remove(prefix),
+        };
+        if fib.is_pending() {
+            fib.settle(Instant::now());
         }
     }
 }
 
-impl<A: Family> Table<A> for Own<A> {
+impl<A: Family> Own<Box<dyn Algorithm<A>>> {
+    /// One algorithm; None where it cannot hold the routes.
+    pub(crate) fn algorithm(kind: &Kind<A>, rib: &Rib<A>) -> Option<Self> {
+        Some(Self {
+            name: kind.name.into(),
+            structure: RefCell::new(kind.build(rib).ok()?),
+        })
+    }
+}
+
+/// A value as all contenders have it: 0 for none.
+#[inline]
+fn hop(value: u32) -> u32 {
+    if value == NONE { 0 } else { value }
+}
+
+impl<A: Family, S: Structure<A>> Table<A> for Own<S> {
     fn name(&self) -> &str {
-        OURS
+        &self.name
     }
 
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32> {
+        let structure = self.structure.borrow();
         let keys = &trace.keys[..count.min(trace.keys.len())];
         let mut values = vec![0; keys.len()];
         for (keys, values) in keys.chunks(BURST).zip(values.chunks_mut(BURST)) {
-            self.batch(keys, values);
+            structure.many(keys, values);
         }
-        for (key, value) in keys.iter().zip(&values) {
-            assert_eq!(*value, self.value(*key), "alone and in a batch: {key:?}");
+        for (key, value) in keys.iter().zip(&mut values) {
+            assert_eq!(*value, structure.one(*key), "alone and in a batch: {key:?}");
+            *value = hop(*value);
         }
         values
     }
 
-    fn lookup(&self, trace: &Trace<A>) -> u64 {
+    fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64 {
+        let structure = self.structure.borrow();
         let (mut values, mut digest) = ([0; BURST], 0);
-        for keys in trace.keys.chunks(BURST) {
+        for keys in trace.keys[keys].chunks(BURST) {
             let values = &mut values[..keys.len()];
-            self.batch(keys, values);
+            structure.many(keys, values);
             digest += u64::from(black_box(&*values)[keys.len() - 1]);
         }
         digest
     }
 
     fn chain(&self, trace: &Trace<A>) -> u64 {
+        let structure = self.structure.borrow();
         let (mut value, mut digest) = (0, 0);
         for key in &trace.keys {
-            value = self.value(key.flipped(opaque(value & 1)));
+            value = hop(structure.one(key.flipped(opaque(value & 1))));
             digest += u64::from(value);
         }
         digest

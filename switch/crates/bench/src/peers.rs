@@ -4,5 +4,6 @@
 pub(crate) mod dpdk;
 pub(crate) mod dpdk_hash;
 pub(crate) mod dpdk_lpm;
+pub(crate) mod dpdk_updates;
 pub(crate) mod hashbrown;
 pub(crate) mod prefix_trie;

@@ -52,3 +52,17 @@ fn exact() {
     let report = quick(Name::Exact);
     is_complete(&report, &["hashbrown", "random-read"], &["rte_hash"]);
 }
+
+#[test]
+fn lpm_auto() {
+    let report = quick(Name::LpmAuto);
+    is_complete(
+        &report,
+        &["best-own", "without-updates"],
+        &["rte_fib", "rte_fib6"],
+    );
+    let kinds: Vec<_> = report.cases.iter().map(|case| case.kind).collect();
+    for kind in ["size", "updates", "churn"] {
+        assert!(kinds.contains(&kind), "{kind}");
+    }
+}

@@ -50,6 +50,13 @@ impl Random {
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
+
+    /// Puts them in an order of its own (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
 }
 
 /// Ranks 0 to n - 1, rank r as likely as 1 / (r + 1).

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use sluice_fib::{Address, Prefix};
+use sluice_fib::Prefix;
 
 use super::random::{Random, mix};
 
@@ -24,7 +24,7 @@ pub(crate) const NEXT_HOPS: u64 = 256;
 pub(crate) type Route<A> = (Prefix<A>, u32);
 
 /// IPv4 (`u32`) or IPv6 (`u128`).
-pub(crate) trait Family: Address + Hash + Debug + Send + Sync {
+pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// `IPv4` or `IPv6`.
     const NAME: &'static str;
 

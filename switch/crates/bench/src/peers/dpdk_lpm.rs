@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use anyhow::{Result, bail};
 
@@ -27,7 +28,7 @@ pub(crate) enum Kind {
 /// One of them with its routes.
 pub(crate) struct DpdkLpm<A> {
     name: &'static str,
-    table: Handle,
+    pub(super) table: Handle,
     lookup: Run,
     chain: Run,
     values: Values,
@@ -38,9 +39,14 @@ pub(crate) struct DpdkLpm<A> {
 
 /// Keys as the library takes them: host order for IPv4, 16 bytes in network order for IPv6.
 fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
+    from(trace, &(0..trace.keys.len()))
+}
+
+/// Some of them.
+fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
     match A::BITS {
-        32 => trace.keys.as_ptr().cast(),
-        _ => trace.bytes.as_ptr().cast(),
+        32 => trace.keys[range.clone()].as_ptr().cast(),
+        _ => trace.bytes[range.clone()].as_ptr().cast(),
     }
 }
 
@@ -150,9 +156,10 @@ impl<A: Family> Table<A> for DpdkLpm<A> {
         values
     }
 
-    fn lookup(&self, trace: &Trace<A>) -> u64 {
-        // SAFETY: the table is live and the trace has so many keys.
-        unsafe { (self.lookup)(self.table, keys(trace), trace.keys.len()) }
+    fn lookup(&self, trace: &Trace<A>, range: Range<usize>) -> u64 {
+        let some = from(trace, &range);
+        // SAFETY: the table is live and these are so many of the trace's keys.
+        unsafe { (self.lookup)(self.table, some, range.len()) }
     }
 
     fn chain(&self, trace: &Trace<A>) -> u64 {

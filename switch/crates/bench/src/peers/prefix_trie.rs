@@ -2,6 +2,7 @@
 //! The crate prefix-trie: a map of prefixes, with its longest-prefix match.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use ::prefix_trie::{Prefix as _, PrefixMap};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -74,8 +75,10 @@ impl<A: Net> Table<A> for Trie<A> {
         keys.map(|key| self.value(*key)).collect()
     }
 
-    fn lookup(&self, trace: &Trace<A>) -> u64 {
-        let values = trace.keys.iter().map(|key| u64::from(self.value(*key)));
+    fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64 {
+        let values = trace.keys[keys]
+            .iter()
+            .map(|key| u64::from(self.value(*key)));
         values.sum()
     }
 

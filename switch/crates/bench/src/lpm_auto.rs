@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `lpm-auto`: how well the framework chooses, and how fast it follows.
+//!
+//! - *size*: from one route to a million, the framework's choice against each algorithm that it may
+//!   choose; `best-own` is the fastest of them in that case. Algorithms that only an operator
+//!   chooses (DIR-24-8: 32 MiB and more for one route) are measured beside it.
+//! - *updates*: updates a second, one after the other: next hops that change, routes that go and
+//!   come back. RIB and structure on both sides.
+//! - *churn*: look-ups a second while an update comes after every ten-thousandth of what the
+//!   contender looks up in a second, hence nearly 10,000 updates a second; `without-updates` is ours
+//!   left alone.
+
+use std::cell::Cell;
+
+use anyhow::Result;
+use sluice_fib::{Fib, Prefix, Rib};
+
+use crate::input::generate::{self, Space};
+use crate::input::random::Random;
+use crate::input::routes::{self, Family, Route, next_hop};
+use crate::input::trace::{self, Trace};
+use crate::lpm::{self, BURST, Sizes, Table};
+use crate::measure::{Contender, Rates, interleave};
+use crate::own_lpm::Own;
+use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
+use crate::peers::dpdk_updates::Updater;
+use crate::report::{Case, OURS, Report};
+use crate::setting::Setting;
+
+const SEED: u64 = 0x6175;
+/// Routes that a pass of updates changes, removes and adds.
+const CHANGED: usize = 2_000;
+/// Updates a second.
+const CHURN: f64 = 10_000.0;
+const BEST: &str = "best-own";
+
+/// Measures both families.
+pub(crate) fn run(setting: &Setting) -> Result<Report> {
+    let mut report = setting.report("look-ups per second of one core (updates: updates)");
+    by_size::<u32>(setting, &mut report)?;
+    by_size::<u128>(setting, &mut report)?;
+    following::<u32>(setting, &mut report)?;
+    following::<u128>(setting, &mut report)?;
+    Ok(report)
+}
+
+/// The framework's choice at every size.
+fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
+    let most = if setting.quick { 1_000 } else { 1_000_000 };
+    let sizes = (0..)
+        .map(|power| 10usize.pow(power))
+        .take_while(|size| *size <= most);
+    for size in sizes {
+        let name = format!("{size} {} routes", A::NAME);
+        let routes = routes::with_next_hops(small_or_mixed::<A>(size));
+        let keys = Sizes::of::<A>(setting.quick).keys;
+        let trace = trace::uniform(&routes, keys, SEED + 1);
+        let mut rib = Rib::new();
+        for (prefix, hop) in &routes {
+            rib.insert(*prefix, *hop);
+        }
+        let own = Own::automatic(&routes);
+        let chosen = own.status().algorithm;
+        let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
+        for kind in A::KINDS {
+            if let Some(table) = Own::algorithm(kind, &rib) {
+                tables.push(Box::new(table));
+            }
+        }
+        lpm::agree(&tables, &trace)?;
+        for kind in ["batch", "dependent"] {
+            let mut contenders = lpm::contenders(&tables, &trace, kind);
+            let mut rates = interleave(&mut contenders, setting.effort());
+            let best = name_best(&mut rates);
+            let mut case = Case::new(format!("{name}, {kind}"), "size", &rates);
+            case.detail("chosen", chosen);
+            case.detail("best", best);
+            setting.tell(&case.workload, &rates);
+            report.cases.push(case);
+        }
+    }
+    Ok(())
+}
+
+/// A table of this size: small ones have short prefixes as well, as a host's or a site's has.
+fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
+    let mut prefixes = generate::table(size, SEED);
+    if let Some(first) = prefixes.first_mut() {
+        *first = Prefix::new(A::default(), 0);
+    }
+    prefixes
+}
+
+/// Adds the fastest that the framework may choose, under a name of its own; which one it is.
+fn name_best(rates: &mut Vec<Rates>) -> String {
+    let eligible = |rates: &&Rates| rates.name != OURS && !rates.name.starts_with("dir24");
+    let fastest = rates.iter().filter(eligible);
+    let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
+    let Some(mut best) = fastest.cloned() else {
+        return String::new();
+    };
+    let name = std::mem::replace(&mut best.name, BEST.into());
+    rates.push(best);
+    name
+}
+
+/// An update: the next hop that a route gets, or that it goes.
+type Update<A> = (Prefix<A>, Option<u32>);
+
+/// Updates after which all is as before.
+fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
+    let mut random = Random::new(SEED + 2);
+    let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
+    some.sort_unstable();
+    some.dedup();
+    random.shuffle(&mut some);
+    let changed = some
+        .iter()
+        .map(|(prefix, _)| (*prefix, Some(next_hop(*prefix, 1))));
+    let removed = some.iter().map(|(prefix, _)| (*prefix, None));
+    let added = some.iter().map(|(prefix, hop)| (*prefix, Some(*hop)));
+    changed.chain(removed).chain(added).collect()
+}
+
+/// Who is updated.
+type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
+
+/// Updates alone, and look-ups with updates in between.
+fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
+    let sizes = Sizes::of::<A>(setting.quick);
+    let (prefixes, source) = lpm::real_table::<A>(setting, sizes.real)?;
+    report.note(A::NAME, source);
+    let routes = routes::with_next_hops(prefixes);
+    let trace = trace::uniform(&routes, sizes.keys, SEED + 3);
+    let updates = updates(&routes);
+    let own = Own::automatic(&routes);
+    let quiet = Own::automatic(&routes);
+    let peer = peer(setting, &routes, &trace, report);
+
+    let mut updated: Vec<(&dyn Table<A>, Apply<'_, A>)> =
+        vec![(&own, Box::new(|(prefix, hop)| own.update(*prefix, *hop)))];
+    if let Some((table, updater)) = &peer {
+        let apply = move |(prefix, hop): &Update<A>| {
+            assert!(
+                updater.update(table, *prefix, *hop),
+                "{prefix:?}: update refused"
+            );
+        };
+        updated.push((table, Box::new(apply)));
+    }
+    let name = format!("{} {} routes", routes.len(), A::NAME);
+
+    let mut contenders = Vec::new();
+    for (table, apply) in &updated {
+        let updates = &updates;
+        let pass = move || {
+            updates.iter().for_each(apply);
+            0
+        };
+        contenders.push(Contender::new(table.name(), updates.len(), pass));
+    }
+    let rates = interleave(&mut contenders, setting.effort());
+    let mut case = Case::new(format!("{name}, updates"), "updates", &rates);
+    case.detail("builds", own.status().builds);
+    setting.tell(&case.workload, &rates);
+    report.cases.push(case);
+    same_again(&own, &quiet, &trace);
+
+    let mut contenders = Vec::new();
+    for (table, apply) in &updated {
+        contenders.push(churning(*table, apply, &updates, &trace, setting));
+    }
+    let undisturbed = || quiet.lookup(&trace, 0..trace.keys.len());
+    contenders.push(Contender::new(
+        "without-updates",
+        trace.keys.len(),
+        undisturbed,
+    ));
+    let rates = interleave(&mut contenders, setting.effort());
+    let case = Case::new(format!("{name}, look-ups among updates"), "churn", &rates);
+    setting.tell(&case.workload, &rates);
+    report.cases.push(case);
+    Ok(())
+}
+
+/// Checks that updates that cancel out leave no trace.
+fn same_again<A: Family>(own: &Own<Fib<A>>, quiet: &Own<Fib<A>>, trace: &Trace<A>) {
+    let count = trace.keys.len().min(1 << 16);
+    assert_eq!(own.values(trace, count), quiet.values(trace, count));
+}
+
+/// DPDK's FIB and its updates, if it is there.
+fn peer<A: Family>(
+    setting: &Setting,
+    routes: &[Route<A>],
+    trace: &Trace<A>,
+    report: &mut Report,
+) -> Option<(DpdkLpm<A>, Updater)> {
+    let [name, _] = lpm::dpdk_names::<A>();
+    let dpdk = setting.dpdk(&[name], lpm::HEAP_BYTES, report)?;
+    let made = DpdkLpm::new(dpdk, Kind::Fib, routes, CHANGED, trace)
+        .and_then(|table| Ok((table, Updater::new::<A>(dpdk)?)));
+    match made {
+        Ok(peer) => Some(peer),
+        Err(why) => {
+            report.misses(name, format!("{why:#}"));
+            None
+        }
+    }
+}
+
+/// Look-ups of the whole trace with updates in between.
+fn churning<'a, A: Family>(
+    table: &'a dyn Table<A>,
+    apply: &'a Apply<'a, A>,
+    updates: &'a [Update<A>],
+    trace: &'a Trace<A>,
+    setting: &Setting,
+) -> Contender<'a> {
+    let count = trace.keys.len();
+    let alone = Contender::new(table.name(), count, || table.lookup(trace, 0..count));
+    let alone = interleave(&mut [alone], setting.effort())[0].median();
+    let between = ((alone / CHURN) as usize / BURST).max(1) * BURST;
+    let next = Cell::new(0);
+    Contender::new(table.name(), count, move || {
+        let mut digest = 0;
+        for start in (0..count).step_by(between) {
+            digest += table.lookup(trace, start..(start + between).min(count));
+            apply(&updates[next.get()]);
+            next.set((next.get() + 1) % updates.len());
+        }
+        digest
+    })
+}
