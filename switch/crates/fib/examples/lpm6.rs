@@ -186,7 +186,13 @@ fn main() {
         })
         .collect();
     // The same few over and over: what it costs when all is in the first-level cache.
-    let few: Vec<u128> = uniform.iter().copied().take(128).cycle().take(trace).collect();
+    let few: Vec<u128> = uniform
+        .iter()
+        .copied()
+        .take(128)
+        .cycle()
+        .take(trace)
+        .collect();
     for (name, addresses) in [("few", &few), ("uniform", &uniform), ("zipf", &zipf)] {
         for address in addresses {
             let expected = rib.lookup(*address).map_or(u32::MAX, |(_, value)| value);

@@ -2,11 +2,12 @@
 //! Many look-ups at once, so that their cache misses overlap.
 //!
 //! A chunk of addresses goes through the trie level by level: first every address' line is computed
-//! and prefetched, then all lines are searched, and those addresses that need more lines queue for
-//! the next round. There is no branch on what a search finds, so none to mispredict.
+//! and prefetched, then all lines are searched, and those addresses that need more lines take part
+//! in another round. There is no branch on what a search finds, so none to mispredict.
 
 use super::build::key;
-use super::line::{Array, Line, Slot, bias};
+use super::line::{Line, Slot, bias};
+use super::roots::Roots;
 
 /// Addresses in flight: enough to cover the latency of a cache miss.
 const CHUNK: usize = 32;
@@ -34,13 +35,7 @@ impl Kernel {
     /// Looks up each address; `values` is as long as `addresses`.
     ///
     /// `roots` and `lines` are those of one trie.
-    pub(super) fn run(
-        self,
-        roots: &[Array],
-        lines: &[Line],
-        addresses: &[u128],
-        values: &mut [u32],
-    ) {
+    pub(super) fn run(self, roots: &Roots, lines: &[Line], addresses: &[u128], values: &mut [u32]) {
         let chunks = addresses.chunks(CHUNK).zip(values.chunks_mut(CHUNK));
         for (addresses, values) in chunks {
             match self {
@@ -55,7 +50,7 @@ impl Kernel {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn chunk_avx2(roots: &[Array], lines: &[Line], addresses: &[u128], values: &mut [u32]) {
+fn chunk_avx2(roots: &Roots, lines: &[Line], addresses: &[u128], values: &mut [u32]) {
     use std::arch::x86_64::*;
     chunk(roots, lines, addresses, values, |line, key| {
         // SAFETY: the caller of `chunk_avx2` vouches for AVX2; the load is of the 32 bytes of
@@ -67,14 +62,6 @@ fn chunk_avx2(roots: &[Array], lines: &[Line], addresses: &[u128], values: &mut 
         };
         beyond.count_ones() as usize
     });
-}
-
-/// An address on its way through the trie.
-#[derive(Clone, Copy)]
-struct Waiting {
-    lane: u32,
-    slot: Slot,
-    offset: u32,
 }
 
 #[inline(always)]
@@ -89,82 +76,107 @@ fn prefetch(lines: &[Line], index: usize) {
     let _ = (lines, index);
 }
 
+/// The addresses of a chunk on their way through the trie.
+struct Chunk {
+    keys: [u32; CHUNK],
+    segments: [u8; CHUNK],
+    /// The next line of each.
+    lines: [u32; CHUNK],
+    /// What the last line said, for each.
+    slots: [Slot; CHUNK],
+}
+
 #[inline(always)]
 fn chunk(
-    roots: &[Array],
+    roots: &Roots,
     lines: &[Line],
     addresses: &[u128],
     values: &mut [u32],
     select: impl Fn(&Line, i32) -> usize,
 ) {
-    let count = addresses.len().min(values.len()).min(CHUNK);
-    let mut keys = [0u32; CHUNK];
-    let mut at = [0u32; CHUNK];
-    for lane in 0..count {
-        let high = (addresses[lane] >> 64) as u64;
+    let mut chunk = Chunk {
+        keys: [0; CHUNK],
+        segments: [0; CHUNK],
+        lines: [0; CHUNK],
+        slots: [Slot::NONE; CHUNK],
+    };
+    let lanes = addresses.len().min(values.len()).min(CHUNK);
+    for (lane, &address) in addresses[..lanes].iter().enumerate() {
+        let high = (address >> 64) as u64;
         let key = (high >> 16) as u32;
-        // SAFETY: there are 2^16 roots.
-        let array = unsafe { *roots.get_unchecked((high >> 48) as usize) };
-        let index = array.line(key);
+        let index = roots.find(high).line(key);
         prefetch(lines, index);
-        keys[lane] = key;
-        at[lane] = index as u32;
+        chunk.keys[lane] = key;
+        chunk.lines[lane] = index as u32;
     }
-    let mut waiting = [Waiting {
-        lane: 0,
-        slot: Slot::NONE,
-        offset: 0,
-    }; CHUNK];
-    let mut queue = 0;
-    for lane in 0..count {
-        // SAFETY: every array in `roots` and in the lines in use refers to lines of the trie for
-        // each offset in its region (`Array` and `build`).
-        let line = unsafe { lines.get_unchecked(at[lane] as usize) };
-        let key = keys[lane];
-        let index = select(line, bias(key));
-        let slot = line.slots[index];
-        values[lane] = slot.result();
-        waiting[queue] = Waiting {
-            lane: lane as u32,
-            slot,
-            offset: line.offset(index, key),
-        };
-        queue += usize::from(!slot.is_final());
+    // Who needs more lines, a bit for each lane. A list of them would be slower: where it is
+    // written to depends on every search before.
+    let mut more = 0u64;
+    for (lane, value) in values[..lanes].iter_mut().enumerate() {
+        let slot = chunk.search(lines, lane, &select);
+        *value = slot.result();
+        more |= u64::from(!slot.is_final()) << lane;
     }
-    let mut segments = [0u8; CHUNK];
-    while queue > 0 {
-        for entry in 0..queue {
-            let Waiting {
-                lane,
-                slot,
-                mut offset,
-            } = waiting[entry];
-            let lane = lane as usize;
-            if slot.is_next() {
-                segments[lane] += 1;
-                keys[lane] = key(addresses[lane], u32::from(segments[lane]));
-                offset = keys[lane];
-            }
-            let index = slot.array().line(offset);
-            prefetch(lines, index);
-            at[entry] = index as u32;
+    while more != 0 {
+        for lane in Bits(more) {
+            chunk.follow(lines, lane, addresses[lane]);
         }
-        let entries = std::mem::take(&mut queue);
-        for entry in 0..entries {
-            let lane = waiting[entry].lane as usize;
-            // SAFETY: as above.
-            let line = unsafe { lines.get_unchecked(at[entry] as usize) };
-            let key = keys[lane];
-            let index = select(line, bias(key));
-            let slot = line.slots[index];
+        for lane in Bits(std::mem::take(&mut more)) {
+            let slot = chunk.search(lines, lane, &select);
             values[lane] = slot.result();
-            waiting[queue] = Waiting {
-                lane: lane as u32,
-                slot,
-                offset: line.offset(index, key),
-            };
-            queue += usize::from(!slot.is_final());
+            more |= u64::from(!slot.is_final()) << lane;
         }
+    }
+}
+
+/// The positions of bits, ascending.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let first = self.0.trailing_zeros() as usize;
+        let some = self.0 != 0;
+        self.0 &= self.0.wrapping_sub(1);
+        some.then_some(first)
+    }
+}
+
+impl Chunk {
+    /// Searches the line that a lane has come to.
+    #[inline(always)]
+    fn search(
+        &mut self,
+        lines: &[Line],
+        lane: usize,
+        select: &impl Fn(&Line, i32) -> usize,
+    ) -> Slot {
+        let lane = lane % CHUNK;
+        // SAFETY: every array in the roots and in the lines in use leads to lines of the trie for
+        // each key in its region (`Array` and `build`).
+        let line = unsafe { lines.get_unchecked(self.lines[lane] as usize) };
+        let index = select(line, bias(self.keys[lane]));
+        // SAFETY: of the eight starts, at most seven are beyond a key of the line's region: the
+        // first interval begins where the region does.
+        let slot = unsafe { *line.slots.get_unchecked(index) };
+        self.slots[lane] = slot;
+        slot
+    }
+
+    /// Finds and prefetches the line to which a slot has sent a lane.
+    #[inline(always)]
+    fn follow(&mut self, lines: &[Line], lane: usize, address: u128) {
+        let lane = lane % CHUNK;
+        let slot = self.slots[lane];
+        if slot.is_next() {
+            self.segments[lane] += 1;
+            self.keys[lane] = key(address, u32::from(self.segments[lane]));
+        }
+        let index = slot.array().line(self.keys[lane]);
+        prefetch(lines, index);
+        self.lines[lane] = index as u32;
     }
 }
 
@@ -195,12 +207,7 @@ mod tests {
         );
         for kernel in [Kernel::Portable, Kernel::detect()] {
             let mut values = vec![0; addresses.len()];
-            kernel.run(
-                trie.roots.arrays(),
-                trie.pool.lines(),
-                &addresses,
-                &mut values,
-            );
+            kernel.run(&trie.roots, trie.pool.lines(), &addresses, &mut values);
             assert!(values == expected, "{kernel:?}");
         }
     }

@@ -118,7 +118,7 @@ pub(super) fn build(
         let line = build_line(pool, part.of(intervals), part)?;
         pool.set((base + index) as usize, line);
     }
-    Ok(Array::new(base, width))
+    Ok(Array::new(base, width, region.first))
 }
 
 /// The line for a region. If there are too many intervals, it keeps those around the densest part

@@ -4,10 +4,11 @@
 /// Intervals in a line.
 pub(super) const WAYS: usize = 8;
 
-/// A run of lines that splits a region of keys evenly: `lines[base + (offset >> shift)]`, where
-/// `offset` is the key's distance from the start of the region.
+/// A run of lines that splits a region of keys evenly, found from the key alone: it is
+/// `lines[(start + (key >> shift)) mod 2^24]`, where `start` is such that the region's first key
+/// leads to the first line.
 ///
-/// Packed into 30 bits: 24 of base, 6 of shift (0 to 32).
+/// Packed into 30 bits: 24 of start, 6 of shift (0 to 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Array(u32);
@@ -16,25 +17,32 @@ impl Array {
     /// Lines a trie can address.
     pub(super) const MAX_LINES: usize = 1 << 24;
 
-    pub(super) fn new(base: u32, shift: u32) -> Self {
+    /// The lines from `base` on, for a region that begins with the key `first`.
+    pub(super) fn new(base: u32, shift: u32, first: u32) -> Self {
         debug_assert!((base as usize) < Self::MAX_LINES && shift <= 32);
-        Self(base << 6 | shift)
+        let start = base.wrapping_sub((u64::from(first) >> shift) as u32);
+        Self((start % Self::MAX_LINES as u32) << 6 | shift)
     }
 
-    #[inline(always)]
-    pub(super) fn base(self) -> u32 {
-        self.0 >> 6
+    pub(super) fn of_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The logarithm of the number of keys of a line.
     #[inline(always)]
     pub(super) fn shift(self) -> u32 {
         self.0 & 63
     }
 
-    /// The line of a key at `offset` from the start of the region.
+    /// The line of a key in the region.
     #[inline(always)]
-    pub(super) fn line(self, offset: u32) -> usize {
-        self.base() as usize + (u64::from(offset) >> self.shift()) as usize
+    pub(super) fn line(self, key: u32) -> usize {
+        let line = (self.0 >> 6).wrapping_add((u64::from(key) >> self.shift()) as u32);
+        (line % Self::MAX_LINES as u32) as usize
     }
 }
 
@@ -129,12 +137,6 @@ impl Line {
             let repeated = i + 1 < WAYS && self.starts[i] == self.starts[i + 1];
             (!repeated).then(|| (self.starts[i] as u32 ^ 1 << 31, self.slots[i]))
         })
-    }
-
-    /// The distance of a key from the start of the interval that holds it.
-    #[inline(always)]
-    pub(super) fn offset(&self, interval: usize, key: u32) -> u32 {
-        key.wrapping_sub(self.starts[interval] as u32 ^ 1 << 31)
     }
 
     /// The index of the interval that holds a (biased) key not below the last start.

@@ -29,6 +29,7 @@
 
 mod batch;
 mod build;
+mod dense;
 mod line;
 mod pool;
 mod roots;
@@ -39,7 +40,7 @@ use std::collections::HashMap;
 use build::Full;
 use line::{Slot, bias};
 use pool::Pool;
-use roots::{ROOT_BITS, Roots};
+use roots::Roots;
 
 use crate::{Algorithm, BuildError, NeedsRebuild, Prefix, Rib};
 
@@ -48,8 +49,9 @@ use crate::{Algorithm, BuildError, NeedsRebuild, Prefix, Rib};
 pub struct LineTrie {
     roots: Roots,
     pool: Pool,
-    /// For each root: how often lines of it have overflown since it was built.
-    overflows: HashMap<u16, u32>,
+    /// For each root or dense /32, by its bits and their number: how often lines of it have
+    /// overflown since it was built.
+    overflows: HashMap<(u32, u32), u32>,
     kernel: batch::Kernel,
 }
 
@@ -94,14 +96,12 @@ impl Algorithm<u128> for LineTrie {
     fn lookup(&self, address: u128) -> u32 {
         let mut key = build::key(address, 0);
         let mut segment = 0;
-        let mut offset = key;
-        let mut array = self.roots.get((address >> (128 - ROOT_BITS)) as u16);
+        let mut array = self.roots.find((address >> 64) as u64);
         loop {
-            // SAFETY: every array in `roots` and in the lines in use refers to lines of the pool
-            // for each offset in its region (`Array` and `build`).
-            let line = unsafe { self.pool.lines().get_unchecked(array.line(offset)) };
-            let index = line.select(bias(key));
-            let slot = line.slots[index];
+            // SAFETY: every array in `roots` and in the lines in use leads to lines of the pool
+            // for each key in its region (`Array` and `build`).
+            let line = unsafe { self.pool.lines().get_unchecked(array.line(key)) };
+            let slot = line.slots[line.select(bias(key))];
             if slot.is_final() {
                 return slot.result();
             }
@@ -109,9 +109,6 @@ impl Algorithm<u128> for LineTrie {
             if slot.is_next() {
                 segment += 1;
                 key = build::key(address, segment);
-                offset = key;
-            } else {
-                offset = line.offset(index, key);
             }
         }
     }
@@ -119,7 +116,7 @@ impl Algorithm<u128> for LineTrie {
     fn lookup_batch(&self, addresses: &[u128], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len());
         self.kernel
-            .run(self.roots.arrays(), self.pool.lines(), addresses, values);
+            .run(&self.roots, self.pool.lines(), addresses, values);
     }
 
     fn refresh(&mut self, prefix: Prefix<u128>, rib: &Rib<u128>) -> Result<(), NeedsRebuild> {
@@ -127,7 +124,7 @@ impl Algorithm<u128> for LineTrie {
     }
 
     fn memory_bytes(&self) -> usize {
-        let overflows = self.overflows.capacity() * size_of::<(u16, u32)>();
+        let overflows = self.overflows.capacity() * size_of::<((u32, u32), u32)>();
         size_of::<Self>() + overflows + self.roots.memory_bytes() + self.pool.memory_bytes()
     }
 }

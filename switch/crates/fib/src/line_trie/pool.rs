@@ -37,6 +37,11 @@ impl Pool {
         if end > Array::MAX_LINES {
             return None;
         }
+        if end > self.lines.capacity() {
+            // An eighth in advance: look-ups gain nothing from what is not used.
+            let advance = (self.lines.len() / 8).max(1 << bits);
+            self.lines.reserve_exact(advance);
+        }
         self.lines.resize(end, Line::EMPTY);
         Some(base as u32)
     }

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use super::build::{Intervals, Region, build_line, intervals, key, push, segment_end};
 use super::line::{Array, Line, Slot, WAYS};
 use super::pool::Pool;
-use super::roots::ROOT_BITS;
+use super::roots::{DENSE_BITS, ROOT_BITS, dense_region, without};
 use super::{LineTrie, ranges};
 use crate::{BuildError, Prefix, Rib};
 
@@ -20,14 +20,15 @@ const OVERFLOWS: u32 = 16;
 /// ... and one for so many lines.
 const LINES_PER_OVERFLOW: u32 = 4;
 
-/// Gives back the lines of an array over a region of `1 << width` keys, and all below.
-pub(super) fn release(pool: &mut Pool, array: Array, width: u32) {
-    let bits = width - array.shift();
+/// Gives back the lines of an array over a region, and all below.
+pub(super) fn release(pool: &mut Pool, array: Array, region: Region) {
+    let base = array.line(region.first);
+    let bits = region.width - array.shift();
     for index in 0..1 << bits {
-        let line = *pool.line((array.base() + index) as usize);
+        let line = *pool.line(base + index);
         release_below(pool, &line, array.shift(), |_| true);
     }
-    pool.give(array.base(), bits);
+    pool.give(base as u32, bits);
 }
 
 /// Gives back what is below those intervals of a line, over `1 << width` keys, that are `chosen`
@@ -35,14 +36,17 @@ pub(super) fn release(pool: &mut Pool, array: Array, width: u32) {
 fn release_below(pool: &mut Pool, line: &Line, width: u32, chosen: impl Fn(u32) -> bool) {
     let held: Intervals = line.intervals().collect();
     let end = u64::from(held[0].0) + (1 << width);
-    for (index, &(start, slot)) in held.iter().enumerate() {
-        if slot.is_final() || !chosen(start) {
+    for (index, &(first, slot)) in held.iter().enumerate() {
+        if slot.is_final() || !chosen(first) {
             continue;
         }
         let to = held.get(index + 1).map_or(end, |next| u64::from(next.0));
-        let keys = to - u64::from(start);
-        let width = if slot.is_next() { 32 } else { keys.ilog2() };
-        release(pool, slot.array(), width);
+        let inner = Region {
+            first,
+            width: (to - u64::from(first)).ilog2(),
+        };
+        let region = if slot.is_next() { Region::ALL } else { inner };
+        release(pool, slot.array(), region);
     }
 }
 
@@ -51,6 +55,8 @@ struct Place {
     array: Array,
     segment: u32,
     region: Region,
+    /// Whether it is within a /32 that has a shortcut.
+    dense: bool,
 }
 
 impl Place {
@@ -64,10 +70,8 @@ impl Place {
     /// The line of a key: its index and its region.
     fn line_of(&self, key: u32) -> (usize, Region) {
         let width = self.array.shift();
-        let offset = key - self.region.first;
-        let index = self.array.line(offset) as u32 - self.array.base();
-        let part = self.region.part(index, width);
-        ((self.array.base() + index) as usize, part)
+        let index = u64::from(key - self.region.first) >> width;
+        (self.array.line(key), self.region.part(index as u32, width))
     }
 }
 
@@ -83,14 +87,38 @@ impl LineTrie {
             let last = prefix.address() | u128::MAX.checked_shr(prefix.length()).unwrap_or(0);
             return self.replace_roots(root..=(last >> (128 - ROOT_BITS)) as u16, rib);
         }
+        let top = (prefix.address() >> (128 - DENSE_BITS)) as u32;
+        if prefix.length() > DENSE_BITS
+            && let Some(array) = self.roots.dense().get(top)
+        {
+            let place = self.descend(array, dense_region(top), true, prefix);
+            if self.rewrite(&place, prefix, rib)? && self.overflows((top, DENSE_BITS), array) {
+                self.replace_dense(top, rib)?;
+            }
+            return Ok(());
+        }
         if self.roots.is_shared(&self.pool, root) {
             return self.replace_roots(root..=root, rib);
         }
-        let place = self.descend(self.roots.get(root), prefix);
-        let overflown = self.rewrite(&place, prefix, rib)?;
-        if overflown {
-            self.count_overflow(root, rib)?;
+        let array = self.roots.get(root);
+        let place = self.descend(array, Region::ALL, false, prefix);
+        if self.rewrite(&place, prefix, rib)? && self.overflows((root.into(), ROOT_BITS), array) {
+            return self.replace_roots(root..=root, rib);
         }
+        if prefix.length() <= DENSE_BITS {
+            let last = (prefix.last() >> (128 - DENSE_BITS)) as u32;
+            for top in self.roots.dense().within(top..=last) {
+                self.replace_dense(top, rib)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace_dense(&mut self, top: u32, rib: &Rib<u128>) -> Result<(), BuildError> {
+        let prefix = Prefix::new(u128::from(top) << (128 - DENSE_BITS), DENSE_BITS);
+        let ranges = ranges(rib, prefix)?;
+        self.roots.replace_dense(&mut self.pool, top, &ranges)?;
+        self.overflows.remove(&(top, DENSE_BITS));
         Ok(())
     }
 
@@ -103,16 +131,20 @@ impl LineTrie {
         let count = u32::from(*roots.end() - *roots.start()) + 1;
         let ranges = ranges(rib, Prefix::new(first, ROOT_BITS - count.ilog2()))?;
         self.roots.replace(&mut self.pool, roots.clone(), &ranges)?;
-        self.overflows.retain(|root, _| !roots.contains(root));
+        self.overflows.retain(|&(bits, length), _| {
+            let root = bits >> (length - ROOT_BITS);
+            !roots.contains(&(root as u16))
+        });
         Ok(())
     }
 
     /// The smallest array whose region holds a prefix.
-    fn descend(&self, root: Array, prefix: Prefix<u128>) -> Place {
+    fn descend(&self, array: Array, region: Region, dense: bool, prefix: Prefix<u128>) -> Place {
         let mut place = Place {
-            array: root,
+            array,
             segment: 0,
-            region: Region::ALL,
+            region,
+            dense,
         };
         loop {
             let end = segment_end(place.segment);
@@ -171,14 +203,14 @@ impl LineTrie {
             return Ok(false);
         }
         let changed = place.prefix(prefix.address(), region);
-        let inside = ranges(rib, changed)?;
+        let inside = self.ranges(place, changed, rib)?;
         let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
         let line = *self.pool.line(index);
         let spliced = splice(&line, &inside, region, part);
         if spliced.len() > WAYS {
             // What was made for the new intervals is not used.
             for &(_, slot) in inside.iter().filter(|(_, slot)| !slot.is_final()) {
-                release(&mut self.pool, slot.array(), 32);
+                release(&mut self.pool, slot.array(), Region::ALL);
             }
             self.rebuild_lines(place, prefix.address(), index..index + 1, part, rib)?;
             return Ok(true);
@@ -198,7 +230,7 @@ impl LineTrie {
         region: Region,
         rib: &Rib<u128>,
     ) -> Result<(), BuildError> {
-        let inside = ranges(rib, place.prefix(address, region))?;
+        let inside = self.ranges(place, place.prefix(address, region), rib)?;
         let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
         let width = place.array.shift();
         for (part, index) in lines.enumerate() {
@@ -210,15 +242,29 @@ impl LineTrie {
         Ok(())
     }
 
-    /// Counts an overflow in a root's lines; after many, they are built anew.
-    fn count_overflow(&mut self, root: u16, rib: &Rib<u128>) -> Result<(), BuildError> {
-        let lines = 1u32 << (Region::ALL.width - self.roots.get(root).shift());
-        let count = self.overflows.entry(root).or_insert(0);
-        *count += 1;
-        if *count > OVERFLOWS + lines / LINES_PER_OVERFLOW {
-            self.replace_roots(root..=root, rib)?;
+    /// The ranges of a prefix that matter at a place.
+    fn ranges(
+        &self,
+        place: &Place,
+        prefix: Prefix<u128>,
+        rib: &Rib<u128>,
+    ) -> Result<Vec<(u128, Slot)>, BuildError> {
+        let all = ranges(rib, prefix)?;
+        if place.dense || prefix.length() > DENSE_BITS {
+            return Ok(all);
         }
-        Ok(())
+        let is_dense = |top| self.roots.dense().get(top).is_some();
+        Ok(without(&all, prefix, is_dense))
+    }
+
+    /// Counts an overflow in the lines of a root or a dense /32 (its bits and their number), of
+    /// which the first are in `array`. Whether they want to be built anew.
+    fn overflows(&mut self, whose: (u32, u32), array: Array) -> bool {
+        let width = 48 - whose.1;
+        let lines = 1u32 << (width - array.shift());
+        let count = self.overflows.entry(whose).or_insert(0);
+        *count += 1;
+        *count > OVERFLOWS + lines / LINES_PER_OVERFLOW
     }
 }
 
@@ -259,7 +305,7 @@ mod tests {
     fn walk(trie: &LineTrie, array: Array, region: Region, uses: &mut [u32]) {
         for index in 0..1u32 << (region.width - array.shift()) {
             let part = region.part(index, array.shift());
-            let at = (array.base() + index) as usize;
+            let at = array.line(part.first);
             uses[at] += 1;
             assert_eq!(uses[at], 1, "line {at}");
             let held: Intervals = trie.pool.line(at).intervals().collect();
@@ -289,10 +335,14 @@ mod tests {
         for root in 0..=u16::MAX {
             let array = trie.roots.get(root);
             let known = trie.roots.is_shared(&trie.pool, root)
-                && std::mem::replace(&mut shared[array.base() as usize], true);
+                && std::mem::replace(&mut shared[array.line(0)], true);
             if !known {
                 walk(trie, array, Region::ALL, &mut uses);
             }
+        }
+        for top in trie.roots.dense().within(0..=u32::MAX) {
+            let array = trie.roots.dense().get(top).expect("it is within");
+            walk(trie, array, dense_region(top), &mut uses);
         }
         for line in trie.pool.free_lines() {
             uses[line] += 1;
@@ -318,6 +368,9 @@ mod tests {
                     rib.insert(prefix, value);
                 }
                 trie.refresh(prefix, &rib).expect("the routes fit");
+                if step == 60 {
+                    trie = LineTrie::build(&rib).expect("the routes fit");
+                }
                 if step % 16 == 15 {
                     audit(&trie);
                 }
