@@ -22,7 +22,7 @@ from bench.bars import judge
 from sluice_testkit import where
 from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
 
-NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact")
+NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary")
 BY_DEFAULT = 7  # rounds
 
 

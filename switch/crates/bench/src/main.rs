@@ -21,6 +21,7 @@ mod peers;
 mod report;
 mod setting;
 mod system;
+mod ternary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ enum Name {
     Lpm6Full,
     LpmAuto,
     Exact,
+    Ternary,
 }
 
 /// Measures look-up structures against peers.
@@ -65,6 +67,7 @@ fn run(name: Name, setting: &Setting) -> Result<Report> {
         Name::Lpm6Full => lpm::run::<u128>(setting),
         Name::LpmAuto => lpm_auto::run(setting),
         Name::Exact => exact::run(setting),
+        Name::Ternary => ternary::run(setting),
     }
 }
 

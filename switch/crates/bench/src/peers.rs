@@ -2,6 +2,7 @@
 //! The structures that ours are measured against, each used as its documentation recommends.
 
 pub(crate) mod dpdk;
+pub(crate) mod dpdk_acl;
 pub(crate) mod dpdk_hash;
 pub(crate) mod dpdk_lpm;
 pub(crate) mod dpdk_updates;

@@ -66,3 +66,10 @@ fn lpm_auto() {
         assert!(kinds.contains(&kind), "{kind}");
     }
 }
+
+#[test]
+fn ternary() {
+    let report = quick(Name::Ternary);
+    is_complete(&report, &[], &["rte_acl"]);
+    assert_eq!(report.cases.len(), 2);
+}
