@@ -33,29 +33,23 @@ impl<A: Address> Ranges<A> {
         });
     }
 
-    /// The range of each address: how many of the second to the last begin at or before it.
-    #[inline(always)]
-    fn count(&self, addresses: &[A], counts: &mut [u32]) {
-        counts.fill(0);
-        for start in &self.starts[1..] {
-            for (count, address) in counts.iter_mut().zip(addresses) {
-                *count += u32::from(address >= start);
-            }
-        }
-    }
-
     #[inline(always)]
     fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
-        let mut chunks = addresses.chunks_exact(LANES);
-        let mut out = values.chunks_exact_mut(LANES);
-        let mut counts = [0; LANES];
-        for (addresses, values) in (&mut chunks).zip(&mut out) {
-            self.count(addresses, &mut counts);
-            for (value, count) in values.iter_mut().zip(counts) {
-                *value = self.values[count as usize];
+        let (batches, rest) = addresses.as_chunks::<LANES>();
+        let (found, found_rest) = values.as_chunks_mut::<LANES>();
+        for (addresses, values) in batches.iter().zip(found) {
+            // How many ranges after the first begin at or before each address.
+            let mut counts = [0u32; LANES];
+            for start in &self.starts[1..] {
+                for lane in 0..LANES {
+                    counts[lane] += u32::from(addresses[lane] >= *start);
+                }
+            }
+            for lane in 0..LANES {
+                values[lane] = self.values[counts[lane] as usize];
             }
         }
-        for (address, value) in chunks.remainder().iter().zip(out.into_remainder()) {
+        for (address, value) in rest.iter().zip(found_rest) {
             *value = self.lookup(*address);
         }
     }

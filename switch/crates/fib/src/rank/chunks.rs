@@ -11,7 +11,8 @@
 //! | 36 on | an item for each run, one more than there are bits |
 //!
 //! Which run a position lies in is thus a count of bits, and no look-up compares or branches.
-//! Places are handed out in units of eight bytes, from lists of free places of each size.
+//! Places are handed out in units of eight bytes, from lists of free places of each size, so that the
+//! first 36 bytes lie in one cache line.
 
 use super::runs::Runs;
 use crate::item::Item;
@@ -29,14 +30,22 @@ const LARGEST: usize = (ITEMS + 256 * 4).div_ceil(UNIT);
 /// The fewest: one or two items.
 const SMALLEST: usize = (ITEMS + 1).div_ceil(UNIT);
 
-/// The last units are never in a chunk: a kernel may read a few bytes beyond an item.
-const SLACK: usize = 1;
+/// Units of a cache line, and of what a look-up reads before the item.
+const LINE: usize = 64 / UNIT;
+const HEADER: usize = ITEMS.div_ceil(UNIT);
+
+/// A cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([u64; LINE]);
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
     /// Every chunk that was given out by `store` and not yet released is laid out as above, inside.
-    units: Vec<u64>,
+    lines: Vec<Line>,
+    /// Units that have been given out, free ones among them.
+    used: usize,
     free: Vec<Vec<u32>>,
     free_units: usize,
     item: std::marker::PhantomData<I>,
@@ -50,34 +59,67 @@ fn units_of<I: Item>(runs: usize) -> usize {
 impl<I: Item> Chunks<I> {
     pub(super) fn new() -> Self {
         Self {
-            units: vec![0; SLACK],
+            lines: Vec::new(),
+            used: 0,
             free: vec![Vec::new(); LARGEST + 1],
             free_units: 0,
             item: std::marker::PhantomData,
         }
     }
 
+    fn units(&self) -> &[u64] {
+        let (start, len) = (self.lines.as_ptr(), self.lines.len() * LINE);
+        // SAFETY: a line is nothing but its units.
+        unsafe { std::slice::from_raw_parts(start.cast(), len) }
+    }
+
+    fn units_mut(&mut self) -> &mut [u64] {
+        let (start, len) = (self.lines.as_mut_ptr(), self.lines.len() * LINE);
+        // SAFETY: as above, and the lines are borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(start.cast(), len) }
+    }
+
     fn allocate(&mut self, units: usize) -> u32 {
         let exact = std::iter::once(units).filter(|size| !self.free[*size].is_empty());
-        // What is left of a larger place must be of use.
-        let larger = (units + SMALLEST..=LARGEST).filter(|size| !self.free[*size].is_empty());
-        if let Some(size) = exact.chain(larger).next() {
-            let at = self.free[size].pop().unwrap_or_default();
-            if size > units {
-                self.free[size - units].push(at + units as u32);
-            }
-            self.free_units -= units;
+        let size = exact.chain(self.larger(units)).next();
+        if let Some(at) = size.and_then(|size| self.take(size, units)) {
             return at;
         }
-        let at = self.units.len() - SLACK;
-        let len = at + units + SLACK;
-        if len > self.units.capacity() {
-            // Doubling would waste as much as the structure saves.
-            self.units.reserve_exact(units + len / 16);
+        // Not across the end of a line: what a look-up reads first.
+        let mut at = self.used;
+        let in_line = at % LINE;
+        if in_line + HEADER > LINE {
+            at += LINE - in_line;
         }
-        self.units.resize(len, 0);
+        self.used = at + units;
+        let lines = self.used.div_ceil(LINE);
+        if lines > self.lines.capacity() {
+            // Doubling would waste as much as the structure saves.
+            self.lines
+                .reserve_exact(lines - self.lines.len() + lines / 16);
+        }
+        self.lines.resize(lines, Line([0; LINE]));
         u32::try_from(at)
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
+    }
+
+    /// Sizes of free places that can be divided: what is left must be of use, and a chunk's header
+    /// must not go across the end of a line there.
+    fn larger(&self, units: usize) -> impl Iterator<Item = usize> {
+        (units + SMALLEST..=LARGEST).filter(move |size| {
+            let last = self.free[*size].last();
+            last.is_some_and(|at| (*at as usize + units) % LINE + HEADER <= LINE)
+        })
+    }
+
+    /// A free place of a size, of which so many units are used.
+    fn take(&mut self, size: usize, units: usize) -> Option<u32> {
+        let at = self.free[size].pop()?;
+        if size > units {
+            self.free[size - units].push(at + units as u32);
+        }
+        self.free_units -= units;
+        Some(at)
     }
 
     fn free_place(&mut self, at: u32, units: usize) {
@@ -109,7 +151,7 @@ impl<I: Item> Chunks<I> {
 
     fn write(&mut self, at: u32, runs: &Runs<I>) {
         let at = at as usize;
-        let units = &mut self.units[at..at + units_of::<I>(runs.items.len())];
+        let units = &mut self.units_mut()[at..at + units_of::<I>(runs.items.len())];
         units[..4].copy_from_slice(&runs.starts);
         let mut counts = 0;
         let mut before = 0;
@@ -135,20 +177,20 @@ impl<I: Item> Chunks<I> {
     }
 
     fn run_count(&self, at: u32) -> usize {
-        let words = &self.units[at as usize..at as usize + 4];
+        let words = &self.units()[at as usize..at as usize + 4];
         1 + words.iter().map(|word| word.count_ones()).sum::<u32>() as usize
     }
 
     /// Takes a chunk apart.
     pub(super) fn load(&self, at: u32, runs: &mut Runs<I>) {
         let at = at as usize;
-        runs.starts.copy_from_slice(&self.units[at..at + 4]);
+        runs.starts.copy_from_slice(&self.units()[at..at + 4]);
         runs.items.clear();
         let per_unit = UNIT / I::SIZE;
         let skipped = (ITEMS - COUNTS) / I::SIZE;
         let count = self.run_count(at as u32);
         runs.items.extend((skipped..skipped + count).map(|place| {
-            let unit = u64::from_le(self.units[at + 4 + place / per_unit]);
+            let unit = u64::from_le(self.units()[at + 4 + place / per_unit]);
             I::new((unit >> (place % per_unit * I::SIZE * 8)) as u32)
         }));
     }
@@ -156,7 +198,7 @@ impl<I: Item> Chunks<I> {
     /// The items of a chunk that are references to other chunks.
     pub(super) fn only_item(&self, at: u32) -> Option<I> {
         (self.run_count(at) == 1).then(|| {
-            let unit = u64::from_le(self.units[at as usize + 4]);
+            let unit = u64::from_le(self.units()[at as usize + 4]);
             I::new((unit >> 32) as u32)
         })
     }
@@ -165,19 +207,21 @@ impl<I: Item> Chunks<I> {
     pub(super) fn memory_bytes(&self) -> (usize, usize) {
         let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         (
-            self.units.capacity() * UNIT + lists + self.free.capacity() * size_of::<Vec<u32>>(),
+            self.lines.capacity() * size_of::<Line>()
+                + lists
+                + self.free.capacity() * size_of::<Vec<u32>>(),
             self.free_units * UNIT,
         )
     }
 
     pub(super) fn shrink(&mut self) {
-        self.units.shrink_to_fit();
+        self.lines.shrink_to_fit();
     }
 
     /// The first byte, for the functions below.
     #[inline(always)]
     pub(super) fn base(&self) -> *const u8 {
-        self.units.as_ptr().cast()
+        self.lines.as_ptr().cast()
     }
 }
 

@@ -67,28 +67,41 @@ impl<'a> View<'a> {
 
     #[inline(always)]
     fn lookup_batch<I: Item>(&self, addresses: &[u32], values: &mut [u32]) {
-        let mut pairs = addresses
-            .chunks_exact(LANES)
-            .zip(values.chunks_exact_mut(LANES));
-        for (addresses, values) in &mut pairs {
-            let mut chunks = [self.base; LANES];
-            for lane in 0..LANES {
-                chunks[lane] = self.first_chunk(addresses[lane]);
-            }
-            let mut items = [std::ptr::null::<I>(); LANES];
-            for lane in 0..LANES {
-                // SAFETY: `first_chunk` gave a chunk.
-                items[lane] = unsafe { item_address(chunks[lane], addresses[lane] >> 8 & 0xff) };
-            }
-            for lane in 0..LANES {
-                // SAFETY: `item_address` gave the address of an item.
-                let item = unsafe { *items[lane] };
-                values[lane] = self.resolve(item, addresses[lane]);
-            }
+        let (batches, rest) = addresses.as_chunks::<LANES>();
+        let (found, found_rest) = values.as_chunks_mut::<LANES>();
+        for (addresses, values) in batches.iter().zip(found) {
+            self.lookup_lanes::<I>(addresses, values);
         }
-        let done = addresses.len() / LANES * LANES;
-        for (address, value) in addresses[done..].iter().zip(&mut values[done..]) {
+        for (address, value) in rest.iter().zip(found_rest) {
             *value = self.lookup::<I>(*address);
+        }
+    }
+
+    #[inline(always)]
+    fn lookup_lanes<I: Item>(&self, addresses: &[u32; LANES], values: &mut [u32; LANES]) {
+        let mut chunks = [self.base; LANES];
+        for lane in 0..LANES {
+            chunks[lane] = self.first_chunk(addresses[lane]);
+            prefetch(chunks[lane]);
+        }
+        let mut items = [std::ptr::null::<I>(); LANES];
+        for lane in 0..LANES {
+            // SAFETY: `first_chunk` gave a chunk.
+            items[lane] = unsafe { item_address(chunks[lane], addresses[lane] >> 8 & 0xff) };
+            prefetch(items[lane].cast());
+        }
+        let mut references = false;
+        for lane in 0..LANES {
+            // SAFETY: `item_address` gave the address of an item.
+            let item = unsafe { *items[lane] };
+            references |= item.part().is_some();
+            values[lane] = item.value();
+        }
+        if references {
+            for lane in 0..LANES {
+                // SAFETY: as above.
+                values[lane] = self.resolve(unsafe { *items[lane] }, addresses[lane]);
+            }
         }
     }
 }
