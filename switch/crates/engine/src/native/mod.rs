@@ -123,17 +123,10 @@ impl Engine for Native {
         out: &mut Vec<u8>,
         sink: &mut dyn Sink,
     ) {
+        let Self { code, config, work } = self;
         out.clear();
-        out.reserve(self.code.most_header_bytes() + packet.data.len());
-        let code = Arc::clone(&self.code);
-        let mut frame = Frame::new(
-            code.program(),
-            &self.config,
-            &mut self.work,
-            context,
-            packet,
-            sink,
-        );
+        out.reserve(code.most_header_bytes() + packet.data.len());
+        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
         let headers = code.run(compile::Part::Deparser, &mut frame) as usize;
         // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
