@@ -6,20 +6,24 @@
 //!            index into      key of segment 0        segment 1    segment 2   segment 3
 //!            `roots`              |
 //!               |                 v
-//!               +--> lines[base + (key >> shift)]      one cache line:
-//!                      starts  s7 <= s6 <= ... <= s0   8 intervals of keys ...
-//!                      slots   v7    v6    ...    v0   ... and what each leads to:
-//!                               |     |           |
-//!                            a value  |        lines over the next segment
-//!                                   lines that split the interval further
+//!               +--> lines[start + (key >> shift)]     one cache line:
+//!               |      starts  s7 <= s6 <= ... <= s0   8 intervals of keys ...
+//!          or, if the  slots   v7    v6    ...    v0   ... and what each leads to:
+//!          first 32 bits        |     |           |
+//!          have a shortcut:  a value  |        lines over the next segment
+//!          those lines            lines that split the interval further
 //! ```
 //!
 //! The routes cut the space of addresses into ranges with one answer each. The first 16 bits pick
 //! an array of lines (only some sixty of the 65,536 entries are in use on the Internet: they stay
 //! in the first-level cache), the next bits pick a line by a shift alone, and the line is searched
-//! with one vector compare. So most look-ups miss the cache once, the others twice: dense regions
-//! have lines of their own under one slot of a line. How far a region is split is chosen by the
-//! ranges in it.
+//! with one vector compare. Where a region is denser than that, it has lines of its own under one
+//! slot of a line; how far it is split is chosen by the ranges in it.
+//!
+//! More than half of the Internet's ranges are in a few thousand /32s with many routes each, which
+//! would be three lines down. Those have shortcuts: a small hash table, looked at at the same time
+//! as the roots, leads to their lines directly. So an address costs one or two cache misses, and a
+//! batch has those of 32 addresses under way together.
 //!
 //! After the direct index and range search of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion
 //! routing lookups per second in software", SIGCOMM CCR 2012), made recursive, with lines as nodes.
