@@ -5,6 +5,7 @@
 //!   what leaves;
 //! * [`Engine`]: the parts of a program that a `Switch` puts together, and [`Interpreter`], the
 //!   engine that defines what is right;
+//! * [`native`]: the engine that is fast: the program as machine code, made when it is loaded;
 //! * [`Trace`]: watching a packet, [`Step`] by [`Step`].
 //!
 //! Depends on `program` and `tables`. Promises: no bytes on the wire can make it panic, loop for
