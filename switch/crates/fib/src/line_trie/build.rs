@@ -158,7 +158,7 @@ pub(super) fn build_line(
 }
 
 /// Bytes that an interval in an overfull line is taken to cost, its slower look-up included.
-const OVERFULL: usize = 64;
+const OVERFULL: usize = 128;
 
 /// Into how many lines (as a power of two) a region is best split: more lines take more memory,
 /// fewer overflow into children.
