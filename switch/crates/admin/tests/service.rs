@@ -28,7 +28,7 @@ impl Handler for Nobody {
         false
     }
 
-    fn idle(&self, _: Vec<(TableId, Arc<Entry>)>) {}
+    fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
 /// A served switch; it ends with this.

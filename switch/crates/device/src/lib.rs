@@ -37,8 +37,6 @@ pub use sluice_engine::EngineKind;
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;
 
-use std::sync::Arc;
-
 use sluice_program::{DigestId, TableId};
 use sluice_tables::Entry;
 
@@ -51,5 +49,5 @@ pub trait Handler: Send + Sync {
     fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
 
     /// These entries have not been hit for as long as their idle timeouts say.
-    fn idle(&self, entries: Vec<(TableId, Arc<Entry>)>);
+    fn idle(&self, entries: Vec<(TableId, Entry)>);
 }

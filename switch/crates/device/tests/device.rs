@@ -29,7 +29,7 @@ impl Handler for Recorder {
         false
     }
 
-    fn idle(&self, _: Vec<(TableId, Arc<Entry>)>) {}
+    fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
 fn start(config: Config) -> (Arc<Device>, mpsc::Receiver<Vec<u8>>) {

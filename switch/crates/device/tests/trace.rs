@@ -28,7 +28,7 @@ impl Handler for Nobody {
         true
     }
 
-    fn idle(&self, _: Vec<(TableId, Arc<Entry>)>) {}
+    fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
 /// Takes traces while there is room.

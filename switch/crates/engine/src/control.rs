@@ -3,7 +3,7 @@
 
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
-use sluice_tables::EntryState;
+use sluice_tables::{EntryState, Meter};
 
 use crate::bits;
 use crate::checksum::hash_inputs;
@@ -57,14 +57,14 @@ impl<T: Trace> Machine<'_, T> {
         let found = side.lookup(id, &work.key, selector);
         let hit = found.hit;
         if let Some(state) = found.state {
-            self.leave_behind(table, hit, state);
+            self.leave_behind(table, state, found.meter);
         }
         let action = found.action.map(|entry| entry.action);
         if T::ENABLED {
             self.trace.step(Step::Table {
                 table: id,
                 key: &self.work.key,
-                entry: side.find(id, &self.work.key),
+                entry: side.find(id, &self.work.key).as_ref(),
                 action: found.action,
             });
         }
@@ -79,12 +79,17 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     /// Counts and meters the packet where the table's entries do.
-    pub(crate) fn leave_behind(&mut self, table: &Table, hit: bool, state: &EntryState) {
+    pub(crate) fn leave_behind(
+        &mut self,
+        table: &Table,
+        state: &EntryState,
+        meter: Option<&Meter>,
+    ) {
         let (bytes, now_us) = (self.packet.ingress_length, self.context.now_us);
         if table.with_counters || table.support_timeout {
             state.hit(bytes, now_us);
         }
-        if let (true, Some((meter, target)), Some(cell)) = (hit, table.meter, state.meter()) {
+        if let (Some((meter, target)), Some(cell)) = (table.meter, meter) {
             let amount = match self.program.meter(meter).unit {
                 MeterUnit::Packets => 1,
                 MeterUnit::Bytes => bytes,

@@ -2,7 +2,7 @@
 //! Looks at the table beside `hashbrown` with its default keyed hash, and beside a chain of
 //! dependent reads over as much memory: nanoseconds each, the median of seven interleaved rounds.
 //!
-//! `cargo run --release -p sluice-exact --example exact -- [ENTRIES] [KEY_BYTES]`
+//! `cargo run --release -p sluice-exact --example exact -- [ENTRIES] [KEY_BYTES] [LOOKUPS]`
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn nanoseconds(times: &mut [Duration], count: usize) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e9 / count as f64
 }
 
-fn run<const N: usize>(entries: usize) {
+fn run<const N: usize>(entries: usize, count: usize) {
     let mut random = Random(0x1234_5678_9abc_def1);
     let keys: Vec<[u8; N]> = (0..entries).map(|_| key(&mut random)).collect();
     let mut ours = Exact::new(N);
@@ -64,7 +64,6 @@ fn run<const N: usize>(entries: usize) {
         theirs.insert(*key, index as u32);
     }
     let theirs_insert = start.elapsed();
-    let count = 1 << 20;
     let trace: Vec<[u8; N]> = (0..count)
         .map(|_| keys[(random.next() % entries as u64) as usize])
         .collect();
@@ -140,11 +139,12 @@ fn main() {
         given.unwrap_or(default)
     };
     let (entries, key_bytes) = (number(1_000_000), number(13));
+    let lookups = number(1 << 20).next_power_of_two();
     match key_bytes {
-        13 => run::<13>(entries),
-        19 => run::<19>(entries),
-        37 => run::<37>(entries),
-        43 => run::<43>(entries),
+        13 => run::<13>(entries, lookups),
+        19 => run::<19>(entries, lookups),
+        37 => run::<37>(entries, lookups),
+        43 => run::<43>(entries, lookups),
         other => eprintln!("keys of 13, 19, 37 or 43 bytes, not {other}"),
     }
 }

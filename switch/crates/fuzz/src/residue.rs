@@ -47,24 +47,25 @@ pub fn of(store: &Store) -> Vec<Cell> {
 
 fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
-    let mut add = |index, state: &EntryState| {
-        let (packets, bytes) = state.counter().get();
+    let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
+        let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
         cells.push(Cell {
             name: name.clone(),
             index,
             content: Content::Entry(
                 packets,
                 bytes,
-                state.last_hit_us(),
-                state.meter().map(colors),
+                state.map_or(0, EntryState::last_hit_us),
+                meter.map(colors),
             ),
         });
     };
     let entries = view.entries(id);
     for (index, entry) in entries.iter().enumerate() {
-        add(index, entry.state());
+        add(index, entry.state(), entry.meter());
     }
-    add(entries.len(), view.default_entry(id).state());
+    let default = view.default_entry(id);
+    add(entries.len(), Some(default.state()), default.meter());
 }
 
 fn counters(store: &Store, cells: &mut Vec<Cell>) {

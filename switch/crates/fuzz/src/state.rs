@@ -78,7 +78,7 @@ fn meters(store: &Store, random: &mut Random) {
     let view = store.view();
     for table in tables_with_meters(program) {
         for entry in view.entries(table) {
-            if let Some(meter) = entry.state().meter().filter(|_| random.one_in(2)) {
+            if let Some(meter) = entry.meter().filter(|_| random.one_in(2)) {
                 meter.set_config(Some(rates(random)));
             }
         }

@@ -350,12 +350,12 @@ impl Handler for Hub {
         self.digests.try_send((digest, fields.to_vec())).is_ok()
     }
 
-    fn idle(&self, entries: Vec<(TableId, Arc<Entry>)>) {
+    fn idle(&self, entries: Vec<(TableId, Entry)>) {
         let Some(pipeline) = self.running.load_full() else {
             return;
         };
         let context = pipeline.context();
-        let encode = |(table, entry): (TableId, Arc<Entry>)| {
+        let encode = |(table, entry): (TableId, Entry)| {
             let (id, table) = pipeline.schema.table_of(table)?;
             crate::entity::table::encode(&context, id, table, &entry, Wanted::default(), 0)
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sluice_program::{ProfileId, TableId, ValueSetId};
 
-use crate::entry::{DefaultEntry, Entry};
+use crate::entry::DefaultEntry;
 use crate::group::Group;
 use crate::model::{CloneSession, MulticastGroup};
 use crate::side::Side;
@@ -28,9 +28,16 @@ impl<T: ?Sized> Swap<T> {
     }
 }
 
+/// Slots of the versions of an entry before and after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntrySwap {
+    pub(crate) before: Option<u32>,
+    pub(crate) after: Option<u32>,
+}
+
 #[derive(Debug)]
 pub(crate) enum Change {
-    Entry(TableId, Swap<Entry>),
+    Entry(TableId, EntrySwap),
     Default(TableId, Arc<DefaultEntry>, Arc<DefaultEntry>),
     Member(ProfileId, u32, Swap<Member>),
     Group(ProfileId, u32, Swap<Group>),
@@ -43,7 +50,10 @@ impl Change {
     /// The change that takes this one back.
     pub(crate) fn inverse(self) -> Self {
         match self {
-            Self::Entry(table, swap) => Self::Entry(table, swap.inverse()),
+            Self::Entry(table, swap) => {
+                let (before, after) = (swap.after, swap.before);
+                Self::Entry(table, EntrySwap { before, after })
+            }
             Self::Default(table, before, after) => Self::Default(table, after, before),
             Self::Member(profile, id, swap) => Self::Member(profile, id, swap.inverse()),
             Self::Group(profile, id, swap) => Self::Group(profile, id, swap.inverse()),
@@ -56,14 +66,7 @@ impl Change {
     /// Applies the change to a side.
     pub(crate) fn apply(&self, side: &mut Side) {
         match self {
-            Self::Entry(table, swap) => {
-                let structure = &mut side.tables[table.index()].structure;
-                match (&swap.before, &swap.after) {
-                    (_, Some(after)) => structure.insert(Arc::clone(after)),
-                    (Some(before), None) => structure.remove(before),
-                    (None, None) => {}
-                }
-            }
+            Self::Entry(table, swap) => side.tables[table.index()].swap(*swap),
             Self::Default(table, _, after) => {
                 side.tables[table.index()].default = Arc::clone(after);
             }

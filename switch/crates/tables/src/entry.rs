@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries as both sides and the truth share them.
+//! Entries as the control plane holds them, and what look-ups find.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,9 +10,10 @@ use sluice_program::{ActionId, Program, Table};
 use crate::error::{Result, invalid};
 use crate::externs::CounterCell;
 use crate::group::Group;
-use crate::key::MatchKey;
+use crate::key;
 use crate::meter::Meter;
 use crate::model::{ActionCall, EntryAction, EntrySpec, Value};
+use crate::slab::{Record, Slab};
 use crate::value;
 
 /// An action with its parameters, as the engine wants them.
@@ -58,7 +60,7 @@ impl ActionEntry {
         }
         let mut words = Vec::with_capacity(action.param_words);
         for (param, value) in action.params.iter().zip(params) {
-            let what = format!("action {}, parameter {}", action.name, param.name);
+            let what = format_args!("action {}, parameter {}", action.name, param.name);
             value::append_words(&mut words, value, param.slot.width, &what)?;
         }
         Ok(Self {
@@ -95,7 +97,7 @@ pub enum Binding {
     /// A group of the table's profile.
     Group(u32),
     /// A group of the entry's own.
-    OneShot(Box<Group>),
+    OneShot(Arc<Group>),
 }
 
 impl Binding {
@@ -109,11 +111,12 @@ impl Binding {
     }
 }
 
-/// What packets leave behind at an entry. Shared by all copies and kept when it is modified.
+/// What packets leave behind at an entry. Shared by all versions of it. All words are atomic; the
+/// first three are what a packet writes.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct EntryState {
     counter: CounterCell,
-    meter: Option<Box<Meter>>,
     last_hit_us: AtomicU64,
     reported_us: AtomicU64,
     /// When the timer is set for; used only under the control lock.
@@ -127,14 +130,12 @@ impl EntryState {
         table.with_counters || table.support_timeout || table.meter.is_some()
     }
 
-    pub(crate) fn new(table: &Table, now_us: u64) -> Self {
-        Self {
-            counter: CounterCell::default(),
-            meter: table.meter.map(|_| Box::default()),
-            last_hit_us: AtomicU64::new(now_us),
-            reported_us: AtomicU64::new(now_us),
-            armed_us: AtomicU64::new(0),
-        }
+    /// Sets everything as it is at a new entry.
+    pub(crate) fn begin(&self, now_us: u64) {
+        self.counter.set(0, 0);
+        self.last_hit_us.store(now_us, Ordering::Relaxed);
+        self.reported_us.store(now_us, Ordering::Relaxed);
+        self.armed_us.store(0, Ordering::Relaxed);
     }
 
     /// Counts a packet of so many bytes.
@@ -147,12 +148,6 @@ impl EntryState {
     /// The direct counter.
     pub fn counter(&self) -> &CounterCell {
         &self.counter
-    }
-
-    /// The direct meter, if the table has one.
-    #[inline]
-    pub fn meter(&self) -> Option<&Meter> {
-        self.meter.as_deref()
     }
 
     /// When a packet last hit the entry (or it was inserted), in microseconds.
@@ -182,53 +177,105 @@ impl EntryState {
     }
 }
 
-/// A table entry.
-#[derive(Debug)]
+/// A table entry: a version of it, which stays as it is while this is kept.
 pub struct Entry {
-    pub(crate) key: MatchKey,
-    /// Among equal priorities the one inserted first wins.
-    pub(crate) sequence: u64,
-    /// The priority as the control plane gave it; for an over-wide longest-prefix field, the length.
-    pub(crate) rank: i32,
-    pub(crate) binding: Binding,
-    pub(crate) idle_timeout_ns: u64,
-    pub(crate) controller_metadata: u64,
-    pub(crate) metadata: Box<[u8]>,
-    pub(crate) is_const: bool,
-    pub(crate) state: Arc<EntryState>,
+    slab: Arc<Slab>,
+    slot: u32,
 }
 
 impl Entry {
-    /// What packets left behind.
-    #[inline]
-    pub fn state(&self) -> &EntryState {
-        &self.state
+    /// The entry at a slot. Under the control lock only: nobody gives the slot up meanwhile.
+    pub(crate) fn hold(slab: &Arc<Slab>, slot: u32) -> Self {
+        let entry = Self {
+            slab: Arc::clone(slab),
+            slot,
+        };
+        entry.holders().for_each(|record| record.hold());
+        entry
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.slab.record(self.slot)
+    }
+
+    /// Its record, and the one that holds what packets left behind.
+    fn holders(&self) -> impl Iterator<Item = Record<'_>> {
+        let holder = self.record().holder();
+        let other = (holder != self.slot).then(|| self.slab.record(holder));
+        std::iter::once(self.record()).chain(other)
+    }
+
+    /// What packets left behind, where the table keeps that ([`EntryState::kept_by`]).
+    pub fn state(&self) -> Option<&EntryState> {
+        self.record().state()
+    }
+
+    /// The direct meter, if the table has one.
+    pub fn meter(&self) -> Option<&Meter> {
+        self.record().meter()
     }
 
     /// Whether the program made this entry.
     pub fn is_const(&self) -> bool {
-        self.is_const
+        self.record().is_const()
     }
 
     /// What it leads to.
-    pub fn binding(&self) -> &Binding {
-        &self.binding
-    }
-
-    /// Its idle timeout, rounded up to microseconds; 0 for none.
-    pub(crate) fn idle_timeout_us(&self) -> u64 {
-        self.idle_timeout_ns.div_ceil(1_000)
+    pub fn binding(&self, program: &Program) -> Binding {
+        self.record().binding(program)
     }
 
     /// The entry as the control plane reads it.
     pub fn spec(&self, program: &Program, table: &Table) -> EntrySpec {
+        let record = self.record();
+        let extras = record.extras();
         EntrySpec {
-            key: self.key.fields(table),
-            priority: if table.needs_priority() { self.rank } else { 0 },
-            action: self.binding.action(program),
-            idle_timeout_ns: self.idle_timeout_ns,
-            controller_metadata: self.controller_metadata,
-            metadata: self.metadata.to_vec(),
+            key: key::fields(table, record.stored(), record.prefix_len()),
+            priority: if table.needs_priority() {
+                record.rank()
+            } else {
+                0
+            },
+            action: record.binding(program).action(program),
+            idle_timeout_ns: record.idle_timeout_ns(),
+            controller_metadata: extras
+                .as_ref()
+                .map_or(0, |extras| extras.controller_metadata),
+            metadata: extras.map_or_else(Vec::new, |extras| extras.metadata.to_vec()),
+        }
+    }
+}
+
+impl Clone for Entry {
+    fn clone(&self) -> Self {
+        Self::hold(&self.slab, self.slot)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.holders().for_each(|record| record.let_go());
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({})", self.slot)
+    }
+}
+
+/// What packets leave behind at a default entry.
+#[derive(Debug)]
+pub(crate) struct DefaultState {
+    pub(crate) state: EntryState,
+    pub(crate) meter: Option<Meter>,
+}
+
+impl DefaultState {
+    pub(crate) fn new(table: &Table) -> Self {
+        Self {
+            state: EntryState::default(),
+            meter: table.meter.map(|_| Meter::default()),
         }
     }
 }
@@ -239,7 +286,7 @@ pub struct DefaultEntry {
     pub(crate) binding: Option<Binding>,
     pub(crate) controller_metadata: u64,
     pub(crate) metadata: Box<[u8]>,
-    pub(crate) state: Arc<EntryState>,
+    pub(crate) kept: Arc<DefaultState>,
     /// Whether this is what the program says.
     pub(crate) initial: bool,
 }
@@ -248,7 +295,13 @@ impl DefaultEntry {
     /// What packets left behind: a packet that missed is counted here.
     #[inline]
     pub fn state(&self) -> &EntryState {
-        &self.state
+        &self.kept.state
+    }
+
+    /// The direct meter, if the table has one.
+    #[inline]
+    pub fn meter(&self) -> Option<&Meter> {
+        self.kept.meter.as_ref()
     }
 
     /// What it leads to; `None` for nothing at all.

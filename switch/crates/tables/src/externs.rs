@@ -15,6 +15,7 @@ use crate::value;
 
 /// Packets and bytes.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct CounterCell {
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -198,7 +199,7 @@ impl Externs {
             &mut words,
             value,
             self.registers[id.index()].width,
-            "register cell",
+            &"register cell",
         )?;
         let held = [id];
         let _held = self.hold_registers(&held);

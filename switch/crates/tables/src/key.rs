@@ -6,14 +6,16 @@
 //! optional field keeps the value alone (and a prefix length); the others keep a second run of
 //! bytes: the mask of a field, or the upper bound of a range.
 
+use std::fmt;
+
 use sluice_program::{Key, MatchKind, Table, TableKeyValue};
 
 use crate::error::{Result, invalid};
 use crate::model::KeyField;
 use crate::value;
 
-/// A compiled key. Equal keys of one table are equal bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A compiled key. Equal keys of one table are equal bytes and an equal prefix length.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MatchKey {
     bytes: Box<[u8]>,
     prefix_len: u16,
@@ -59,12 +61,11 @@ impl MatchKey {
                 fields.len()
             ));
         }
-        let mut builder = Builder::default();
-        for (key, field) in table.key.iter().zip(fields) {
-            let what = || format!("table {}, field {}", table.name, key.name);
-            builder.push(key, field, &what())?;
-        }
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
+        let mut builder = Builder::new(table.key_bytes, ordered);
+        for (key, field) in table.key.iter().zip(fields) {
+            builder.push(&Place { table, key }, field)?;
+        }
         let mut bytes = builder.value;
         for key in &table.key {
             if let Some(mask) = &key.mask {
@@ -84,60 +85,70 @@ impl MatchKey {
         })
     }
 
-    /// The value bytes.
+    /// The value, then masks and upper bounds where the table is matched by priority.
     #[inline]
-    pub(crate) fn value(&self, table_bytes: usize) -> &[u8] {
-        &self.bytes[..table_bytes]
-    }
-
-    /// Masks and upper bounds; empty unless the table is matched by priority.
-    pub(crate) fn second(&self, table_bytes: usize) -> &[u8] {
-        &self.bytes[table_bytes..]
+    pub(crate) fn stored(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Length of the prefix of the table's longest-prefix field.
     pub(crate) fn prefix_len(&self) -> u32 {
         u32::from(self.prefix_len)
     }
+}
 
-    /// The key as the control plane reads it.
-    pub(crate) fn fields(&self, table: &Table) -> Vec<KeyField> {
-        table.key.iter().map(|key| self.field(table, key)).collect()
+/// A key, as [`MatchKey::stored`] has it, as the control plane reads it.
+pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyField> {
+    let (value, second) = stored.split_at(table.key_bytes);
+    let fields = table.key.iter();
+    fields
+        .map(|key| field(key, value, second, prefix_len))
+        .collect()
+}
+
+fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {
+    let range = key.offset..key.offset + key.bytes();
+    let raw = &value[range.clone()];
+    let value = value::canonical(raw);
+    if key.kind == MatchKind::Exact {
+        return KeyField::Exact(value);
     }
+    if key.kind == MatchKind::Lpm {
+        return match prefix_len {
+            0 => KeyField::DontCare,
+            _ => KeyField::Lpm { value, prefix_len },
+        };
+    }
+    let second = &second[range];
+    let (none, all) = (
+        second.iter().all(|byte| *byte == 0),
+        second == ones(key.width),
+    );
+    match key.kind {
+        MatchKind::Ternary if none => KeyField::DontCare,
+        MatchKind::Ternary => KeyField::Ternary {
+            value,
+            mask: value::canonical(second),
+        },
+        MatchKind::Optional if none => KeyField::DontCare,
+        MatchKind::Optional => KeyField::Optional(value),
+        _ if all && raw.iter().all(|byte| *byte == 0) => KeyField::DontCare,
+        _ => KeyField::Range {
+            low: value,
+            high: value::canonical(second),
+        },
+    }
+}
 
-    fn field(&self, table: &Table, key: &Key) -> KeyField {
-        let range = key.offset..key.offset + key.bytes();
-        let raw = &self.value(table.key_bytes)[range.clone()];
-        let value = value::canonical(raw);
-        if key.kind == MatchKind::Exact {
-            return KeyField::Exact(value);
-        }
-        if key.kind == MatchKind::Lpm {
-            let prefix_len = self.prefix_len();
-            return match prefix_len {
-                0 => KeyField::DontCare,
-                _ => KeyField::Lpm { value, prefix_len },
-            };
-        }
-        let second = &self.second(table.key_bytes)[range];
-        let (none, all) = (
-            second.iter().all(|byte| *byte == 0),
-            second == ones(key.width),
-        );
-        match key.kind {
-            MatchKind::Ternary if none => KeyField::DontCare,
-            MatchKind::Ternary => KeyField::Ternary {
-                value,
-                mask: value::canonical(second),
-            },
-            MatchKind::Optional if none => KeyField::DontCare,
-            MatchKind::Optional => KeyField::Optional(value),
-            _ if all && raw.iter().all(|byte| *byte == 0) => KeyField::DontCare,
-            _ => KeyField::Range {
-                low: value,
-                high: value::canonical(second),
-            },
-        }
+/// The field that a message is about.
+struct Place<'a> {
+    table: &'a Table,
+    key: &'a Key,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}, field {}", self.table.name, self.key.name)
     }
 }
 
@@ -158,7 +169,6 @@ pub(crate) fn prefix_mask(width: u16, len: u32) -> Vec<u8> {
     mask
 }
 
-#[derive(Default)]
 struct Builder {
     value: Vec<u8>,
     second: Vec<u8>,
@@ -166,16 +176,28 @@ struct Builder {
 }
 
 impl Builder {
-    fn push(&mut self, key: &Key, field: &KeyField, what: &str) -> Result<()> {
+    fn new(key_bytes: usize, ordered: bool) -> Self {
+        Self {
+            value: Vec::with_capacity(key_bytes * if ordered { 2 } else { 1 }),
+            second: Vec::with_capacity(key_bytes),
+            prefix_len: 0,
+        }
+    }
+
+    fn push(&mut self, what: &Place<'_>, field: &KeyField) -> Result<()> {
+        let key = what.key;
         let start = self.value.len();
         match (key.kind, field) {
-            (MatchKind::Exact, KeyField::Exact(value)) => self.masked(key, value, what)?,
+            (MatchKind::Exact, KeyField::Exact(value)) => {
+                // Nothing lies outside of the mask: there is no more to check.
+                return self.masked(value, what);
+            }
             (MatchKind::Exact, KeyField::DontCare) => {
                 return invalid(format!("{what}: an exact field must be given"));
             }
             (_, KeyField::DontCare) => self.anything(key),
             (MatchKind::Optional | MatchKind::Ternary, KeyField::Optional(value)) => {
-                self.masked(key, value, what)?;
+                self.masked(value, what)?;
             }
             (MatchKind::Lpm, KeyField::Lpm { value, prefix_len }) => {
                 if *prefix_len == 0 || *prefix_len > u32::from(key.width) {
@@ -216,9 +238,12 @@ impl Builder {
         Ok(())
     }
 
-    fn masked(&mut self, key: &Key, value: &[u8], what: &str) -> Result<()> {
+    fn masked(&mut self, value: &[u8], what: &Place<'_>) -> Result<()> {
+        let key = what.key;
         value::append_padded(&mut self.value, value, key.width, what)?;
-        self.second.extend(ones(key.width));
+        let start = self.second.len();
+        self.second.resize(start + key.bytes(), 0xff);
+        self.second[start] >>= (8 - key.width % 8) % 8;
         Ok(())
     }
 

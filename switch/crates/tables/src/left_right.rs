@@ -95,6 +95,12 @@ impl<T> Writer<T> {
         with_mut(&self.shared.sides[inactive], change)
     }
 
+    /// Looks at the side that nobody reads.
+    pub(crate) fn inactive(&self) -> &T {
+        let inactive = 1 - self.shared.active.load(Ordering::Relaxed);
+        side(&self.shared.sides[inactive])
+    }
+
     /// Turns readers round to the changed side and waits until the last has left the other.
     pub(crate) fn flip(&mut self) {
         let old = self.shared.active.load(Ordering::Relaxed);
@@ -187,7 +193,9 @@ impl<T> ReadHandle<T> {
 
 #[cfg(not(loom))]
 fn side<T>(cell: &UnsafeCell<T>) -> &T {
-    // SAFETY: the slot names this side, and the writer changes no side that a slot names.
+    // SAFETY: a reader's slot names this side, and the writer changes no side that a slot names; or
+    // it is the writer who looks, and what it gets borrows the writer, through which alone a side
+    // changes.
     unsafe { &*cell.get() }
 }
 

@@ -8,12 +8,14 @@
 //! version of all tables from start to end, a transaction becomes visible as a whole, and a
 //! committed transaction is one that no packet can miss.
 //!
+//! Entries themselves are kept once, in slabs (`slab`), and are named by number everywhere else.
+//!
 //! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
 //! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
 //! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
 //! * [`Externs`]: counters, meters and registers, shared by both sides.
 //!
-//! Depends on `program` and `fib`. Promises: the packet's interface neither locks nor allocates; an
+//! Depends on `program`, `fib` and `exact`. Promises: the packet's interface neither locks nor allocates; an
 //! operation that returns an error has changed nothing.
 
 mod change;
@@ -29,6 +31,7 @@ mod meter;
 mod model;
 mod ports;
 mod side;
+mod slab;
 mod store;
 mod transaction;
 mod truth;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sluice_program::Table;
 
-use crate::entry::Entry;
 use crate::key::KeyShape;
+use crate::slab::{Record, Slab};
 
 /// The structure of one table.
 #[derive(Debug)]
@@ -21,16 +21,16 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    pub(crate) fn new(table: &Table) -> Self {
+    pub(crate) fn new(table: &Table, slab: &Arc<Slab>) -> Self {
         match KeyShape::of(table) {
             KeyShape::Exact => Self::Exact(exact::Exact::new(table)),
             KeyShape::Lpm(field) => Self::Lpm(lpm::LpmTable::new(table, field)),
-            KeyShape::Ordered => Self::Ordered(ordered::Ordered::new(table)),
+            KeyShape::Ordered => Self::Ordered(ordered::Ordered::new(table, slab)),
         }
     }
 
     /// Adds an entry, or puts it in the place of the one with an equal key and priority.
-    pub(crate) fn insert(&mut self, entry: Arc<Entry>) {
+    pub(crate) fn insert(&mut self, entry: Record<'_>) {
         match self {
             Self::Exact(table) => table.insert(entry),
             Self::Lpm(table) => table.insert(entry),
@@ -39,7 +39,7 @@ impl Structure {
     }
 
     /// Removes the entry with this one's key and priority.
-    pub(crate) fn remove(&mut self, entry: &Entry) {
+    pub(crate) fn remove(&mut self, entry: Record<'_>) {
         match self {
             Self::Exact(table) => table.remove(entry),
             Self::Lpm(table) => table.remove(entry),
@@ -47,9 +47,9 @@ impl Structure {
         }
     }
 
-    /// The entry that a packet's key matches.
+    /// The slot of the entry that a packet's key matches.
     #[inline]
-    pub(crate) fn lookup(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn lookup(&self, key: &[u8]) -> Option<u32> {
         match self {
             Self::Exact(table) => table.lookup(key),
             Self::Lpm(table) => table.lookup(key),

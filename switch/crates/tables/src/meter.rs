@@ -119,6 +119,12 @@ impl Meter {
         self.mode.store(mode, Ordering::Release);
     }
 
+    /// Switches the meter off and clears its counters.
+    pub(crate) fn reset(&self) {
+        self.set_config(None);
+        self.colors.iter().for_each(|color| color.set(0, 0));
+    }
+
     /// The rates, if it is configured.
     pub fn config(&self) -> Option<MeterConfig> {
         let mode = self.mode.load(Ordering::Acquire);

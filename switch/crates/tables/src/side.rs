@@ -6,19 +6,46 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use sluice_program::{Program, TableId, ValueSetId};
 
+use crate::change::EntrySwap;
 use crate::entry::{ActionRef, Binding, DefaultEntry, Entry, EntryState};
 use crate::group::{Choice, Group};
 use crate::lookup::Structure;
+use crate::meter::Meter;
 use crate::model::{CloneSession, MulticastGroup, Replica};
 use crate::ports::PortStatus;
+use crate::slab::{Slab, Target};
 use crate::truth::{Member, ValueSetMembers};
 
 #[derive(Debug)]
 pub(crate) struct TableSide {
     pub(crate) structure: Structure,
     pub(crate) default: Arc<DefaultEntry>,
+    slab: Arc<Slab>,
+    /// Groups that belong to one entry, by its slot.
+    one_shots: HashMap<u32, Arc<Group>>,
     profile: usize,
     keeps_state: bool,
+}
+
+impl TableSide {
+    /// Puts one version of an entry in the place of another.
+    pub(crate) fn swap(&mut self, swap: EntrySwap) {
+        if let Some(slot) = swap.before {
+            self.one_shots.remove(&slot);
+            if swap.after.is_none() {
+                self.structure.remove(self.slab.record(slot));
+            }
+        }
+        if let Some(slot) = swap.after {
+            let record = self.slab.record(slot);
+            if matches!(record.target(), Target::OneShot)
+                && let Some(group) = record.one_shot()
+            {
+                self.one_shots.insert(slot, group);
+            }
+            self.structure.insert(record);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -48,24 +75,28 @@ pub struct Lookup<'a> {
     /// Where the packet is counted: at the entry, or at the default entry. `None` where the table
     /// keeps none: it has neither direct counter nor direct meter nor idle timeouts.
     pub state: Option<&'a EntryState>,
+    /// The direct meter that the packet is to be measured with: there is one on a hit of a table that
+    /// has direct meters.
+    pub meter: Option<&'a Meter>,
 }
 
 impl Side {
     pub(crate) fn new(
         program: &Program,
+        slabs: &[Arc<Slab>],
         defaults: &[Arc<DefaultEntry>],
         ports: Arc<PortStatus>,
     ) -> Self {
-        let tables = program
-            .tables
-            .iter()
-            .zip(defaults)
-            .map(|(table, default)| TableSide {
-                structure: Structure::new(table),
+        let tables = program.tables.iter().zip(slabs.iter().zip(defaults)).map(
+            |(table, (slab, default))| TableSide {
+                structure: Structure::new(table, slab),
                 default: Arc::clone(default),
+                slab: Arc::clone(slab),
+                one_shots: HashMap::new(),
                 profile: table.profile.map_or(usize::MAX, |id| id.index()),
                 keeps_state: EntryState::kept_by(table),
-            });
+            },
+        );
         Self {
             tables: tables.collect(),
             profiles: program
@@ -85,47 +116,79 @@ impl Side {
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
-        let found = table.structure.lookup(key);
-        let (binding, state) = match found {
-            Some(entry) => (Some(&entry.binding), &entry.state),
-            None => (table.default.binding.as_ref(), &table.default.state),
+        let Some(slot) = table.structure.lookup(key) else {
+            return self.miss(table, hash);
+        };
+        let record = table.slab.record(slot);
+        let action = match record.target() {
+            Target::Direct(action) => Some(action),
+            other => self.choose(table, slot, other, hash),
         };
         Lookup {
-            hit: found.is_some(),
-            action: binding.and_then(|binding| self.resolve(table, binding, hash)),
-            state: table.keeps_state.then_some(state),
+            hit: true,
+            action,
+            state: record.state(),
+            meter: record.meter(),
+        }
+    }
+
+    fn miss<'a>(&'a self, table: &'a TableSide, hash: impl FnOnce() -> u64) -> Lookup<'a> {
+        let default = &table.default;
+        let action = match &default.binding {
+            None => None,
+            Some(Binding::Direct(action)) => Some(action.as_ref()),
+            Some(Binding::Member(id)) => self.choose(table, 0, Target::Member(*id), hash),
+            Some(Binding::Group(id)) => self.choose(table, 0, Target::Group(*id), hash),
+            Some(Binding::OneShot(group)) => self.one_of(table, group, hash()),
+        };
+        Lookup {
+            hit: false,
+            action,
+            state: table.keeps_state.then_some(default.state()),
+            meter: None,
+        }
+    }
+
+    /// What a member or a group leads to.
+    #[inline]
+    fn choose<'a>(
+        &'a self,
+        table: &'a TableSide,
+        slot: u32,
+        target: Target<'a>,
+        hash: impl FnOnce() -> u64,
+    ) -> Option<ActionRef<'a>> {
+        let profile = || self.profiles.get(table.profile);
+        match target {
+            Target::Direct(action) => Some(action),
+            Target::Member(id) => Some(profile()?.members.get(&id)?.action.as_ref()),
+            Target::Group(id) => self.one_of(table, profile()?.groups.get(&id)?, hash()),
+            Target::OneShot => self.one_of(table, table.one_shots.get(&slot)?, hash()),
+        }
+    }
+
+    #[inline]
+    fn one_of<'a>(
+        &'a self,
+        table: &'a TableSide,
+        group: &'a Group,
+        hash: u64,
+    ) -> Option<ActionRef<'a>> {
+        match group.choose(hash, &self.ports)? {
+            Choice::Member(member) => {
+                let profile = self.profiles.get(table.profile)?;
+                Some(profile.members.get(member)?.action.as_ref())
+            }
+            Choice::Action(action) => Some(action.as_ref()),
         }
     }
 
     /// The entry that a packet's key matches, for those who want to know more of it than
     /// [`lookup`](Self::lookup) says. Slower than that.
-    pub fn find(&self, table: TableId, key: &[u8]) -> Option<&Entry> {
-        self.tables[table.index()].structure.lookup(key)
-    }
-
-    #[inline]
-    fn resolve<'a>(
-        &'a self,
-        table: &TableSide,
-        binding: &'a Binding,
-        hash: impl FnOnce() -> u64,
-    ) -> Option<ActionRef<'a>> {
-        let profile = || self.profiles.get(table.profile);
-        match binding {
-            Binding::Direct(action) => Some(action.as_ref()),
-            Binding::Member(id) => Some(profile()?.members.get(id)?.action.as_ref()),
-            Binding::Group(id) => {
-                let profile = profile()?;
-                match profile.groups.get(id)?.choose(hash(), &self.ports)? {
-                    Choice::Member(member) => Some(profile.members.get(member)?.action.as_ref()),
-                    Choice::Action(action) => Some(action.as_ref()),
-                }
-            }
-            Binding::OneShot(group) => match group.choose(hash(), &self.ports)? {
-                Choice::Member(member) => Some(profile()?.members.get(member)?.action.as_ref()),
-                Choice::Action(action) => Some(action.as_ref()),
-            },
-        }
+    pub fn find(&self, table: TableId, key: &[u8]) -> Option<Entry> {
+        let table = &self.tables[table.index()];
+        let slot = table.structure.lookup(key)?;
+        Some(Entry::hold(&table.slab, slot))
     }
 
     /// Copies to make for a multicast group; none for an unknown one.

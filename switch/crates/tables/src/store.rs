@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of one loaded program.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use sluice_program::{ActionId, Program, Table, TableEntry, TableId};
+use sluice_program::{ActionId, Program, Table, TableId};
 
-use crate::change::{Change, Swap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::change::{Change, EntrySwap};
+use crate::entry::{ActionEntry, Binding, DefaultEntry, DefaultState, Entry};
 use crate::expiry::{Expired, SLICE};
 use crate::externs::Externs;
 use crate::key::{KeyShape, MatchKey, constant_fields};
@@ -16,6 +17,7 @@ use crate::left_right::{Pinned, ReadHandle, Writer};
 use crate::model::Limits;
 use crate::ports::PortStatus;
 use crate::side::Side;
+use crate::slab::{Layout, NewRecord, Slab};
 use crate::transaction::Transaction;
 use crate::truth::Truth;
 use crate::view::View;
@@ -25,6 +27,19 @@ pub(crate) struct Control {
     pub(crate) truth: Truth,
     pub(crate) sides: Writer<Side>,
     pub(crate) sequence: u64,
+}
+
+impl Control {
+    /// The slot of an entry, as the transaction under way sees it.
+    pub(crate) fn find(&self, table: TableId, key: &MatchKey, rank: i32) -> Option<u32> {
+        let side = &self.sides.inactive().tables[table.index()];
+        self.truth.tables[table.index()].get(side, key, rank)
+    }
+
+    /// A handle to the entry at a slot.
+    pub(crate) fn hold(&self, table: TableId, slot: u32) -> Entry {
+        Entry::hold(&self.truth.tables[table.index()].slab, slot)
+    }
 }
 
 /// Tables, groups, sessions and externs of one loaded program.
@@ -69,32 +84,24 @@ impl Store {
             .iter()
             .map(|table| Arc::new(initial_default(&program, table)))
             .collect();
-        let side = || Side::new(&program, &defaults, Arc::clone(&ports));
-        let (mut left, mut right) = (side(), side());
-        let mut truth = Truth::new(&program, &defaults);
-        let mut sequence = 0;
-        for change in constant_entries(&program, &mut sequence) {
-            if let Change::Entry(
-                table,
-                Swap {
-                    after: Some(entry), ..
-                },
-            ) = &change
-                && truth.tables[table.index()]
-                    .get(&entry.key, entry.rank)
-                    .is_some()
-            {
-                continue; // the first of two equal entries stands
-            }
-            truth.apply(&change);
-            change.apply(&mut left);
-            change.apply(&mut right);
-        }
-        let control = Control {
-            truth,
-            sides: Writer::new(left, right),
-            sequence,
+        let tables = program.tables.iter();
+        let slabs: Vec<_> = tables
+            .map(|table| Arc::new(Slab::new(Layout::new(&program, table))))
+            .collect();
+        let side = || Side::new(&program, &slabs, &defaults, Arc::clone(&ports));
+        let sides = Writer::new(side(), side());
+        let mut control = Control {
+            truth: Truth::new(&program, &slabs, &defaults),
+            sides,
+            sequence: 0,
         };
+        let changes = constant_entries(&program, &mut control);
+        for _ in 0..2 {
+            control
+                .sides
+                .change(|side| changes.iter().for_each(|change| change.apply(side)));
+            control.sides.flip();
+        }
         Self {
             externs: Arc::new(Externs::new(&program)),
             program,
@@ -153,7 +160,10 @@ impl Store {
     /// Entries idle for their timeout since the last hit or the last report. Each call holds the
     /// control lock for a bounded time and costs nothing for entries that are not due.
     pub fn expired(&self, now_us: u64) -> Expired {
-        self.control.lock().truth.expiry.take(now_us, SLICE)
+        let truth = &mut self.control.lock().truth;
+        let tables = &truth.tables;
+        let slab = |table: TableId| &tables[table.index()].slab;
+        truth.expiry.take(slab, now_us, SLICE)
     }
 }
 
@@ -171,58 +181,54 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
         binding,
         controller_metadata: 0,
         metadata: Box::default(),
-        state: Arc::new(EntryState::new(table, 0)),
+        kept: Arc::new(DefaultState::new(table)),
         initial: true,
     }
 }
 
-fn constant_entries(program: &Program, sequence: &mut u64) -> Vec<Change> {
+/// Puts the program's entries into truth, and gives the changes for the sides.
+fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {
-        let lowest = table
-            .entries
-            .iter()
-            .map(|entry| entry.priority)
-            .max()
-            .unwrap_or(0);
+        let lowest = table.entries.iter().map(|entry| entry.priority).max();
+        let mut known = HashSet::new();
         for entry in &table.entries {
-            *sequence += 1;
+            control.sequence += 1;
             // A lower number wins in JSON, a higher one in P4Runtime, where 0 is not allowed.
-            let rank = (lowest - entry.priority) as i32 + 1;
-            let entry = constant_entry(program, table, entry, rank, *sequence);
-            let swap = Swap {
-                before: None,
-                after: Some(Arc::new(entry)),
+            let priority = (lowest.unwrap_or(0) - entry.priority) as i32 + 1;
+            let fields = constant_fields(table, &entry.key);
+            let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
+            let rank = match (table.needs_priority(), KeyShape::of(table)) {
+                (true, _) => priority,
+                (false, KeyShape::Ordered) => key.prefix_len() as i32,
+                (false, _) => 0,
             };
-            changes.push(Change::Entry(TableId(index as u32), swap));
+            if !known.insert((key.stored().to_vec(), key.prefix_len(), rank)) {
+                continue; // the first of two equal entries stands
+            }
+            let record = NewRecord {
+                key: &key,
+                rank,
+                sequence: control.sequence,
+                binding: &Binding::Direct(compiled(program, entry.action, &entry.params)),
+                idle_timeout_ns: 0,
+                controller_metadata: 0,
+                metadata: Vec::new(),
+                is_const: true,
+            };
+            let truth = &mut control.truth.tables[index];
+            let slot = truth
+                .allocate()
+                .expect("a program has fewer than 2^32 entries");
+            truth.slab.fill(slot, record, None, 0);
+            let swap = EntrySwap {
+                before: None,
+                after: Some(slot),
+            };
+            let change = Change::Entry(TableId(index as u32), swap);
+            control.truth.apply(&change);
+            changes.push(change);
         }
     }
     changes
-}
-
-fn constant_entry(
-    program: &Program,
-    table: &Table,
-    entry: &TableEntry,
-    priority: i32,
-    sequence: u64,
-) -> Entry {
-    let fields = constant_fields(table, &entry.key);
-    let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
-    let rank = match (table.needs_priority(), KeyShape::of(table)) {
-        (true, _) => priority,
-        (false, KeyShape::Ordered) => key.prefix_len() as i32,
-        (false, _) => 0,
-    };
-    Entry {
-        key,
-        sequence,
-        rank,
-        binding: Binding::Direct(compiled(program, entry.action, &entry.params)),
-        idle_timeout_ns: 0,
-        controller_metadata: 0,
-        metadata: Box::default(),
-        is_const: true,
-        state: Arc::new(EntryState::new(table, 0)),
-    }
 }

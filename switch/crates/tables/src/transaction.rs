@@ -9,13 +9,15 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use sluice_program::{Program, Table, TableId};
 
-use crate::change::{Change, Swap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry, EntryState};
+use crate::change::{Change, EntrySwap};
+use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry};
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::key::{KeyShape, MatchKey};
 use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField};
+use crate::slab::NewRecord;
 use crate::store::{Control, Store};
+use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
 
 /// A point to go back to.
@@ -67,6 +69,16 @@ impl<'a> Transaction<'a> {
             let inverse = change.inverse();
             self.control.truth.apply(&inverse);
             self.control.sides.change(|side| inverse.apply(side));
+            // Nobody has seen what the change had brought.
+            if let Change::Entry(
+                id,
+                EntrySwap {
+                    before: Some(slot), ..
+                },
+            ) = inverse
+            {
+                self.control.truth.tables[id.index()].release(slot);
+            }
         }
     }
 
@@ -92,6 +104,14 @@ impl<'a> Transaction<'a> {
         self.control
             .sides
             .change(|side| log.iter().for_each(|change| change.apply(side)));
+        // Now what was there before is nowhere any more.
+        let tables = &mut self.control.truth.tables;
+        for change in &log {
+            if let Change::Entry(id, swap) = change {
+                tables[id.index()].settle(*swap);
+            }
+        }
+        tables.iter_mut().for_each(TableTruth::look_at_parked);
     }
 
     /// Adds an entry.
@@ -102,31 +122,20 @@ impl<'a> Transaction<'a> {
     pub fn insert(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
-        let truth = &self.control.truth.tables[id.index()];
-        if truth.get(&key, rank).is_some() {
+        if self.control.find(id, &key, rank).is_some() {
             return Err(TableError::AlreadyExists(format!(
                 "the entry in table {}",
                 table.name
             )));
         }
-        if truth.len() >= table.max_size {
-            return Err(TableError::ResourceExhausted(format!(
-                "table {} holds {} entries and is full",
-                table.name, table.max_size
-            )));
+        if self.control.truth.tables[id.index()].len() >= table.max_size {
+            return full(table);
         }
-        let state = Arc::new(EntryState::new(table, self.store.now_us()));
+        let binding = self.checked(table, &spec)?;
         self.control.sequence += 1;
         let sequence = self.control.sequence;
-        let entry = self.new_entry(table, key, rank, spec, sequence, state)?;
-        self.make(Change::Entry(
-            id,
-            Swap {
-                before: None,
-                after: Some(entry),
-            },
-        ));
-        Ok(())
+        let record = new_record(&key, rank, sequence, &binding, spec);
+        self.write(id, table, None, record)
     }
 
     /// Replaces an entry's action and attributes; its counter, meter and last hit stay.
@@ -137,16 +146,11 @@ impl<'a> Transaction<'a> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
         let before = self.existing(id, table, &key, rank)?;
-        let state = Arc::clone(&before.state);
-        let entry = self.new_entry(table, key, rank, spec, before.sequence, state)?;
-        self.make(Change::Entry(
-            id,
-            Swap {
-                before: Some(before),
-                after: Some(entry),
-            },
-        ));
-        Ok(())
+        let binding = self.checked(table, &spec)?;
+        let slab = &self.control.truth.tables[id.index()].slab;
+        let sequence = slab.record(before).sequence();
+        let record = new_record(&key, rank, sequence, &binding, spec);
+        self.write(id, table, Some(before), record)
     }
 
     /// Removes an entry.
@@ -156,14 +160,34 @@ impl<'a> Transaction<'a> {
     pub fn delete(&mut self, id: TableId, key: &[KeyField], priority: i32) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, key, priority)?;
-        let before = self.existing(id, table, &key, rank)?;
+        let before = Some(self.existing(id, table, &key, rank)?);
         self.make(Change::Entry(
             id,
-            Swap {
-                before: Some(before),
+            EntrySwap {
+                before,
                 after: None,
             },
         ));
+        Ok(())
+    }
+
+    /// Makes a version of an entry and puts it in the place of the one before.
+    fn write(
+        &mut self,
+        id: TableId,
+        table: &Table,
+        before: Option<u32>,
+        record: NewRecord<'_>,
+    ) -> Result<()> {
+        let now_us = self.store.now_us();
+        let truth = &mut self.control.truth.tables[id.index()];
+        let Some(slot) = truth.allocate() else {
+            return full(table);
+        };
+        let holder = before.map(|before| truth.slab.record(before).holder());
+        truth.slab.fill(slot, record, holder, now_us);
+        let after = Some(slot);
+        self.make(Change::Entry(id, EntrySwap { before, after }));
         Ok(())
     }
 
@@ -182,7 +206,7 @@ impl<'a> Transaction<'a> {
         let after = match spec {
             None => initial,
             Some(spec) => {
-                let binding = self.binding(table, spec.action)?;
+                let binding = self.binding(table, &spec.action)?;
                 if let Some(default) = &table.default {
                     let same_action =
                         matches!(&binding, Binding::Direct(new) if new.action == default.action);
@@ -192,12 +216,12 @@ impl<'a> Transaction<'a> {
                         return Err(TableError::PermissionDenied(message));
                     }
                 }
-                let state = Arc::clone(&before.state);
+                let kept = Arc::clone(&before.kept);
                 Arc::new(DefaultEntry {
                     binding: Some(binding),
                     controller_metadata: spec.controller_metadata,
                     metadata: spec.metadata.into_boxed_slice(),
-                    state,
+                    kept,
                     initial: false,
                 })
             }
@@ -210,10 +234,11 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
-    pub fn entry(&self, id: TableId, key: &[KeyField], priority: i32) -> Result<Arc<Entry>> {
+    pub fn entry(&self, id: TableId, key: &[KeyField], priority: i32) -> Result<Entry> {
         let table = self.table(id)?;
         let (key, rank) = compile_key(table, key, priority)?;
-        self.existing(id, table, &key, rank)
+        let slot = self.existing(id, table, &key, rank)?;
+        Ok(self.control.hold(id, slot))
     }
 
     /// What a table does on a miss, as this transaction sees it.
@@ -237,47 +262,23 @@ impl<'a> Transaction<'a> {
         Ok(table)
     }
 
-    fn existing(
-        &self,
-        id: TableId,
-        table: &Table,
-        key: &MatchKey,
-        rank: i32,
-    ) -> Result<Arc<Entry>> {
-        let found = self.control.truth.tables[id.index()].get(key, rank);
+    fn existing(&self, id: TableId, table: &Table, key: &MatchKey, rank: i32) -> Result<u32> {
         let missing = || TableError::NotFound(format!("the entry in table {}", table.name));
-        found.cloned().ok_or_else(missing)
+        self.control.find(id, key, rank).ok_or_else(missing)
     }
 
-    fn new_entry(
-        &self,
-        table: &Table,
-        key: MatchKey,
-        rank: i32,
-        spec: EntrySpec,
-        sequence: u64,
-        state: Arc<EntryState>,
-    ) -> Result<Arc<Entry>> {
+    /// What an entry is to lead to, once all that it asks for has been checked.
+    fn checked(&self, table: &Table, spec: &EntrySpec) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
                 "table {} does not support idle timeouts",
                 table.name
             ));
         }
-        Ok(Arc::new(Entry {
-            key,
-            sequence,
-            rank,
-            binding: self.binding(table, spec.action)?,
-            idle_timeout_ns: spec.idle_timeout_ns,
-            controller_metadata: spec.controller_metadata,
-            metadata: spec.metadata.into_boxed_slice(),
-            is_const: false,
-            state,
-        }))
+        self.binding(table, &spec.action)
     }
 
-    fn binding(&self, table: &Table, action: EntryAction) -> Result<Binding> {
+    fn binding(&self, table: &Table, action: &EntryAction) -> Result<Binding> {
         let program = self.program();
         let call = |call: &ActionCall| {
             let Some(action) = program.action_for(table, call.action) else {
@@ -287,7 +288,7 @@ impl<'a> Transaction<'a> {
         };
         let Some(profile) = table.profile else {
             return match action {
-                EntryAction::Direct(direct) => Ok(Binding::Direct(call(&direct)?)),
+                EntryAction::Direct(direct) => Ok(Binding::Direct(call(direct)?)),
                 _ => invalid(format!("table {} takes actions, not members", table.name)),
             };
         };
@@ -302,9 +303,9 @@ impl<'a> Transaction<'a> {
                 "table {} has no selector, so takes members only",
                 table.name
             )),
-            EntryAction::Member(id) if truth.members.contains_key(&id) => Ok(Binding::Member(id)),
+            EntryAction::Member(id) if truth.members.contains_key(id) => Ok(Binding::Member(*id)),
             EntryAction::Member(id) => Err(TableError::NotFound(format!("member {id}"))),
-            EntryAction::Group(id) if truth.groups.contains_key(&id) => Ok(Binding::Group(id)),
+            EntryAction::Group(id) if truth.groups.contains_key(id) => Ok(Binding::Group(*id)),
             EntryAction::Group(id) => Err(TableError::NotFound(format!("group {id}"))),
             EntryAction::OneShot(_) if !truth.members.is_empty() || !truth.groups.is_empty() => {
                 invalid(format!(
@@ -314,13 +315,13 @@ impl<'a> Transaction<'a> {
             }
             EntryAction::OneShot(members) => {
                 let mut slots = Vec::with_capacity(members.len());
-                for member in &members {
+                for member in members {
                     check_weight(member.weight)?;
                     slots.push((call(&member.call)?, member.weight, member.watch_port));
                 }
                 let limit = program.profile(profile).max_size as u64;
                 check_slots(members.iter().map(|member| member.weight), limit)?;
-                Ok(Binding::OneShot(Box::new(Group::one_shot_group(
+                Ok(Binding::OneShot(Arc::new(Group::one_shot_group(
                     slots.into_iter(),
                 ))))
             }
@@ -331,6 +332,32 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         self.rollback(Savepoint(0));
+    }
+}
+
+fn full<T>(table: &Table) -> Result<T> {
+    Err(TableError::ResourceExhausted(format!(
+        "table {} holds {} entries and is full",
+        table.name, table.max_size
+    )))
+}
+
+fn new_record<'a>(
+    key: &'a MatchKey,
+    rank: i32,
+    sequence: u64,
+    binding: &'a Binding,
+    spec: EntrySpec,
+) -> NewRecord<'a> {
+    NewRecord {
+        key,
+        rank,
+        sequence,
+        binding,
+        idle_timeout_ns: spec.idle_timeout_ns,
+        controller_metadata: spec.controller_metadata,
+        metadata: spec.metadata,
+        is_const: false,
     }
 }
 

@@ -2,18 +2,19 @@
 //! The control plane's own record: what exists, and what refers to what.
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use sluice_program::{ProfileId, Program};
+use sluice_exact::Exact;
+use sluice_program::{ProfileId, Program, Table};
 
-use crate::change::{Change, Swap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry};
+use crate::change::{Change, EntrySwap, Swap};
+use crate::entry::{ActionEntry, Binding, DefaultEntry};
 use crate::expiry::Expiry;
 use crate::group::Group;
-use crate::key::MatchKey;
+use crate::key::{KeyShape, MatchKey};
 use crate::model::{CloneSession, MulticastGroup, places};
+use crate::side::TableSide;
+use crate::slab::{Record, Slab, Target};
 
 pub(crate) use crate::value_set::ValueSetMembers;
 
@@ -31,57 +32,134 @@ pub(crate) struct Counted<T> {
     pub(crate) references: usize,
 }
 
+/// A table's entries. Slots that are in use are those below `next` that are neither free nor parked.
 #[derive(Debug)]
 pub(crate) struct TableTruth {
-    hasher: DefaultHashBuilder,
-    entries: HashTable<Arc<Entry>>,
+    pub(crate) slab: Arc<Slab>,
+    /// From a key and its rank to the slot; not for tables that are matched exactly, because the
+    /// sides know that just as well.
+    index: Option<Exact>,
+    len: usize,
+    next: u32,
+    free: Vec<u32>,
+    /// Slots that nothing but a handle refers to.
+    parked: Vec<u32>,
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
     profile: Option<ProfileId>,
 }
 
+/// What the index of entries is about: all that tells two entries of a table apart.
+fn identity(stored: &[u8], prefix_len: u32, rank: i32) -> Vec<u8> {
+    let mut identity = Vec::with_capacity(stored.len() + 6);
+    identity.extend_from_slice(stored);
+    identity.extend_from_slice(&(prefix_len as u16).to_ne_bytes());
+    identity.extend_from_slice(&rank.to_ne_bytes());
+    identity
+}
+
 impl TableTruth {
-    fn new(default: &Arc<DefaultEntry>, profile: Option<ProfileId>) -> Self {
+    fn new(table: &Table, slab: &Arc<Slab>, default: &Arc<DefaultEntry>) -> Self {
+        let stored = match KeyShape::of(table) {
+            KeyShape::Exact => None,
+            KeyShape::Lpm(_) => Some(table.key_bytes),
+            KeyShape::Ordered => Some(2 * table.key_bytes),
+        };
         Self {
-            hasher: DefaultHashBuilder::default(),
-            entries: HashTable::new(),
+            slab: Arc::clone(slab),
+            index: stored.map(|bytes| Exact::new(bytes + 6)),
+            len: 0,
+            next: 0,
+            free: Vec::new(),
+            parked: Vec::new(),
             default: Arc::clone(default),
             initial_default: Arc::clone(default),
-            profile,
+            profile: table.profile,
         }
     }
 
-    fn hash(&self, key: &MatchKey, rank: i32) -> u64 {
-        self.hasher.hash_one((key, rank))
-    }
-
-    pub(crate) fn get(&self, key: &MatchKey, rank: i32) -> Option<&Arc<Entry>> {
-        let hash = self.hash(key, rank);
-        self.entries
-            .find(hash, |entry| entry.rank == rank && entry.key == *key)
+    /// The slot of the entry with this key and rank; `side` is one that has all of truth's entries.
+    pub(crate) fn get(&self, side: &TableSide, key: &MatchKey, rank: i32) -> Option<u32> {
+        match &self.index {
+            Some(index) => index.get(&identity(key.stored(), key.prefix_len(), rank)),
+            None => side.structure.lookup(key.stored()),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.len
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.entries.iter()
+    /// Slots of all entries.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.next).filter(|slot| self.slab.record(*slot).is_live())
     }
 
-    fn apply(&mut self, swap: &Swap<Entry>) {
-        if let Some(before) = &swap.before {
-            let hash = self.hash(&before.key, before.rank);
-            let same = |known: &Arc<Entry>| known.rank == before.rank && known.key == before.key;
-            if let Ok(place) = self.entries.find_entry(hash, same) {
-                place.remove();
+    /// A free slot; `None` if there is none left.
+    pub(crate) fn allocate(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        // The last number is not a slot: it stands for none.
+        let slot = self.next;
+        self.next = slot.checked_add(1)?;
+        Some(slot)
+    }
+
+    /// Gives back a slot that is neither in truth nor on a side.
+    pub(crate) fn release(&mut self, slot: u32) {
+        if self.slab.release(slot) {
+            self.free.push(slot);
+        } else {
+            self.parked.push(slot);
+        }
+    }
+
+    /// Gives back what both sides have left after a change.
+    pub(crate) fn settle(&mut self, swap: EntrySwap) {
+        let Some(before) = swap.before else { return };
+        let is_holder = self.slab.is_holder(before);
+        let holder = self.slab.record(before).holder();
+        if swap.after.is_none() && !is_holder && self.slab.is_holder(holder) {
+            self.release(holder);
+        }
+        if swap.after.is_none() || !is_holder {
+            self.release(before);
+        }
+    }
+
+    /// Looks again at some of the slots that handles referred to.
+    pub(crate) fn look_at_parked(&mut self) {
+        for _ in 0..self.parked.len().min(64) {
+            if let Some(slot) = self.parked.pop() {
+                if !self.slab.release(slot) {
+                    self.parked.insert(0, slot);
+                    return;
+                }
+                self.free.push(slot);
             }
         }
-        if let Some(after) = &swap.after {
-            let hash = self.hash(&after.key, after.rank);
-            let hasher = &self.hasher;
-            let rehash = |entry: &Arc<Entry>| hasher.hash_one((&entry.key, entry.rank));
-            self.entries.insert_unique(hash, Arc::clone(after), rehash);
+    }
+
+    fn apply(&mut self, swap: EntrySwap) {
+        let Self { slab, index, .. } = self;
+        let identity =
+            |record: Record<'_>| identity(record.stored(), record.prefix_len(), record.rank());
+        if let Some(before) = swap.before {
+            let record = slab.record(before);
+            record.set_live(false);
+            self.len -= 1;
+            if let (Some(index), None) = (&mut *index, swap.after) {
+                index.remove(&identity(record));
+            }
+        }
+        if let Some(after) = swap.after {
+            let record = slab.record(after);
+            record.set_live(true);
+            self.len += 1;
+            if let Some(index) = index {
+                index.insert(&identity(record), after);
+            }
         }
     }
 }
@@ -94,13 +172,41 @@ pub(crate) struct ProfileTruth {
     pub(crate) one_shots: usize,
 }
 
+/// What an entry refers to in its table's profile.
+enum Reference {
+    None,
+    Member(u32),
+    Group(u32),
+    OneShot,
+}
+
+impl Reference {
+    fn to(binding: &Binding) -> Self {
+        match binding {
+            Binding::Direct(_) => Self::None,
+            Binding::Member(id) => Self::Member(*id),
+            Binding::Group(id) => Self::Group(*id),
+            Binding::OneShot(_) => Self::OneShot,
+        }
+    }
+
+    fn of(record: Record<'_>) -> Self {
+        match record.target() {
+            Target::Direct(_) => Self::None,
+            Target::Member(id) => Self::Member(id),
+            Target::Group(id) => Self::Group(id),
+            Target::OneShot => Self::OneShot,
+        }
+    }
+}
+
 impl ProfileTruth {
-    fn refer(&mut self, binding: &Binding, by: isize) {
-        let references = match binding {
-            Binding::Member(id) => self.members.get_mut(id).map(|m| &mut m.references),
-            Binding::Group(id) => self.groups.get_mut(id).map(|g| &mut g.references),
-            Binding::OneShot(_) => Some(&mut self.one_shots),
-            Binding::Direct(_) => None,
+    fn refer(&mut self, to: Reference, by: isize) {
+        let references = match to {
+            Reference::Member(id) => self.members.get_mut(&id).map(|m| &mut m.references),
+            Reference::Group(id) => self.groups.get_mut(&id).map(|g| &mut g.references),
+            Reference::OneShot => Some(&mut self.one_shots),
+            Reference::None => None,
         };
         if let Some(references) = references {
             *references = references.saturating_add_signed(by);
@@ -109,7 +215,7 @@ impl ProfileTruth {
 
     fn refer_members(&mut self, group: &Group, by: isize) {
         for id in group.member_ids() {
-            self.refer(&Binding::Member(id), by);
+            self.refer(Reference::Member(id), by);
         }
     }
 }
@@ -127,11 +233,15 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    pub(crate) fn new(program: &Program, defaults: &[Arc<DefaultEntry>]) -> Self {
-        let tables = program.tables.iter().zip(defaults);
+    pub(crate) fn new(
+        program: &Program,
+        slabs: &[Arc<Slab>],
+        defaults: &[Arc<DefaultEntry>],
+    ) -> Self {
+        let tables = program.tables.iter().zip(slabs.iter().zip(defaults));
         Self {
             tables: tables
-                .map(|(table, default)| TableTruth::new(default, table.profile))
+                .map(|(table, (slab, default))| TableTruth::new(table, slab, default))
                 .collect(),
             profiles: program
                 .profiles
@@ -151,14 +261,13 @@ impl Truth {
         match change {
             Change::Entry(id, swap) => {
                 let table = &mut self.tables[id.index()];
-                table.apply(swap);
-                let (before, after) = (swap.before.as_ref(), swap.after.as_ref());
-                self.expiry.apply(*id, before, after);
+                table.apply(*swap);
+                self.expiry.apply(*id, &table.slab, *swap);
                 if let Some(profile) = table.profile {
                     let profile = &mut self.profiles[profile.index()];
-                    for (entry, by) in [(&swap.before, -1), (&swap.after, 1)] {
-                        if let Some(entry) = entry {
-                            profile.refer(&entry.binding, by);
+                    for (slot, by) in [(swap.before, -1), (swap.after, 1)] {
+                        if let Some(slot) = slot {
+                            profile.refer(Reference::of(table.slab.record(slot)), by);
                         }
                     }
                 }
@@ -170,7 +279,7 @@ impl Truth {
                     let profile = &mut self.profiles[profile.index()];
                     for (default, by) in [(before, -1), (after, 1)] {
                         if let Some(binding) = &default.binding {
-                            profile.refer(binding, by);
+                            profile.refer(Reference::to(binding), by);
                         }
                     }
                 }

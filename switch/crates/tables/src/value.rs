@@ -2,6 +2,8 @@
 //! Byte strings of the control plane: any zero padding comes in, the shortest form goes out
 //! (P4Runtime 1.5, section 8.4).
 
+use std::fmt;
+
 use crate::error::{Result, TableError};
 use crate::model::Value;
 
@@ -14,8 +16,8 @@ pub fn canonical(bytes: &[u8]) -> Value {
     }
 }
 
-/// A value of `width` bits as exactly (width + 7) / 8 bytes, appended to `out`.
-pub(crate) fn append_padded(out: &mut Vec<u8>, value: &[u8], width: u16, what: &str) -> Result<()> {
+/// A value without its leading zero bytes, if it fits `width` bits.
+fn significant<'a>(value: &'a [u8], width: u16, what: &dyn fmt::Display) -> Result<&'a [u8]> {
     let bytes = usize::from(width).div_ceil(8);
     if value.is_empty() {
         return Err(TableError::OutOfRange(format!(
@@ -28,27 +30,53 @@ pub(crate) fn append_padded(out: &mut Vec<u8>, value: &[u8], width: u16, what: &
         .map_or(&[][..], |i| &value[i..]);
     let spare_bits = bytes * 8 - usize::from(width);
     let fits = significant.len() < bytes
-        || significant.len() == bytes && u32::from(significant[0]) < 1 << (8 - spare_bits);
+        || significant.len() == bytes
+            && significant
+                .first()
+                .is_none_or(|first| u32::from(*first) < 1 << (8 - spare_bits));
     if !fits {
         let message = format!("{what}: the value does not fit {width} bits");
         return Err(TableError::OutOfRange(message));
     }
+    Ok(significant)
+}
+
+/// A value of `width` bits as exactly (width + 7) / 8 bytes, appended to `out`.
+pub(crate) fn append_padded(
+    out: &mut Vec<u8>,
+    value: &[u8],
+    width: u16,
+    what: &dyn fmt::Display,
+) -> Result<()> {
+    let significant = significant(value, width, what)?;
+    let bytes = usize::from(width).div_ceil(8);
     out.resize(out.len() + bytes - significant.len(), 0);
     out.extend_from_slice(significant);
     Ok(())
 }
 
 /// A value of `width` bits as 64-bit words, most significant first, appended to `out`.
-pub(crate) fn append_words(out: &mut Vec<u64>, value: &[u8], width: u16, what: &str) -> Result<()> {
-    let mut bytes = Vec::with_capacity(16);
-    let words = usize::from(width).div_ceil(64).max(1);
+pub(crate) fn append_words(
+    out: &mut Vec<u64>,
+    value: &[u8],
+    width: u16,
+    what: &dyn fmt::Display,
+) -> Result<()> {
+    if width <= 64 {
+        // By far the most, and worth no allocation.
+        let significant = significant(value, width, what)?;
+        let word = significant
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        out.push(word);
+        return Ok(());
+    }
+    let words = usize::from(width).div_ceil(64);
+    let mut bytes = Vec::with_capacity(words * 8);
     bytes.resize(words * 8 - usize::from(width).div_ceil(8), 0);
     append_padded(&mut bytes, value, width, what)?;
-    out.extend(
-        bytes.chunks_exact(8).map(|word| {
-            u64::from_be_bytes(word.try_into().expect("chunks_exact gives eight bytes"))
-        }),
-    );
+    let (words, _) = bytes.as_chunks();
+    out.extend(words.iter().map(|word| u64::from_be_bytes(*word)));
     Ok(())
 }
 

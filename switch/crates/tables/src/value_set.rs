@@ -80,7 +80,7 @@ impl ValueSetMembers {
 fn matcher(field: &KeyField, width: u16, name: &str) -> Result<Matcher> {
     let padded = |value: &[u8]| {
         let mut bytes = Vec::new();
-        value::append_padded(&mut bytes, value, width, name).map(|()| bytes)
+        value::append_padded(&mut bytes, value, width, &name).map(|()| bytes)
     };
     Ok(match field {
         KeyField::Exact(value) | KeyField::Optional(value) => Matcher::Masked {

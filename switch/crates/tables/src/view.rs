@@ -25,13 +25,22 @@ impl<'a> View<'a> {
     }
 
     /// Entries of a table, by key and descending priority.
-    pub fn entries(&self, table: TableId) -> Vec<Arc<Entry>> {
-        let mut entries: Vec<_> = self.control.truth.tables[table.index()]
-            .iter()
-            .cloned()
-            .collect();
-        entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then(b.rank.cmp(&a.rank)));
-        entries
+    pub fn entries(&self, table: TableId) -> Vec<Entry> {
+        let truth = &self.control.truth.tables[table.index()];
+        let mut slots: Vec<u32> = truth.slots().collect();
+        let slab = &truth.slab;
+        slots.sort_unstable_by(|a, b| {
+            let (a, b) = (slab.record(*a), slab.record(*b));
+            let by_key = a.stored().cmp(b.stored());
+            let by_length = || a.prefix_len().cmp(&b.prefix_len());
+            by_key
+                .then_with(by_length)
+                .then_with(|| b.rank().cmp(&a.rank()))
+        });
+        slots
+            .into_iter()
+            .map(|slot| Entry::hold(slab, slot))
+            .collect()
     }
 
     /// Number of entries of a table.
@@ -43,14 +52,14 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
-    pub fn entry(&self, table: TableId, key: &[KeyField], priority: i32) -> Result<Arc<Entry>> {
+    pub fn entry(&self, table: TableId, key: &[KeyField], priority: i32) -> Result<Entry> {
         let Some(declared) = self.program.tables.get(table.index()) else {
             return invalid("there is no such table");
         };
         let (key, rank) = compile_key(declared, key, priority)?;
-        let found = self.control.truth.tables[table.index()].get(&key, rank);
         let missing = || TableError::NotFound(format!("the entry in table {}", declared.name));
-        found.cloned().ok_or_else(missing)
+        let slot = self.control.find(table, &key, rank).ok_or_else(missing)?;
+        Ok(self.control.hold(table, slot))
     }
 
     /// What a table does on a miss.

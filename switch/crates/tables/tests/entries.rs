@@ -5,7 +5,7 @@ mod common;
 
 use common::{entry, exact, id, look_up, lpm, set, store, with};
 use sluice_program::ActionId;
-use sluice_tables::{ActionCall, EntryAction, KeyField, TableError};
+use sluice_tables::{ActionCall, Entry, EntryAction, EntryState, KeyField, TableError};
 
 fn ternary(value: u8, mask: u8) -> KeyField {
     KeyField::Ternary {
@@ -242,6 +242,11 @@ fn the_default_entry_can_be_set_and_reset() {
     assert!(store.view().default_entry(table).is_initial());
 }
 
+/// What packets left behind at an entry.
+fn state(entry: &Entry) -> &EntryState {
+    entry.state().expect("the table keeps it")
+}
+
 #[test]
 fn a_modified_entry_keeps_its_counter() {
     let store = store();
@@ -250,11 +255,11 @@ fn a_modified_entry_keeps_its_counter() {
     tx.insert(table, entry(vec![exact(1)], 0, 1)).unwrap();
     tx.commit();
     let read = || store.view().entry(table, &[exact(1)], 0).unwrap();
-    read().state().hit(100, 5);
+    state(&read()).hit(100, 5);
     let mut tx = store.transaction();
     tx.modify(table, entry(vec![exact(1)], 0, 2)).unwrap();
     tx.commit();
-    assert_eq!(read().state().counter().get(), (1, 100));
+    assert_eq!(state(&read()).counter().get(), (1, 100));
     assert_eq!(look_up(&store, "timed", &[0, 1], 0), Some(2));
 }
 
@@ -269,11 +274,11 @@ fn an_idle_entry_is_reported_once_each_timeout() {
     tx.insert(table, entry(vec![exact(2)], 0, 1)).unwrap();
     tx.commit();
     let read = || store.view().entry(table, &[exact(1)], 0).unwrap();
-    let start = read().state().last_hit_us();
+    let start = state(&read()).last_hit_us();
     assert!(store.expired(start + 999_999).entries.is_empty());
     assert_eq!(store.expired(start + 1_000_000).entries.len(), 1);
     assert!(store.expired(start + 1_500_000).entries.is_empty());
-    read().state().hit(1, start + 1_800_000);
+    state(&read()).hit(1, start + 1_800_000);
     assert!(store.expired(start + 2_700_000).entries.is_empty());
     assert_eq!(store.expired(start + 2_800_000).entries.len(), 1);
 }

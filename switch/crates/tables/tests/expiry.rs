@@ -94,7 +94,9 @@ impl Pair {
                 .store
                 .view()
                 .entry(id(&self.store, "timed"), &[exact(key)], 0);
-            found.unwrap().state().hit(60, self.now_us);
+            let found = found.unwrap();
+            let state = found.state().expect("the table has timeouts");
+            state.hit(60, self.now_us);
             idle.since_us = self.now_us;
         }
     }

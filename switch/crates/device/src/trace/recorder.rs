@@ -145,7 +145,7 @@ impl Recorder {
         if table.needs_priority() {
             line = line.with("priority", spec.priority);
         }
-        match entry.binding() {
+        match entry.binding(&self.program) {
             Binding::Direct(_) => line,
             Binding::Member(id) => line.with("member", id),
             Binding::Group(id) => line.with("group", id),

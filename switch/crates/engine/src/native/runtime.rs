@@ -91,7 +91,7 @@ pub(super) unsafe extern "C" fn lookup_full(
     };
     let found = side.lookup(id, key, selector);
     if let Some(state) = found.state {
-        frame.machine().leave_behind(table, found.hit, state);
+        frame.machine().leave_behind(table, state, found.meter);
     }
     Found::new(found.action, found.hit)
 }

@@ -192,10 +192,7 @@ impl<E: Runs> Bench<E> {
                 rates,
             } => {
                 let entry = self.entry(&table, &key, priority)?;
-                let meter = entry
-                    .state()
-                    .meter()
-                    .ok_or("the table has no direct meter")?;
+                let meter = entry.meter().ok_or("the table has no direct meter")?;
                 meter.set_config(Some(config(rates)));
                 Ok(())
             }
@@ -401,7 +398,10 @@ impl<E: Runs> Bench<E> {
                 packets,
                 bytes,
             } => {
-                let have = self.entry(&table, &key, priority)?.state().counter().get();
+                let have = self
+                    .entry(&table, &key, priority)?
+                    .state()
+                    .map_or((0, 0), |state| state.counter().get());
                 (format!("{have:?}"), format!("{:?}", (packets, bytes)))
             }
             Command::CheckCount { name, value } => {
@@ -419,7 +419,7 @@ impl<E: Runs> Bench<E> {
         }
     }
 
-    fn entry(&self, table: &str, key: &[KeyField], priority: i32) -> Result<Arc<Entry>> {
+    fn entry(&self, table: &str, key: &[KeyField], priority: i32) -> Result<Entry> {
         let entry = self.store.view().entry(self.table(table)?, key, priority);
         entry.map_err(|error| error.to_string())
     }

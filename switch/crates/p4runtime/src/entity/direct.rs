@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use sluice_tables::{
-    DefaultEntry, Entry, EntryState, MeterConfig as TableMeterConfig, Transaction,
+    DefaultEntry, Entry, EntryState, Meter, MeterConfig as TableMeterConfig, Transaction,
 };
 
 use super::array::{decode_config, encode_colors, encode_config, reset_colors};
@@ -28,13 +28,13 @@ pub struct DirectWrites(Vec<Write>);
 #[derive(Clone)]
 pub enum Owner {
     /// An entry.
-    Entry(Arc<Entry>),
+    Entry(Entry),
     /// A default entry.
     Default(Arc<DefaultEntry>),
 }
 
-impl From<Arc<Entry>> for Owner {
-    fn from(entry: Arc<Entry>) -> Self {
+impl From<Entry> for Owner {
+    fn from(entry: Entry) -> Self {
         Self::Entry(entry)
     }
 }
@@ -46,10 +46,17 @@ impl From<Arc<DefaultEntry>> for Owner {
 }
 
 impl Owner {
-    fn state(&self) -> &EntryState {
+    fn state(&self) -> Option<&EntryState> {
         match self {
             Self::Entry(entry) => entry.state(),
-            Self::Default(entry) => entry.state(),
+            Self::Default(entry) => Some(entry.state()),
+        }
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        match self {
+            Self::Entry(entry) => entry.meter(),
+            Self::Default(entry) => entry.meter(),
         }
     }
 }
@@ -63,14 +70,18 @@ enum Write {
 impl Write {
     fn perform(&self) {
         match self {
-            Self::Counter(owner, packets, bytes) => owner.state().counter().set(*packets, *bytes),
+            Self::Counter(owner, packets, bytes) => {
+                if let Some(state) = owner.state() {
+                    state.counter().set(*packets, *bytes);
+                }
+            }
             Self::Meter(owner, config) => {
-                if let Some(meter) = owner.state().meter() {
+                if let Some(meter) = owner.meter() {
                     meter.set_config(*config);
                 }
             }
             Self::Colors(owner) => {
-                owner.state().meter().into_iter().for_each(reset_colors);
+                owner.meter().into_iter().for_each(reset_colors);
             }
         }
     }
@@ -222,32 +233,37 @@ fn find<'a>(
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
-/// A direct counter.
-pub fn counter_data(state: &EntryState) -> CounterData {
-    let (packets, bytes) = state.counter().get();
+/// A direct counter; 0 where packets leave nothing behind.
+pub fn counter_data(state: Option<&EntryState>) -> CounterData {
+    let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
     super::array::encode_counter(packets, bytes)
 }
 
 /// A direct meter, unless it has the default configuration.
-pub fn meter_config(state: &EntryState) -> Option<MeterConfig> {
-    encode_config(state.meter()?.config()?)
+pub fn meter_config(meter: Option<&Meter>) -> Option<MeterConfig> {
+    encode_config(meter?.config()?)
 }
 
 /// The counters by colour of a direct meter, if there is one.
-pub fn meter_counters(state: &EntryState) -> Option<MeterCounterData> {
-    state.meter().map(encode_colors)
+pub fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> {
+    meter.map(encode_colors)
 }
 
 /// A table entry with nothing but the direct resources that are wanted and that the table has.
-pub fn encode(table: &TableSchema, state: &EntryState, wanted: Wanted) -> TableEntry {
+pub fn encode(
+    table: &TableSchema,
+    state: Option<&EntryState>,
+    meter: Option<&Meter>,
+    wanted: Wanted,
+) -> TableEntry {
     TableEntry {
         counter_data: (wanted.counter && table.direct_counter).then(|| counter_data(state)),
         meter_config: if wanted.meter_config {
-            meter_config(state)
+            meter_config(meter)
         } else {
             None
         },
-        meter_counter_data: meter_counters(state).filter(|_| wanted.meter_counters),
+        meter_counter_data: meter_counters(meter).filter(|_| wanted.meter_counters),
         ..TableEntry::default()
     }
 }

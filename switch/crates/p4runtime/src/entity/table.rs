@@ -217,9 +217,8 @@ pub fn encode(
 ) -> Option<TableEntry> {
     let spec = entry.spec(context.program, context.table(table));
     let since_hit = || {
-        now_us
-            .saturating_sub(entry.state().last_hit_us())
-            .saturating_mul(1000)
+        let last_hit_us = entry.state().map_or(now_us, |state| state.last_hit_us());
+        now_us.saturating_sub(last_hit_us).saturating_mul(1000)
     };
     Some(TableEntry {
         table_id,
@@ -233,7 +232,7 @@ pub fn encode(
         time_since_last_hit: (wanted.last_hit && table.idle_timeout).then(|| IdleTimeout {
             elapsed_ns: i64::try_from(since_hit()).unwrap_or(i64::MAX),
         }),
-        ..direct::encode(table, entry.state(), wanted)
+        ..direct::encode(table, entry.state(), entry.meter(), wanted)
     })
 }
 
@@ -253,7 +252,7 @@ pub fn encode_default(
         action: action.and_then(|action| action::encode(context, table, &action)),
         controller_metadata: entry.controller_metadata(),
         metadata: entry.metadata().to_vec(),
-        ..direct::encode(table, entry.state(), wanted)
+        ..direct::encode(table, Some(entry.state()), entry.meter(), wanted)
     }
 }
 

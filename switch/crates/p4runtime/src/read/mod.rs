@@ -8,7 +8,7 @@ mod select;
 
 use std::sync::Arc;
 
-use sluice_tables::{DefaultEntry, Entry, EntryState};
+use sluice_tables::{DefaultEntry, Entry, EntryState, Meter};
 
 use crate::entity::table::Wanted;
 use crate::entity::{array, direct, table};
@@ -23,7 +23,7 @@ use crate::role::Rights;
 
 /// Something read, cheap to keep until it is made into a message.
 enum Item {
-    Table(u32, Arc<Entry>, Wanted),
+    Table(u32, Entry, Wanted),
     Default(u32, Arc<DefaultEntry>, Wanted),
     DirectCounter(u32, Found),
     /// With its counters by colour, if so.
@@ -38,15 +38,22 @@ enum Item {
 /// An entry that was found, or a default entry.
 #[derive(Clone)]
 enum Found {
-    Entry(Arc<Entry>),
+    Entry(Entry),
     Default(Arc<DefaultEntry>),
 }
 
 impl Found {
-    fn state(&self) -> &EntryState {
+    fn state(&self) -> Option<&EntryState> {
         match self {
             Self::Entry(entry) => entry.state(),
-            Self::Default(entry) => entry.state(),
+            Self::Default(entry) => Some(entry.state()),
+        }
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        match self {
+            Self::Entry(entry) => entry.meter(),
+            Self::Default(entry) => entry.meter(),
         }
     }
 
@@ -153,8 +160,8 @@ impl Reading {
             }),
             Item::DirectMeter(id, found, colors) => Kind::DirectMeterEntry(DirectMeterEntry {
                 table_entry: Some(key(id, &found)?),
-                config: direct::meter_config(found.state()),
-                counter_data: direct::meter_counters(found.state()).filter(|_| colors),
+                config: direct::meter_config(found.meter()),
+                counter_data: direct::meter_counters(found.meter()).filter(|_| colors),
             }),
             Item::Counter(id, index) => {
                 let cell = externs.counter(schema.counters.get(&id)?.id, index)?;

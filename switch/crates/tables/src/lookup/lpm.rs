@@ -4,13 +4,12 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use sluice_fib::{Address, Lpm, Prefix, TreeBitmap};
 use sluice_program::Table;
 
-use crate::entry::Entry;
+use crate::slab::Record;
 
 /// A trie of the narrower address type that holds the field.
 #[derive(Debug)]
@@ -28,15 +27,12 @@ struct Group {
 
 #[derive(Debug)]
 pub(crate) struct LpmTable {
-    key_bytes: usize,
     /// Where the exact fields are: before and after the prefix field.
     exact: [Range<usize>; 2],
     prefix: Range<usize>,
     width: u32,
     hasher: DefaultHashBuilder,
     groups: HashTable<Group>,
-    entries: Vec<Option<Arc<Entry>>>,
-    free: Vec<u32>,
 }
 
 impl LpmTable {
@@ -44,14 +40,11 @@ impl LpmTable {
         let field = &table.key[field];
         let prefix = field.offset..field.offset + field.bytes();
         Self {
-            key_bytes: table.key_bytes,
             exact: [0..prefix.start, prefix.end..table.key_bytes],
             prefix,
             width: u32::from(field.width),
             hasher: DefaultHashBuilder::default(),
             groups: HashTable::new(),
-            entries: Vec::new(),
-            free: Vec::new(),
         }
     }
 
@@ -84,20 +77,11 @@ impl LpmTable {
             .fold(0, |sum, byte| sum << 8 | u128::from(*byte))
     }
 
-    fn allocate(&mut self, entry: Arc<Entry>) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.entries[index as usize] = Some(entry);
-            return index;
-        }
-        self.entries.push(Some(entry));
-        u32::try_from(self.entries.len() - 1).expect("a table has fewer than 2^32 entries")
-    }
-
-    pub(super) fn insert(&mut self, entry: Arc<Entry>) {
-        let key = entry.key.value(self.key_bytes).to_vec();
-        let (number, width, length) = (self.number(&key), self.width, entry.key.prefix_len());
-        let hash = self.hash(&key);
-        if self.group(&key).is_none() {
+    pub(super) fn insert(&mut self, entry: Record<'_>) {
+        let key = entry.value();
+        let (number, width, length) = (self.number(key), self.width, entry.prefix_len());
+        let hash = self.hash(key);
+        if self.group(key).is_none() {
             let exact = [&key[self.exact[0].clone()], &key[self.exact[1].clone()]].concat();
             let trie = if width <= u32::BITS {
                 Trie::Narrow(TreeBitmap::new())
@@ -117,43 +101,34 @@ impl LpmTable {
                 hasher.finish()
             });
         }
-        let index = self.allocate(entry);
         let (split, exact) = (self.exact[0].len(), self.exact.clone());
         let group = self.groups.find_mut(hash, |group| {
             let (before, after) = group.exact.split_at(split);
             before == &key[exact[0].clone()] && after == &key[exact[1].clone()]
         });
         let trie = &mut group.expect("the group was made above").trie;
-        if let Some(old) = trie.insert(number, width, length, index) {
-            self.entries[old as usize] = None;
-            self.free.push(old);
-        }
+        trie.insert(number, width, length, entry.slot());
     }
 
-    pub(super) fn remove(&mut self, entry: &Entry) {
-        let key = entry.key.value(self.key_bytes).to_vec();
-        let (number, width, length) = (self.number(&key), self.width, entry.key.prefix_len());
+    pub(super) fn remove(&mut self, entry: Record<'_>) {
+        let key = entry.value();
+        let (number, width, length) = (self.number(key), self.width, entry.prefix_len());
         let (split, exact) = (self.exact[0].len(), self.exact.clone());
-        let found = self.groups.find_entry(self.hash(&key), |group| {
+        let found = self.groups.find_entry(self.hash(key), |group| {
             let (before, after) = group.exact.split_at(split);
             before == &key[exact[0].clone()] && after == &key[exact[1].clone()]
         });
         let Ok(mut place) = found else { return };
         let trie = &mut place.get_mut().trie;
-        let removed = trie.remove(number, width, length);
+        trie.remove(number, width, length);
         if trie.is_empty() {
             place.remove();
-        }
-        if let Some(index) = removed {
-            self.entries[index as usize] = None;
-            self.free.push(index);
         }
     }
 
     #[inline]
-    pub(super) fn lookup(&self, key: &[u8]) -> Option<&Entry> {
-        let index = self.group(key)?.trie.lookup(self.number(key), self.width)?;
-        self.entries[index as usize].as_deref()
+    pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
+        self.group(key)?.trie.lookup(self.number(key), self.width)
     }
 }
 

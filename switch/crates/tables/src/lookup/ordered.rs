@@ -10,52 +10,60 @@ use std::sync::Arc;
 
 use sluice_program::{MatchKind, Table};
 
-use crate::entry::Entry;
+use crate::slab::{Record, Slab};
 
 #[derive(Debug)]
 pub(crate) struct Ordered {
-    key_bytes: usize,
     words: usize,
     ranges: Vec<Range<usize>>,
-    rows: Vec<Arc<Entry>>,
+    slab: Arc<Slab>,
+    /// Slots.
+    rows: Vec<u32>,
     /// For each row: its value words, then its mask words.
     patterns: Vec<u64>,
 }
 
 impl Ordered {
-    pub(super) fn new(table: &Table) -> Self {
+    pub(super) fn new(table: &Table, slab: &Arc<Slab>) -> Self {
         let ranges = table.key.iter().filter(|key| key.kind == MatchKind::Range);
         Self {
-            key_bytes: table.key_bytes,
             words: table.key_bytes.div_ceil(8),
             ranges: ranges
                 .map(|key| key.offset..key.offset + key.bytes())
                 .collect(),
+            slab: Arc::clone(slab),
             rows: Vec::new(),
             patterns: Vec::new(),
         }
     }
 
+    fn row(&self, slot: u32) -> Record<'_> {
+        self.slab.record(slot)
+    }
+
     /// Position of the entry with this key and rank, or where it belongs.
-    fn position(&self, entry: &Entry) -> Result<usize, usize> {
-        let first = self.rows.partition_point(|row| row.rank > entry.rank);
-        let last = self.rows.partition_point(|row| row.rank >= entry.rank);
+    fn position(&self, entry: Record<'_>) -> Result<usize, usize> {
+        let first = self
+            .rows
+            .partition_point(|row| self.row(*row).rank() > entry.rank());
+        let last = self
+            .rows
+            .partition_point(|row| self.row(*row).rank() >= entry.rank());
         match self.rows[first..last]
             .iter()
-            .position(|row| row.key == entry.key)
+            .position(|row| same(self.row(*row), entry))
         {
             Some(offset) => Ok(first + offset),
             // Rolling a removal back must restore the order, so look at the sequence.
-            None => {
-                Err(first
-                    + self.rows[first..last].partition_point(|row| row.sequence < entry.sequence))
-            }
+            None => Err(first
+                + self.rows[first..last]
+                    .partition_point(|row| self.row(*row).sequence() < entry.sequence())),
         }
     }
 
-    fn pattern(&self, entry: &Entry) -> Vec<u64> {
-        let mut value = entry.key.value(self.key_bytes).to_vec();
-        let mut mask = entry.key.second(self.key_bytes).to_vec();
+    fn pattern(&self, entry: Record<'_>) -> Vec<u64> {
+        let mut value = entry.value().to_vec();
+        let mut mask = entry.second().to_vec();
         for range in &self.ranges {
             value[range.clone()].fill(0);
             mask[range.clone()].fill(0);
@@ -66,20 +74,20 @@ impl Ordered {
             .collect()
     }
 
-    pub(super) fn insert(&mut self, entry: Arc<Entry>) {
+    pub(super) fn insert(&mut self, entry: Record<'_>) {
         let stride = self.words * 2;
-        let pattern = self.pattern(&entry);
-        match self.position(&entry) {
-            Ok(index) => self.rows[index] = entry,
+        let pattern = self.pattern(entry);
+        match self.position(entry) {
+            Ok(index) => self.rows[index] = entry.slot(),
             Err(index) => {
-                self.rows.insert(index, entry);
+                self.rows.insert(index, entry.slot());
                 self.patterns
                     .splice(index * stride..index * stride, pattern);
             }
         }
     }
 
-    pub(super) fn remove(&mut self, entry: &Entry) {
+    pub(super) fn remove(&mut self, entry: Record<'_>) {
         if let Ok(index) = self.position(entry) {
             let stride = self.words * 2;
             self.rows.remove(index);
@@ -88,7 +96,7 @@ impl Ordered {
     }
 
     #[inline]
-    pub(super) fn lookup(&self, key: &[u8]) -> Option<&Entry> {
+    pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
         let row = match self.words {
             1 => self.scan::<1>(key),
             2 => self.scan::<2>(key),
@@ -96,7 +104,7 @@ impl Ordered {
             4 => self.scan::<4>(key),
             _ => self.scan_wide(key),
         };
-        row.map(|index| &*self.rows[index])
+        row.map(|index| self.rows[index])
     }
 
     /// The first row that matches a key of `W` words.
@@ -129,14 +137,17 @@ impl Ordered {
     fn ranges_match(&self, row: usize, key: &[u8]) -> bool {
         self.ranges
             .iter()
-            .all(|range| in_range(&self.rows[row], key, range, self.key_bytes))
+            .all(|range| in_range(self.row(self.rows[row]), key, range))
     }
 }
 
-fn in_range(entry: &Entry, key: &[u8], range: &Range<usize>, key_bytes: usize) -> bool {
+fn same(a: Record<'_>, b: Record<'_>) -> bool {
+    a.stored() == b.stored() && a.prefix_len() == b.prefix_len()
+}
+
+fn in_range(entry: Record<'_>, key: &[u8], range: &Range<usize>) -> bool {
     let value = &key[range.clone()];
-    entry.key.value(key_bytes)[range.clone()] <= *value
-        && *value <= entry.key.second(key_bytes)[range.clone()]
+    entry.value()[range.clone()] <= *value && *value <= entry.second()[range.clone()]
 }
 
 /// The n-th word of a key, zero-padded at the end.
