@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Many look-ups at once: buckets are fetched ahead, so that their way from memory overlaps.
 
-use crate::bucket::{LINE, Line};
+use crate::bucket::Look;
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
-use crate::segment::Home;
+use crate::segment::tag;
 use crate::{Exact, NONE};
 
 /// Look-ups under way together: about as many as a core has line fill buffers for.
 const GROUP: usize = 16;
 
-/// A look-up under way.
-#[derive(Clone, Copy)]
-struct Lane {
-    segment: u32,
-    home: Home,
-}
-
 impl<H: HashKey> Exact<H> {
     /// Looks many keys up: `keys` holds them one after the other, `values` gets one value for each,
-    /// [`NONE`] where there is none. With empty keys nothing is found.
+    /// [`NONE`] where there is none.
     ///
     /// # Panics
     /// If `keys` is not as long as `values` says.
@@ -44,64 +37,46 @@ impl<H: HashKey> Exact<H> {
         values: &mut [u32],
         new: impl Fn(&'k [u8]) -> K,
     ) {
-        let none = Lane {
-            segment: 0,
-            home: Home {
-                first: 0,
-                second: 0,
-                tag: 0,
-            },
-        };
-        let mut lanes = [none; GROUP];
-        let keys = || keys.chunks_exact(self.shape.key_bytes);
-        for (lane, key) in lanes.iter_mut().zip(keys()) {
-            let hash = new(key).hash(&self.hasher);
-            lane.segment = self.segment_index(hash);
-            let segment = &self.segments[lane.segment as usize];
-            lane.home = segment.home(hash);
-            prefetch(segment.lines(&self.shape, lane.home.first));
+        let shape = self.shape;
+        let keys = || keys.chunks_exact(shape.key_bytes);
+        let (mut hashes, mut buckets) = ([0; GROUP], [Look::NOWHERE; GROUP]);
+        for ((hash, bucket), key) in hashes.iter_mut().zip(&mut buckets).zip(keys()) {
+            *hash = new(key).hash(&self.hasher);
+            let view = self.place(*hash).view;
+            // SAFETY: as in `Exact::get`: a bucket of a segment of this table, which is borrowed.
+            *bucket = unsafe { view.look(&shape, view.first(*hash)) };
+            bucket.prefetch(&shape);
         }
         // A bit for each look-up that goes on in the second bucket.
         let mut open = 0u32;
-        for (index, ((lane, key), value)) in lanes.iter().zip(keys()).zip(&mut *values).enumerate()
-        {
-            let segment = &self.segments[lane.segment as usize];
-            let bucket = segment.bucket(&self.shape, lane.home.first);
-            *value = match bucket.find(lane.home.tag, new(key)) {
-                Some((_, value)) => value,
-                None => NONE,
+        let lanes = || hashes.iter().zip(keys());
+        let first = lanes().zip(&mut *values).zip(&mut buckets);
+        for (index, (((hash, key), value), bucket)) in first.enumerate() {
+            // SAFETY: the loop before has given a bucket of this shape to every key.
+            let (found, overflowed) = unsafe {
+                let found = bucket.find(&shape, tag(*hash), new(key));
+                (found, bucket.overflowed())
             };
-            if *value == NONE && bucket.overflowed() {
-                prefetch(segment.lines(&self.shape, lane.home.second));
+            *value = found.unwrap_or(NONE);
+            if found.is_none() && overflowed {
+                let view = self.place(*hash).view;
+                // SAFETY: as above.
+                *bucket = unsafe { view.look(&shape, view.second(*hash, view.first(*hash))) };
+                bucket.prefetch(&shape);
                 open |= 1 << index;
             }
         }
         if open == 0 {
             return;
         }
-        for (index, ((lane, key), value)) in lanes.iter().zip(keys()).zip(values).enumerate() {
+        for (index, (((hash, key), value), bucket)) in lanes().zip(values).zip(&buckets).enumerate()
+        {
             if open >> index & 1 != 0 {
-                let segment = &self.segments[lane.segment as usize];
-                let second = segment.bucket(&self.shape, lane.home.second);
-                *value = match second.find(lane.home.tag, new(key)) {
-                    Some((_, value)) => value,
-                    None => segment.stashed(key).unwrap_or(NONE),
-                };
+                // SAFETY: as above.
+                let found = unsafe { bucket.find(&shape, tag(*hash), new(key)) };
+                let found = found.or_else(|| self.stashed(*hash, key));
+                *value = found.unwrap_or(NONE);
             }
         }
     }
-}
-
-/// Asks for lines ahead of their use.
-#[inline]
-fn prefetch(lines: &[Line]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in lines {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could observe.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = lines;
-    const { assert!(size_of::<Line>() == LINE) };
 }

@@ -5,6 +5,8 @@
 //! then a tag for each slot (0 for an empty one), then the slots: the key's bytes and its value. All
 //! tags are compared at once; a tag that agrees by chance costs a comparison of keys in 1 of 255.
 
+use std::marker::PhantomData;
+
 use crate::key::Key;
 
 /// One cache line.
@@ -30,16 +32,22 @@ pub(crate) struct Shape {
     pub(crate) lines: usize,
     /// Keys of a bucket.
     pub(crate) slots: usize,
+    /// A bit for each slot.
+    mask: u32,
 }
 
 impl Shape {
     /// The fewest lines with at least three slots and at most a fifth of waste.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE + 1;
-        let of = |lines: usize| Self {
-            key_bytes,
-            lines,
-            slots: ((lines * LINE - 1) / slot).min(MAX_SLOTS),
+        let of = |lines: usize| {
+            let slots = ((lines * LINE - 1) / slot).min(MAX_SLOTS);
+            Self {
+                key_bytes,
+                lines,
+                slots,
+                mask: (1 << slots) - 1,
+            }
         };
         let enough = |shape: &Self| {
             let used = shape.slots * slot;
@@ -93,8 +101,87 @@ pub(crate) fn move_slot(
 }
 
 /// So many empty lines.
-pub(crate) fn empty(lines: usize) -> Box<[Line]> {
-    vec![Line([0; LINE]); lines].into_boxed_slice()
+pub(crate) fn empty(lines: usize) -> Vec<Line> {
+    vec![Line([0; LINE]); lines]
+}
+
+/// A bucket as look-ups see it: without bounds to check.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    start: *const u8,
+    bucket: PhantomData<&'a [Line]>,
+}
+
+impl<'a> Look<'a> {
+    /// A bucket that is not there.
+    pub(crate) const NOWHERE: Self = Self {
+        start: std::ptr::null(),
+        bucket: PhantomData,
+    };
+
+    /// The bucket that begins with this line.
+    ///
+    /// # Safety
+    /// There are as many lines from `first` on as buckets of the shape have that `self` is used
+    /// with, and nobody writes them for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(first: *const Line) -> Self {
+        Self {
+            start: first.cast(),
+            bucket: PhantomData,
+        }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Safety
+    /// The bucket is of this shape, and is somewhere.
+    #[inline(always)]
+    pub(crate) unsafe fn find(self, shape: &Shape, tag: u8, key: impl Key) -> Option<u32> {
+        // SAFETY: a bucket has at least one line, so 16 bytes behind the first.
+        let tags = unsafe { &*self.start.add(1).cast::<[u8; 16]>() };
+        let mut candidates = equal_bytes(tags, tag) & shape.mask;
+        while candidates != 0 {
+            let start = shape.slot(candidates.trailing_zeros() as usize);
+            // SAFETY: the mask leaves slots of the shape, which lie within the bucket with their key
+            // and value.
+            let (known, value) = unsafe {
+                let known = std::slice::from_raw_parts(self.start.add(start), shape.key_bytes);
+                let value = self.start.add(start + shape.key_bytes);
+                (known, value.cast::<[u8; VALUE]>().read_unaligned())
+            };
+            if key.is(known) {
+                return Some(u32::from_le_bytes(value));
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    /// Whether keys that belong here may be in their other bucket.
+    ///
+    /// # Safety
+    /// The bucket is somewhere.
+    #[inline(always)]
+    pub(crate) unsafe fn overflowed(self) -> bool {
+        // SAFETY: a bucket has a first byte.
+        unsafe { *self.start != 0 }
+    }
+
+    /// Asks for the bucket's lines ahead of their use.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, shape: &Shape) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..shape.lines {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line = self.start.wrapping_add(line * LINE).cast();
+            // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see,
+            // whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = shape;
+    }
 }
 
 /// A bucket that is looked at.
@@ -162,7 +249,7 @@ impl<'a> Bucket<'a> {
     #[inline]
     fn equal_tags(&self, tag: u8) -> u32 {
         let tags: &[u8; 16] = self.bytes[1..].first_chunk().expect("a bucket has a line");
-        equal_bytes(tags, tag) & ((1 << self.shape.slots) - 1)
+        equal_bytes(tags, tag) & self.shape.mask
     }
 }
 

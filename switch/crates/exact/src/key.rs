@@ -56,19 +56,24 @@ impl Key for Long<'_> {
     }
 }
 
+/// The words of a key, whose size must be one that has `W` of them.
 #[inline(always)]
 fn words<const W: usize>(key: &[u8]) -> [u64; W] {
-    let (Some(last), true) = (key.last_chunk(), key.len() > 8 * (W - 1)) else {
+    let size = key.len();
+    if W == 1 && size < 8 {
         return [short(key); W];
-    };
-    let mut words = [0; W];
-    for (index, word) in words[..W - 1].iter_mut().enumerate() {
-        let chunk = key[8 * index..]
-            .first_chunk()
-            .expect("there are more than 8 (W - 1) bytes");
-        *word = u64::from_le_bytes(*chunk);
     }
-    words[W - 1] = u64::from_le_bytes(*last);
+    assert!(size >= 8 && size > 8 * (W - 1), "a key of {W} words");
+    let word = |start: usize| {
+        // SAFETY: `start` is at most 8 (W - 2) or is `size - 8`, and there are at least 8 bytes and
+        // more than 8 (W - 1), so eight bytes from there are within the key.
+        let bytes = unsafe { key.as_ptr().add(start).cast::<[u8; 8]>().read_unaligned() };
+        u64::from_le_bytes(bytes)
+    };
+    let mut words = [word(size - 8); W];
+    for (index, first) in words[..W - 1].iter_mut().enumerate() {
+        *first = word(8 * index);
+    }
     words
 }
 
@@ -80,7 +85,6 @@ fn short(key: &[u8]) -> u64 {
         return word(front) << 32 | word(back);
     }
     key.iter()
-        .take(4)
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 

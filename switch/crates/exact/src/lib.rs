@@ -41,7 +41,7 @@ pub use hash::{HashKey, KeyHasher};
 
 use bucket::Shape;
 use key::{Key, hash_of, with_words};
-use segment::Segment;
+use segment::{Segment, View, tag};
 
 /// What a batch of look-ups gives where there is no such key. No value that can be inserted.
 pub const NONE: u32 = u32::MAX;
@@ -53,12 +53,20 @@ pub const SEGMENT_BYTES: usize = 64 << 10;
 /// should be.
 const SPARSE: usize = 64;
 
+/// A segment, as the directory names it.
+#[derive(Clone, Copy)]
+struct Place {
+    view: View,
+    segment: u32,
+}
+
 /// A table of keys of one size.
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// For each beginning of a hash, `depth` bits long, its segment.
-    directory: Vec<u32>,
+    /// For each beginning of a hash, `depth` bits long, its segment. Views are up to date whenever
+    /// nobody holds the table exclusively.
+    directory: Vec<Place>,
     depth: u32,
     segments: Vec<Segment>,
     len: usize,
@@ -75,12 +83,14 @@ impl<H: HashKey> Exact<H> {
     /// An empty table with a hash function of the caller's.
     pub fn with_hasher(key_bytes: usize, hasher: H) -> Self {
         let shape = Shape::new(key_bytes);
+        let segment = Segment::new(&shape, 0, 1);
+        let view = segment.view();
         Self {
             shape,
             hasher,
-            directory: vec![0],
+            directory: vec![Place { view, segment: 0 }],
             depth: 0,
-            segments: vec![Segment::new(&shape, 0, 1)],
+            segments: vec![segment],
             len: 0,
         }
     }
@@ -105,13 +115,16 @@ impl<H: HashKey> Exact<H> {
         let segments = self.segments.iter().map(Segment::memory_bytes);
         segments.sum::<usize>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.directory.capacity() * size_of::<u32>()
+            + self.directory.capacity() * size_of::<Place>()
     }
 
-    #[inline]
-    fn segment_index(&self, hash: u64) -> u32 {
+    #[inline(always)]
+    fn place(&self, hash: u64) -> Place {
         // In two steps, because at depth 0 all 64 bits go.
-        self.directory[(hash >> 1 >> (63 - self.depth)) as usize]
+        let index = (hash >> 1 >> (63 - self.depth)) as usize;
+        debug_assert!(index < self.directory.len());
+        // SAFETY: `depth` bits are left, and the directory has 2^depth places.
+        unsafe { *self.directory.get_unchecked(index) }
     }
 
     /// The value of a key. A key of another size than the table's is not there.
@@ -126,19 +139,29 @@ impl<H: HashKey> Exact<H> {
     #[inline(always)]
     fn get_key(&self, bytes: &[u8], key: impl Key) -> Option<u32> {
         let hash = key.hash(&self.hasher);
-        let segment = &self.segments[self.segment_index(hash) as usize];
-        let home = segment.home(hash);
-        let first = segment.bucket(&self.shape, home.first);
-        if let Some((_, value)) = first.find(home.tag, key) {
-            return Some(value);
+        let view = self.place(hash).view;
+        let first = view.first(hash);
+        // SAFETY: views in the directory are of segments that are there, whose buckets are of the
+        // table's shape, and the table is borrowed; `first` and `second` are less than the number
+        // of buckets.
+        unsafe {
+            let bucket = view.look(&self.shape, first);
+            match bucket.find(&self.shape, tag(hash), key) {
+                Some(value) => Some(value),
+                None if bucket.overflowed() => {
+                    let second = view.look(&self.shape, view.second(hash, first));
+                    let found = second.find(&self.shape, tag(hash), key);
+                    found.or_else(|| self.stashed(hash, bytes))
+                }
+                None => None,
+            }
         }
-        if !first.overflowed() {
-            return None;
-        }
-        match segment.bucket(&self.shape, home.second).find(home.tag, key) {
-            Some((_, value)) => Some(value),
-            None => segment.stashed(bytes),
-        }
+    }
+
+    /// The value of a key that is in neither of its buckets.
+    #[cold]
+    fn stashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        self.segments[self.place(hash).segment as usize].stashed(key)
     }
 
     /// Adds a key, or changes its value; gives the value that it had.
@@ -177,7 +200,7 @@ impl<H: HashKey> Exact<H> {
     }
 
     fn directory_of(&self, hash: u64) -> usize {
-        self.segment_index(hash) as usize
+        self.place(hash).segment as usize
     }
 
     /// Adds a key that is not there, wherever room can be found or made.
@@ -203,7 +226,7 @@ impl<H: HashKey> Exact<H> {
             if whole {
                 self.split(index, hash);
             } else {
-                self.grow(index);
+                self.grow(index, hash);
             }
         }
     }
@@ -224,7 +247,8 @@ impl<H: HashKey> Exact<H> {
         .max(1)
     }
 
-    fn grow(&mut self, index: usize) {
+    /// Gives a segment more buckets. `hash` is one that belongs to it.
+    fn grow(&mut self, index: usize, hash: u64) {
         let old = &self.segments[index];
         let most = (SEGMENT_BYTES / self.shape.bytes()).max(1);
         // Small ones double, so that a table of a thousand keys is not moved ten times.
@@ -238,7 +262,20 @@ impl<H: HashKey> Exact<H> {
         old.for_each(&self.shape, |key, value| {
             place(&mut new, &self.shape, &self.hasher, key, value);
         });
+        let depth = new.depth;
         self.segments[index] = new;
+        self.direct(index, depth, hash);
+    }
+
+    /// Names a segment in all places for hashes that begin with the same `depth` bits as `hash`.
+    fn direct(&mut self, index: usize, depth: u32, hash: u64) {
+        let places = 1usize << (self.depth - depth);
+        let start = (hash >> 1 >> (63 - depth)) as usize * places;
+        let place = Place {
+            view: self.segments[index].view(),
+            segment: index as u32,
+        };
+        self.directory[start..start + places].fill(place);
     }
 
     /// Parts a segment by the next bit of the hash. `hash` is one that belongs to it.
@@ -267,13 +304,11 @@ impl<H: HashKey> Exact<H> {
             place(part, &self.shape, &self.hasher, key, value);
         });
         let [lower_part, upper_part] = parts;
-        let new_index = self.segments.len() as u32;
         self.segments[index] = lower_part;
         self.segments.push(upper_part);
-        // The upper half of the places that began with the old segment's bits.
-        let places = 1usize << (self.depth - depth);
-        let start = ((hash >> (64 - depth)) | 1) as usize * places;
-        self.directory[start..start + places].fill(new_index);
+        let bit = 1 << (64 - depth);
+        self.direct(index, depth, hash & !bit);
+        self.direct(self.segments.len() - 1, depth, hash | bit);
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bucket::{self, Bucket, BucketMut, Line, Shape};
+use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
 
@@ -20,7 +20,7 @@ type Stash = BTreeMap<Box<[u8]>, u32>;
 
 /// A part of the table: the keys whose hashes begin with the same `depth` bits.
 pub(crate) struct Segment {
-    lines: Box<[Line]>,
+    lines: Vec<Line>,
     buckets: u32,
     len: u32,
     pub(crate) depth: u32,
@@ -29,10 +29,10 @@ pub(crate) struct Segment {
 
 /// Where a hash belongs within a segment.
 #[derive(Clone, Copy)]
-pub(crate) struct Home {
-    pub(crate) first: usize,
-    pub(crate) second: usize,
-    pub(crate) tag: u8,
+struct Home {
+    first: usize,
+    second: usize,
+    tag: u8,
 }
 
 /// A bucket seen on the way to one with room: which, and whose slot led there.
@@ -68,43 +68,32 @@ impl Segment {
         size_of_val(&*self.lines) + stash
     }
 
-    #[inline]
-    pub(crate) fn home(&self, hash: u64) -> Home {
-        // Both buckets come from the low half of the hash, the tag from above it, and the top says
-        // which segment it is.
-        let low = hash as u32;
-        let range = |part: u32| ((u64::from(part) * u64::from(self.buckets)) >> 32) as usize;
-        let first = range(low);
-        let mut second = range(low.wrapping_mul(0x9e37_79b1));
-        if second == first {
-            second = if first + 1 == self.buckets() {
-                0
-            } else {
-                first + 1
-            };
+    /// Where its look-ups begin.
+    pub(crate) fn view(&self) -> View {
+        View {
+            lines: self.lines.as_ptr(),
+            buckets: self.buckets,
         }
+    }
+
+    fn home(&self, hash: u64) -> Home {
+        let view = self.view();
+        let first = view.first(hash);
         Home {
             first,
-            second,
-            tag: ((hash >> 32) as u8).max(1),
+            second: view.second(hash, first),
+            tag: tag(hash),
         }
     }
 
     /// A bucket's bytes.
     #[inline]
-    pub(crate) fn bucket<'a>(&'a self, shape: &'a Shape, index: usize) -> Bucket<'a> {
+    fn bucket<'a>(&'a self, shape: &'a Shape, index: usize) -> Bucket<'a> {
         let start = index * shape.lines;
         Bucket::new(
             shape,
             bucket::bytes(&self.lines[start..start + shape.lines]),
         )
-    }
-
-    /// The lines of a bucket, to be fetched ahead.
-    #[inline]
-    pub(crate) fn lines(&self, shape: &Shape, index: usize) -> &[Line] {
-        let start = index * shape.lines;
-        &self.lines[start..start + shape.lines]
     }
 
     fn bucket_mut<'a>(&'a mut self, shape: &'a Shape, index: usize) -> BucketMut<'a> {
@@ -268,6 +257,61 @@ impl Segment {
         let stashed = self.stash.iter().flat_map(|stash| stash.iter());
         stashed.for_each(|(key, value)| visit(key, *value));
     }
+}
+
+/// A segment as look-ups see it; of use as long as the segment is neither replaced nor written to.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    lines: *const Line,
+    buckets: u32,
+}
+
+// SAFETY: a view gives no access by itself: who follows its pointer answers for that.
+unsafe impl Send for View {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for View {}
+
+// Both buckets come from the low half of the hash, the tag from above it, and the top says which
+// segment it is.
+impl View {
+    #[inline(always)]
+    pub(crate) fn first(self, hash: u64) -> usize {
+        self.bucket_of(hash as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) fn second(self, hash: u64, first: usize) -> usize {
+        let second = self.bucket_of((hash as u32).wrapping_mul(0x9e37_79b1));
+        if second != first {
+            second
+        } else if first + 1 == self.buckets as usize {
+            0
+        } else {
+            first + 1
+        }
+    }
+
+    #[inline(always)]
+    fn bucket_of(self, part: u32) -> usize {
+        ((u64::from(part) * u64::from(self.buckets)) >> 32) as usize
+    }
+
+    /// A bucket.
+    ///
+    /// # Safety
+    /// The segment is still there, has buckets of this shape and more than `index`, and nobody
+    /// writes to it for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn look<'a>(self, shape: &Shape, index: usize) -> Look<'a> {
+        // SAFETY: the caller's promise: the bucket's lines are within the segment's.
+        unsafe { Look::new(self.lines.add(index * shape.lines)) }
+    }
+}
+
+/// What a hash leaves beside its key; never 0.
+#[inline(always)]
+pub(crate) fn tag(hash: u64) -> u8 {
+    ((hash >> 32) as u8).max(1)
 }
 
 impl Home {
