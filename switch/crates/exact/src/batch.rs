@@ -10,6 +10,9 @@ use crate::{Exact, NONE};
 /// Look-ups under way together: about as many as a core has line fill buffers for.
 const GROUP: usize = 16;
 
+/// So many segments are in a core's caches when they are used much: fetching ahead would only cost.
+const RESIDENT: usize = 4;
+
 impl<H: HashKey> Exact<H> {
     /// Looks many keys up: `keys` holds them one after the other, `values` gets one value for each,
     /// [`NONE`] where there is none.
@@ -22,7 +25,14 @@ impl<H: HashKey> Exact<H> {
         if key_bytes == 0 {
             return values.fill(self.get(&[]).unwrap_or(NONE));
         }
+        let resident = self.segments.len() <= RESIDENT;
         with_words!(key_bytes, new => {
+            if resident {
+                for (key, value) in keys.chunks_exact(key_bytes).zip(values) {
+                    *value = self.get_key(key, new(key)).unwrap_or(NONE);
+                }
+                return;
+            }
             let groups = keys.chunks(key_bytes * GROUP);
             for (keys, values) in groups.zip(values.chunks_mut(GROUP)) {
                 self.lookup_group(keys, values, new);

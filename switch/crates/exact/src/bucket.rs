@@ -172,12 +172,21 @@ impl<'a> Look<'a> {
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
         #[cfg(target_arch = "x86_64")]
-        for line in 0..shape.lines {
+        {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.start.wrapping_add(line * LINE).cast();
-            // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see,
-            // whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+            let fetch = |line: usize| {
+                let line = self.start.wrapping_add(line * LINE).cast();
+                // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could
+                // see, whatever the address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+            };
+            fetch(0);
+            if shape.lines > 1 {
+                fetch(1);
+                for line in 2..shape.lines {
+                    fetch(line);
+                }
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = shape;

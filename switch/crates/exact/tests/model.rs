@@ -149,3 +149,25 @@ fn keys_without_bytes_are_one_key() {
     assert_eq!(table.remove(&[]), Some(6));
     assert!(table.is_empty());
 }
+
+/// Enough keys for many segments, so that batches fetch ahead; every second key is not there.
+#[test]
+fn batches_find_what_single_look_ups_find_at_every_size() {
+    for key_bytes in [3, 4, 8, 13, 19, 31, 37, 43, 56, 64, 70] {
+        let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 9));
+        let count = 40_000u32;
+        for number in (0..count).step_by(2) {
+            table.insert(&key(number.into(), key_bytes), number);
+        }
+        let keys: Vec<_> = (0..count)
+            .flat_map(|number| key(number.into(), key_bytes))
+            .collect();
+        let mut values = vec![0; count as usize];
+        table.lookup_batch(&keys, &mut values);
+        for (number, (key, value)) in (0..).zip(keys.chunks(key_bytes).zip(values)) {
+            let wanted = (number % 2 == 0).then_some(number);
+            assert_eq!(table.get(key), wanted);
+            assert_eq!(value, wanted.unwrap_or(NONE));
+        }
+    }
+}
