@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Groups of an action selector: a member is chosen by a hash, in proportion to the weights, among
-//! those whose watched port is up.
+//! those whose watched port is up. Choices are resilient: see [`buckets`].
+
+mod buckets;
 
 use sluice_program::Program;
 
+use self::buckets::{Bidder, Buckets, mix};
 use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
@@ -17,13 +20,26 @@ pub(crate) enum Choice {
     Action(ActionEntry),
 }
 
+impl Choice {
+    /// A number that identifies it among the members of a group, whatever their order.
+    fn key(&self) -> u64 {
+        match self {
+            Self::Member(id) => mix(u64::from(*id) + 1),
+            Self::Action(action) => {
+                let words = action.params.iter();
+                let start = mix(u64::from(action.action.0) + 1);
+                words.fold(start, |key, word| mix(key.rotate_left(1) ^ word))
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Slot {
     choice: Choice,
     weight: u32,
     watch_port: Option<u32>,
-    /// Sum of the weights up to and including this one.
-    upper: u64,
+    bidder: Bidder,
 }
 
 /// A group.
@@ -33,6 +49,7 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
+    buckets: Buckets,
 }
 
 impl Group {
@@ -44,68 +61,64 @@ impl Group {
                 member.watch_port,
             )
         });
-        Self::build(spec.id, spec.max_size, members)
+        let count = buckets::count(spec.max_size);
+        Self::build(spec.id, spec.max_size, members, count)
     }
 
     pub(crate) fn one_shot_group(
         members: impl Iterator<Item = (ActionEntry, u32, Option<u32>)>,
     ) -> Self {
         let members = members.map(|(action, weight, port)| (Choice::Action(action), weight, port));
-        Self::build(0, 0, members)
+        Self::build(0, 0, members, buckets::OF_ENTRY)
     }
 
     fn build(
         id: u32,
         max_size: u32,
         members: impl Iterator<Item = (Choice, u32, Option<u32>)>,
+        count: usize,
     ) -> Self {
-        let mut upper = 0;
-        let slots: Vec<Slot> = members
-            .map(|(choice, weight, watch_port)| {
-                upper += u64::from(weight);
-                Slot {
-                    choice,
-                    weight,
-                    watch_port,
-                    upper,
-                }
-            })
-            .collect();
+        let slots = members.map(|(choice, weight, watch_port)| {
+            let key = choice.key();
+            Slot {
+                choice,
+                weight,
+                watch_port,
+                bidder: Bidder { key, weight },
+            }
+        });
+        let mut slots: Vec<Slot> = slots.collect();
+        tell_equals_apart(&mut slots);
+        let bidders: Vec<Bidder> = slots.iter().map(|slot| slot.bidder).collect();
         let watched = slots.iter().any(|slot| slot.watch_port.is_some());
         Self {
             id,
             max_size,
-            slots,
             watched,
+            buckets: Buckets::new(&bidders, count),
+            slots,
         }
     }
 
     /// The choice for a hash; `None` when no member is left.
     #[inline]
     pub(crate) fn choose(&self, hash: u64, ports: &PortStatus) -> Option<&Choice> {
-        if self.watched {
-            return self.choose_live(hash, ports);
+        let (bucket, member) = self.buckets.choose(hash)?;
+        let slot = self.slots.get(member)?;
+        if self.watched && !slot.is_live(ports) {
+            return self.choose_live(bucket, ports);
         }
-        let point = hash.checked_rem(self.slots.last()?.upper)?;
-        let index = self.slots.partition_point(|slot| slot.upper <= point);
-        self.slots.get(index).map(|slot| &slot.choice)
+        Some(&slot.choice)
     }
 
-    fn choose_live(&self, hash: u64, ports: &PortStatus) -> Option<&Choice> {
-        let live = || {
-            self.slots
-                .iter()
-                .filter(|slot| slot.watch_port.is_none_or(|port| ports.is_up(port)))
-        };
-        let total: u64 = live().map(|slot| u64::from(slot.weight)).sum();
-        let mut point = hash.checked_rem(total)?;
-        for slot in live() {
-            match point.checked_sub(u64::from(slot.weight)) {
-                Some(rest) => point = rest,
-                None => return Some(&slot.choice),
-            }
-        }
-        None
+    /// Who has a bucket while some ports are down: whoever would have it if the members that watch
+    /// them were not in the group.
+    #[cold]
+    fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<&Choice> {
+        let live = self.slots.iter().enumerate();
+        let live = live.filter(|(_, slot)| slot.is_live(ports));
+        let winner = buckets::winner(bucket, live.map(|(index, slot)| (index, &slot.bidder)))?;
+        self.slots.get(winner).map(|slot| &slot.choice)
     }
 
     /// Ids of the profile's members in it.
@@ -153,62 +166,27 @@ impl Group {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn group(members: &[(u32, u32, Option<u32>)]) -> Group {
-        let members = members
-            .iter()
-            .map(|(member, weight, watch_port)| GroupMember {
-                member: *member,
-                weight: *weight,
-                watch_port: *watch_port,
-            })
-            .collect();
-        Group::new(&GroupSpec {
-            id: 1,
-            max_size: 0,
-            members,
-        })
-    }
-
-    fn shares(group: &Group, ports: &PortStatus, total: u64) -> Vec<u32> {
-        (0..total)
-            .filter_map(|hash| match group.choose(hash, ports)? {
-                Choice::Member(id) => Some(*id),
-                Choice::Action(_) => None,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn members_get_shares_in_proportion_to_their_weights() {
-        let group = group(&[(7, 1, None), (8, 3, None)]);
-        assert_eq!(
-            shares(&group, &PortStatus::default(), 8),
-            [7, 8, 8, 8, 7, 8, 8, 8]
-        );
-    }
-
-    #[test]
-    fn a_member_whose_port_is_down_is_left_out_until_it_is_up_again() {
-        let (group, ports) = (
-            group(&[(7, 1, Some(3)), (8, 1, Some(4))]),
-            PortStatus::default(),
-        );
-        assert_eq!(shares(&group, &ports, 2), [7, 8]);
-        ports.set(3, false);
-        assert_eq!(shares(&group, &ports, 2), [8, 8]);
-        ports.set(3, true);
-        assert_eq!(shares(&group, &ports, 2), [7, 8]);
-    }
-
-    #[test]
-    fn without_a_live_member_there_is_no_choice() {
-        let ports = PortStatus::default();
-        assert_eq!(group(&[]).choose(5, &ports), None);
-        ports.set(3, false);
-        assert_eq!(group(&[(7, 1, Some(3))]).choose(5, &ports), None);
+impl Slot {
+    #[inline]
+    fn is_live(&self, ports: &PortStatus) -> bool {
+        self.watch_port.is_none_or(|port| ports.is_up(port))
     }
 }
+
+/// A one-shot group may hold the same action several times: these bid under keys of their own.
+fn tell_equals_apart(slots: &mut [Slot]) {
+    let mut order: Vec<usize> = (0..slots.len()).collect();
+    order.sort_by_key(|index| slots[*index].bidder.key);
+    for equal in order
+        .chunk_by(|a, b| slots[*a].bidder.key == slots[*b].bidder.key)
+        .map(<[usize]>::to_vec)
+        .collect::<Vec<_>>()
+    {
+        for (nth, index) in equal.into_iter().enumerate().skip(1) {
+            slots[index].bidder.key = mix(slots[index].bidder.key ^ nth as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
