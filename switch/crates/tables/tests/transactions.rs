@@ -201,10 +201,10 @@ fn a_one_shot_group_belongs_to_its_entry() {
     tx.insert(table, with(vec![exact(1)], 0, action.clone()))
         .unwrap();
     tx.commit();
-    let chosen: Vec<_> = (0..3)
-        .map(|hash| look_up(&store, "selected", &[0, 1], hash))
-        .collect();
-    assert_eq!(chosen, [Some(31), Some(32), Some(32)]);
+    let chosen = (0..3_000).map(|hash| look_up(&store, "selected", &[0, 1], hash));
+    let (first, others): (Vec<_>, Vec<_>) = chosen.partition(|chosen| *chosen == Some(31));
+    assert!(others.iter().all(|chosen| *chosen == Some(32)));
+    assert!((800..1_200).contains(&first.len()), "{}", first.len());
     let read = store.view().entry(table, &[exact(1)], 0).unwrap();
     assert_eq!(
         read.spec(store.program(), store.program().table(table))
