@@ -4,6 +4,7 @@
 mod exact;
 mod lpm;
 mod ordered;
+mod wide;
 
 use std::sync::Arc;
 
