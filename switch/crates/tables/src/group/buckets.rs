@@ -139,7 +139,7 @@ impl Buckets {
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let bucket = (mixed * self.count() as u64 >> 32) as usize;
+        let bucket = ((mixed * self.count() as u64) >> 32) as usize;
         let member = match self {
             Self::Narrow(buckets) => usize::from(*buckets.get(bucket)?),
             Self::Wide(buckets) => usize::from(*buckets.get(bucket)?),
