@@ -2,10 +2,12 @@
 //! What each request does.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_device::trace::Filter;
-use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, named_port};
+use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, Row, named_port};
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
 use tonic::{Request, Response, Status};
@@ -13,6 +15,9 @@ use tonic::{Request, Response, Status};
 use crate::proto::admin_server::Admin;
 use crate::proto::*;
 use crate::trace::TraceStream;
+
+/// A profile takes no longer.
+const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
 
 /// What the switch says about itself and the device cannot know.
 #[derive(Debug, Clone)]
@@ -70,6 +75,10 @@ impl Admin for Service {
             cpu_port: config.cpu_port.map(u32::from),
             drop_port: config.drop_port,
             program,
+            engine: self
+                .device
+                .engine()
+                .map_or_else(String::new, |engine| engine.to_string()),
         }))
     }
 
@@ -128,6 +137,28 @@ impl Admin for Service {
         Ok(Response::new(self.blocking(tables).await?))
     }
 
+    async fn get_profile(&self, request: Request<GetProfileRequest>) -> Reply<GetProfileResponse> {
+        let GetProfileRequest { seconds, every } = request.into_inner();
+        let time = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| *time <= LONGEST_PROFILE)
+            .ok_or_else(|| Status::invalid_argument(format!("{seconds} seconds")))?;
+        let every = NonZeroU32::new(every).unwrap_or(NonZeroU32::MIN);
+        let profile = move |device: &Device| device.profile(every, time).map_err(status);
+        let report = self.blocking(profile).await?;
+        let row = |row: Row| ProfileRow {
+            kind: row.kind.to_owned(),
+            name: row.name,
+            visits: row.visits,
+            nanoseconds: u64::try_from(row.time.as_nanos()).unwrap_or(u64::MAX),
+        };
+        Ok(Response::new(GetProfileResponse {
+            packets: report.packets,
+            engine: report.engine.to_string(),
+            rows: report.rows.into_iter().map(row).collect(),
+        }))
+    }
+
     type TraceStream = TraceStream;
 
     async fn trace(&self, request: Request<TraceRequest>) -> Reply<TraceStream> {
@@ -178,7 +209,7 @@ fn status(error: DeviceError) -> Status {
         }
         DeviceError::PortReserved(_) => Status::invalid_argument(message),
         DeviceError::NoSuchPort(_) => Status::not_found(message),
-        DeviceError::Io(_) => Status::failed_precondition(message),
+        DeviceError::Io(_) | DeviceError::NoProgram => Status::failed_precondition(message),
     }
 }
 

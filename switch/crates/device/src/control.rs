@@ -12,6 +12,7 @@ use sluice_tables::Store;
 
 use crate::attach::Attachment;
 use crate::mailbox::{Command, Mailbox};
+use crate::running::Engines;
 
 /// An attached port.
 pub(crate) struct PortState {
@@ -29,6 +30,8 @@ pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,
     /// The running store.
     pub(crate) store: Option<Arc<Store>>,
+    /// What its engines are made of.
+    pub(crate) engines: Option<Engines>,
 }
 
 impl Control {

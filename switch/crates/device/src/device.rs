@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluice_engine::EngineKind;
+use sluice_engine::{EngineKind, Profile, Row};
 use sluice_ports::link_monitor::{Link, LinkMonitor};
 use sluice_ports::memory::{self, MemoryHandle};
 use sluice_ports::{PortId, PortStatistics};
@@ -76,6 +78,9 @@ pub enum DeviceError {
     /// There is no such port.
     #[error("there is no port {0}")]
     NoSuchPort(PortId),
+    /// No program is loaded.
+    #[error("no program is loaded")]
+    NoProgram,
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -94,6 +99,17 @@ pub struct PortInfo {
     pub statistics: PortStatistics,
 }
 
+/// Where the time of packets went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileReport {
+    /// What was measured.
+    pub engine: EngineKind,
+    /// Packets that were measured.
+    pub packets: u64,
+    /// Where they were and for how long, the longest stay first.
+    pub rows: Vec<Row>,
+}
+
 /// A running switch. Dropping it stops the workers and gives the interfaces back.
 pub struct Device {
     config: Config,
@@ -104,6 +120,8 @@ pub struct Device {
     threads: Mutex<Vec<JoinHandle<()>>>,
     sweeper: Sweeper,
     links: Mutex<Option<LinkMonitor>>,
+    /// Held while a profile is made.
+    profiling: Mutex<()>,
 }
 
 impl Device {
@@ -143,6 +161,7 @@ impl Device {
             threads: Mutex::new(threads),
             sweeper: Sweeper::start(handler, clock)?,
             links: Mutex::new(None),
+            profiling: Mutex::default(),
         })
     }
 
@@ -174,6 +193,11 @@ impl Device {
         Arc::new(Store::with_limits(Arc::new(program), epoch, limits))
     }
 
+    /// What runs the program, if there is one: the interpreter, too, where no machine code could be made.
+    pub fn engine(&self) -> Option<EngineKind> {
+        self.control.lock().engines.as_ref().map(Engines::kind)
+    }
+
     /// The store of the running program.
     pub fn store(&self) -> Option<Arc<Store>> {
         self.control.lock().store.clone()
@@ -199,6 +223,7 @@ impl Device {
         }
         self.sweeper.watch(store.as_ref());
         control.store = store;
+        control.engines = engines;
     }
 
     /// What makes engines for the program of a store, one for each worker.
@@ -352,19 +377,45 @@ impl Device {
         control.ports.iter().map(info).collect()
     }
 
+    /// Has all workers carry a command out.
+    fn tell_all(&self, command: impl Fn() -> Command) {
+        let tell = |mailbox: &Arc<Mailbox>| mailbox.send(command());
+        let sent: Vec<_> = self.mailboxes.iter().map(tell).collect();
+        for (mailbox, number) in self.mailboxes.iter().zip(sent) {
+            mailbox.wait(number);
+        }
+    }
+
     /// What the running program's engines have counted, by name, over all workers.
     pub fn engine_counters(&self) -> BTreeMap<&'static str, u64> {
         let report = Arc::default();
-        let ask = |mailbox: &Arc<Mailbox>| mailbox.send(Command::Report(Arc::clone(&report)));
-        let sent: Vec<_> = self
-            .mailboxes
-            .iter()
-            .map(|mailbox| (mailbox, ask(mailbox)))
-            .collect();
-        for (mailbox, number) in sent {
-            mailbox.wait(number);
-        }
+        self.tell_all(|| Command::Report(Arc::clone(&report)));
         std::mem::take(&mut *report.lock())
+    }
+
+    /// Measures where the time of packets goes, for so long: of one packet of `every`, on each worker. Who else asks
+    /// meanwhile, waits.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoProgram`], also if the program was replaced meanwhile.
+    pub fn profile(&self, every: NonZeroU32, time: Duration) -> Result<ProfileReport, DeviceError> {
+        let _one = self.profiling.lock();
+        let (store, code) = {
+            let control = self.control.lock();
+            let store = control.store.clone().ok_or(DeviceError::NoProgram)?;
+            let code = control.engines.as_ref().and_then(Engines::profiled);
+            self.tell_all(|| Command::BeginProfile(every, code.clone()));
+            (store, code)
+        };
+        thread::sleep(time);
+        let report: Arc<Mutex<Option<Profile>>> = Arc::default();
+        self.tell_all(|| Command::EndProfile(Arc::clone(&report)));
+        let profile = report.lock().take().ok_or(DeviceError::NoProgram)?;
+        Ok(ProfileReport {
+            engine: code.map_or(EngineKind::Interpreter, |_| EngineKind::Native),
+            packets: profile.packets(),
+            rows: profile.rows(store.program()),
+        })
     }
 
     /// Tells `sink` what happens to packets that the filter admits, until `count` of them have been

@@ -32,8 +32,8 @@ mod worker;
 pub use attach::{InterfaceOptions, Port, file_ports, memory_port, named_port, replay_port};
 pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
-pub use device::{Config, Device, DeviceError, PortInfo};
-pub use sluice_engine::EngineKind;
+pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport};
+pub use sluice_engine::{EngineKind, Row};
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;
 

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
+use sluice_engine::Profile;
+use sluice_engine::native::Code;
 use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 
@@ -25,6 +28,10 @@ pub(crate) enum Command {
     RemovePort(PortId),
     /// Add what the running program's engine has counted to this list.
     Report(Arc<Mutex<EngineCounters>>),
+    /// Measure one packet of so many from now on, by this code if machine code runs.
+    BeginProfile(NonZeroU32, Option<Arc<Code>>),
+    /// Measure no more, and add what was.
+    EndProfile(Arc<Mutex<Option<Profile>>>),
     /// End the thread.
     Stop,
 }

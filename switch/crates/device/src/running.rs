@@ -3,10 +3,15 @@
 //!
 //! Which engine it is, is asked once for each batch; within a batch the code is that engine's alone.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use sluice_engine::{Config, Engine, EngineKind, Interpreter, PacketIn, Switch};
+use sluice_engine::native::{Code, Native, NativeProfiled};
+use sluice_engine::{
+    Clocked, Config, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled, Switch,
+};
 use sluice_ports::{PortId, Receiver};
+use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Side, Store};
 
 use crate::mailbox::EngineCounters;
@@ -19,6 +24,7 @@ pub(crate) const BATCH: usize = 64;
 /// The engine that runs packets nobody watches.
 pub(crate) enum Plain {
     Interpreter(Switch<Interpreter>),
+    Native(Switch<Native>),
 }
 
 /// See the module.
@@ -29,25 +35,113 @@ pub(crate) struct Running {
     config: Config,
     /// For packets that somebody watches; made when the first one comes.
     watched: Option<Box<Switch<Interpreter<Recorder>>>>,
+    /// For packets whose time is measured.
+    measured: Option<Box<Measured>>,
+}
+
+/// An engine that measures, of the kind that runs the other packets.
+enum Clock {
+    Interpreter(Switch<Interpreter<Clocked>>),
+    Native(Switch<NativeProfiled>),
+}
+
+/// An engine that measures, and which packets it gets. It stays for what it has counted.
+struct Measured {
+    clock: Clock,
+    /// `None` when nothing is measured.
+    sampling: Option<Sampling>,
+}
+
+impl Measured {
+    fn profile(&mut self) -> &mut Profile {
+        match &mut self.clock {
+            Clock::Interpreter(switch) => switch.engine().profile(),
+            Clock::Native(switch) => switch.engine().profile(),
+        }
+    }
+
+    fn counters(&mut self) -> &sluice_engine::Counters {
+        match &mut self.clock {
+            Clock::Interpreter(switch) => switch.counters(),
+            Clock::Native(switch) => switch.counters(),
+        }
+    }
+
+    fn process(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        packet: PacketIn<'_>,
+        outputs: &mut Outputs,
+    ) {
+        self.profile().begin();
+        match &mut self.clock {
+            Clock::Interpreter(switch) => switch.process(side, externs, packet, outputs),
+            Clock::Native(switch) => switch.process(side, externs, packet, outputs),
+        }
+        self.profile().end();
+    }
+}
+
+/// One packet of so many.
+struct Sampling {
+    every: NonZeroU32,
+    /// Packets until the next one.
+    until: u32,
+}
+
+impl Sampling {
+    fn takes_next(&mut self) -> bool {
+        self.until -= 1;
+        let takes = self.until == 0;
+        if takes {
+            self.until = self.every.get();
+        }
+        takes
+    }
 }
 
 /// Makes what each worker runs.
 pub(crate) struct Engines {
     store: Arc<Store>,
     config: Config,
+    /// For the native engine.
+    code: Option<Arc<Code>>,
 }
 
 impl Engines {
-    /// Of the kind that is asked for.
+    /// Of the kind that is asked for. Where no machine code can be made, which is an error and is told as one, the
+    /// interpreter runs the program.
     pub(crate) fn new(store: &Arc<Store>, kind: EngineKind, config: Config) -> Self {
-        let program = store.program();
-        if kind == EngineKind::Native {
-            tracing::error!("there is no native engine in this build: the interpreter runs");
-        }
-        tracing::info!(program = program.name, engine = %kind, "program loaded");
-        Self {
+        let code = match kind {
+            EngineKind::Native => compile(store.shared_program(), &config),
+            EngineKind::Interpreter => None,
+        };
+        let engines = Self {
             store: Arc::clone(store),
             config,
+            code,
+        };
+        let (program, engine) = (&store.program().name, engines.kind());
+        tracing::info!(program, %engine, "program loaded");
+        engines
+    }
+
+    /// Machine code that tells where packets are, if machine code runs.
+    pub(crate) fn profiled(&self) -> Option<Arc<Code>> {
+        self.code.as_ref()?;
+        let config = Config {
+            profile: true,
+            ..self.config.clone()
+        };
+        compile(self.store.shared_program(), &config)
+    }
+
+    /// Which engine it is.
+    pub(crate) fn kind(&self) -> EngineKind {
+        match self.code {
+            Some(_) => EngineKind::Native,
+            None => EngineKind::Interpreter,
         }
     }
 
@@ -55,14 +149,42 @@ impl Engines {
     pub(crate) fn running(&self) -> Running {
         let (store, config) = (Arc::clone(&self.store), self.config.clone());
         let program = Arc::clone(store.shared_program());
+        let plain = match &self.code {
+            Some(code) => {
+                let native = Native::new(Arc::clone(code), config.clone());
+                Plain::Native(Switch::new(native))
+            }
+            None => {
+                let interpreter = Interpreter::new(program, config.clone());
+                Plain::Interpreter(Switch::new(interpreter))
+            }
+        };
         Running {
             reader: store.reader(),
-            plain: Plain::Interpreter(Switch::new(Interpreter::new(program, config.clone()))),
+            plain,
             store,
             config,
             watched: None,
+            measured: None,
         }
     }
+}
+
+/// Machine code of a program, and a word about how that went.
+fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
+    let (code, report) = match Code::compile(program, config) {
+        Ok(compiled) => compiled,
+        Err(error) => {
+            tracing::error!(%error, "the program cannot be compiled: the interpreter runs it");
+            return None;
+        }
+    };
+    let (milliseconds, bytes) = (report.time.as_secs_f64() * 1e3, report.code_bytes);
+    tracing::info!(milliseconds, bytes, "program compiled");
+    for construct in &report.not_compiled {
+        tracing::error!(construct, "not compiled: the interpreter runs it");
+    }
+    Some(code)
 }
 
 impl Running {
@@ -75,9 +197,49 @@ impl Running {
         };
         match &mut self.plain {
             Plain::Interpreter(switch) => add(switch.counters()),
+            Plain::Native(switch) => add(switch.counters()),
         }
         if let Some(watched) = &mut self.watched {
             add(watched.counters());
+        }
+        if let Some(measured) = &mut self.measured {
+            add(measured.counters());
+        }
+    }
+
+    /// From now on one packet of `every` is measured; by machine code that tells where packets are, if there is any.
+    pub(crate) fn begin_profile(&mut self, every: NonZeroU32, code: Option<Arc<Code>>) {
+        let program = self.store.shared_program();
+        let profile = Profile::new(program);
+        let config = self.config.clone();
+        let measured = self.measured.get_or_insert_with(|| {
+            let clock = match code {
+                Some(code) => Clock::Native(Switch::new(NativeProfiled::new(code, config))),
+                None => {
+                    let clocked = Clocked::new(program);
+                    let engine = Interpreter::traced(Arc::clone(program), config, clocked);
+                    Clock::Interpreter(Switch::new(engine))
+                }
+            };
+            let sampling = None;
+            Box::new(Measured { clock, sampling })
+        });
+        *measured.profile() = profile;
+        measured.sampling = Some(Sampling {
+            every,
+            until: every.get(),
+        });
+    }
+
+    /// No packet is measured any more; adds what was.
+    pub(crate) fn end_profile(&mut self, report: &mut Option<Profile>) {
+        let Some(measured) = &mut self.measured else {
+            return;
+        };
+        measured.sampling = None;
+        match report {
+            Some(sum) => sum.add(measured.profile()),
+            None => *report = Some(measured.profile().clone()),
         }
     }
 
@@ -94,12 +256,14 @@ impl Running {
             side: &side,
             config: &self.config,
             watched: &mut self.watched,
+            measured: self.measured.as_deref_mut(),
             watchers: Watchers::default(),
             tracing: &tracing,
             now_us: outputs.shared.clock.now_us(),
         };
         match &mut self.plain {
             Plain::Interpreter(switch) => batch.serve(switch, receivers, outputs),
+            Plain::Native(switch) => batch.serve(switch, receivers, outputs),
         }
     }
 }
@@ -110,6 +274,7 @@ struct Batch<'a> {
     side: &'a Side,
     config: &'a Config,
     watched: &'a mut Option<Box<Switch<Interpreter<Recorder>>>>,
+    measured: Option<&'a mut Measured>,
     /// Given back with the batch, so that who watches no more is not held on to.
     watchers: Watchers,
     tracing: &'a Tracing,
@@ -123,6 +288,12 @@ impl Batch<'_> {
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
         outputs: &mut Outputs,
     ) -> usize {
+        if matches!(&self.measured, Some(measured) if measured.sampling.is_some()) {
+            return receive(receivers, &mut |port, data| {
+                let packet = self.packet(port, data);
+                self.measure(switch, packet, outputs);
+            });
+        }
         let externs: &Externs = self.store.externs();
         receive(receivers, &mut |port, data| {
             let packet = self.packet(port, data);
@@ -139,6 +310,23 @@ impl Batch<'_> {
             data,
             port: u32::from(port),
             now_us: self.now_us,
+        }
+    }
+
+    /// Processes a packet while packets are measured, and measures it if it is its turn.
+    fn measure<E: Engine>(
+        &mut self,
+        plain: &mut Switch<E>,
+        packet: PacketIn<'_>,
+        outputs: &mut Outputs,
+    ) {
+        let externs = self.store.externs();
+        if let Some(measured) = &mut self.measured
+            && measured.sampling.as_mut().is_some_and(Sampling::takes_next)
+        {
+            measured.process(self.side, externs, packet, outputs);
+        } else {
+            plain.process(self.side, externs, packet, outputs);
         }
     }
 

@@ -110,6 +110,16 @@ impl Worker {
                     running.report(&mut report.lock());
                 }
             }
+            Command::BeginProfile(every, code) => {
+                if let Some(running) = &mut self.running {
+                    running.begin_profile(every, code);
+                }
+            }
+            Command::EndProfile(report) => {
+                if let Some(running) = &mut self.running {
+                    running.end_profile(&mut report.lock());
+                }
+            }
             Command::Stop => return false,
         }
         true

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device with ports in memory and a program that forwards EtherType 0x1111 to port 1 and 0x2222 to port 2.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_device::{Config, Device, DeviceError, Handler, memory_port};
+use sluice_device::{Config, Device, DeviceError, EngineKind, Handler, memory_port};
 use sluice_ports::memory::MemoryHandle;
 use sluice_program::{DigestId, Program, TableId};
 use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShotMember, Store};
@@ -76,7 +77,24 @@ fn without_a_program_frames_are_dropped_and_counted() {
 
 #[test]
 fn a_program_is_swapped_under_traffic_without_losing_a_frame() {
-    let (device, _) = start(Config::default());
+    swap_under_traffic(EngineKind::Interpreter);
+}
+
+#[test]
+fn machine_code_is_swapped_under_traffic_without_losing_a_frame() {
+    swap_under_traffic(EngineKind::Native);
+}
+
+/// A device with this engine.
+fn with(engine: EngineKind) -> Config {
+    Config {
+        engine,
+        ..Config::default()
+    }
+}
+
+fn swap_under_traffic(engine: EngineKind) {
+    let (device, _) = start(with(engine));
     let (input, output) = (attach(&device, 0), attach(&device, 1));
     load(&device);
     let stop = AtomicBool::new(false);
@@ -94,7 +112,10 @@ fn a_program_is_swapped_under_traffic_without_losing_a_frame() {
             }
         });
         let swaps = scope.spawn(|| {
-            (0..50).for_each(|_| load(&device));
+            for _ in 0..50 {
+                load(&device);
+                assert_eq!(device.engine(), Some(engine));
+            }
             stop.store(true, Ordering::Relaxed);
         });
         let receive = || received.fetch_add(1, Ordering::Relaxed);
@@ -273,4 +294,44 @@ fn stopping_twice_is_stopping_once() {
     device.stop();
     device.stop();
     assert_eq!(device.ports(), []);
+}
+
+#[test]
+fn a_profile_says_where_packets_were() {
+    profile(EngineKind::Interpreter);
+}
+
+#[test]
+fn a_profile_of_machine_code_says_where_packets_were() {
+    profile(EngineKind::Native);
+}
+
+fn profile(engine: EngineKind) {
+    let (device, _) = start(with(engine));
+    let every = NonZeroU32::new(2).unwrap();
+    let nothing = device.profile(every, Duration::ZERO);
+    assert!(matches!(nothing, Err(DeviceError::NoProgram)));
+    let (input, output) = (attach(&device, 0), attach(&device, 1));
+    load(&device);
+    let stop = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                input.send(&frame(0x1111));
+                output.receive(DEADLINE).expect("it is forwarded");
+            }
+        });
+        let mut report = device.profile(every, Duration::from_millis(10)).unwrap();
+        while report.packets == 0 {
+            report = device.profile(every, Duration::from_millis(10)).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        report
+    });
+    assert_eq!(report.engine, engine);
+    for kind in ["state", "table", "other"] {
+        assert!(report.rows.iter().any(|row| row.kind == kind), "{report:?}");
+    }
+    let most = report.rows.iter().map(|row| row.visits).max();
+    assert!(most >= Some(report.packets), "{report:?}");
 }

@@ -45,6 +45,8 @@ pub struct Config {
     pub max_parser_steps: u32,
     /// Operations that one run of an action may execute.
     pub max_action_steps: u32,
+    /// Machine code tells where packets are: see [`crate::native::NativeProfiled`].
+    pub profile: bool,
     /// Where `random` starts; equal seeds give equal sequences.
     pub seed: u64,
 }
@@ -56,6 +58,7 @@ impl Default for Config {
             max_passes: 1_000,
             max_parser_steps: 10_000,
             max_action_steps: 100_000,
+            profile: false,
             seed: 1,
         }
     }

@@ -10,6 +10,7 @@ use crate::checksum::hash_inputs;
 use crate::machine::{Flow, Machine};
 use crate::number::Number;
 use crate::packet::Packet;
+use crate::profile::Place;
 use crate::trace::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
@@ -17,6 +18,7 @@ impl<T: Trace> Machine<'_, T> {
     pub(crate) fn run_pipeline(&mut self, pipeline: &Pipeline) {
         let mut next = pipeline.first;
         while let Some(node) = next {
+            self.note(Step::At(Place::Node(node)));
             next = match node {
                 Node::Conditional(id) => self.condition(id),
                 Node::Table(id) => match self.apply(id) {

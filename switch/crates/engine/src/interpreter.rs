@@ -11,6 +11,7 @@ use crate::counters::Counters;
 use crate::machine::{Context, Machine, Work};
 use crate::number::Number;
 use crate::packet::{InstanceType, Packet, Sink};
+use crate::profile::Place;
 use crate::random::Random;
 use crate::trace::{NoTrace, Step, Trace};
 
@@ -159,7 +160,9 @@ impl<T: Trace> Engine for Interpreter<T> {
         sink: &mut dyn Sink,
     ) {
         let mut machine = self.machine(context, packet, sink);
+        machine.note(Step::At(Place::Checksums));
         machine.update_checksums();
+        machine.note(Step::At(Place::Deparser));
         let program = machine.program;
         for op in &program.deparser.ops {
             machine.run_op(op, &[]);

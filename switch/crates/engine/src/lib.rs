@@ -6,7 +6,7 @@
 //! * [`Engine`]: the parts of a program that a `Switch` puts together, and [`Interpreter`], the
 //!   engine that defines what is right;
 //! * [`native`]: the engine that is fast: the program as machine code, made when it is loaded;
-//! * [`Trace`]: watching a packet, [`Step`] by [`Step`].
+//! * [`Trace`]: watching a packet, [`Step`] by [`Step`]; [`Profile`]: where its time goes.
 //!
 //! Depends on `program` and `tables`. Promises: no bytes on the wire can make it panic, loop for
 //! ever, or show one packet's content to another; after the first packets it does not allocate
@@ -27,6 +27,7 @@ mod number;
 mod packet;
 mod parser;
 mod phv;
+mod profile;
 mod random;
 mod switch;
 mod trace;
@@ -36,5 +37,6 @@ pub use counters::Counters;
 pub use interpreter::{Engine, Interpreter, Parsed};
 pub use machine::Context;
 pub use packet::{InstanceType, Packet, PacketIn, Sink};
+pub use profile::{Clocked, Place, Profile, Profiled, Row};
 pub use switch::Switch;
 pub use trace::{Extern, Fate, NoTrace, Stage, Step, Trace};

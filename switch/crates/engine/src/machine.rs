@@ -7,6 +7,7 @@ use sluice_tables::{Externs, Side};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::{Packet, Sink};
+use crate::profile::Profile;
 use crate::random::Random;
 use crate::trace::{Step, Trace};
 
@@ -28,6 +29,8 @@ pub(crate) struct Work {
     pub(crate) hash_input: Vec<u8>,
     pub(crate) random: Random,
     pub(crate) counters: Counters,
+    /// Of machine code that tells where packets are.
+    pub(crate) profile: Option<Box<Profile>>,
 }
 
 /// See the module.

@@ -12,6 +12,7 @@ use sluice_program::parser::{
 use crate::bits;
 use crate::machine::Machine;
 use crate::number::Number;
+use crate::profile::Place;
 use crate::trace::{Step as Note, Trace};
 
 /// Why the parser stopped early.
@@ -41,6 +42,7 @@ impl<T: Trace> Machine<'_, T> {
             }
             Err(Stop::Limit) => return Err(Stop::Limit),
         };
+        self.note(Note::At(Place::Checksums));
         let checksums_right = self.verify_checksums();
         self.work.counters.checksum_errors += u64::from(!checksums_right);
         if !checksums_right {

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::interpreter::{Engine, Parsed};
 use crate::machine::Context;
 use crate::packet::{InstanceType, Packet, PacketIn, Requests, Sink};
+use crate::profile::Place;
 use crate::trace::{self, Fate, Step};
 
 /// What is to be done with a packet.
@@ -126,6 +127,7 @@ impl<E: Engine> Switch<E> {
             return self.fate(Fate::ParserLimit);
         }
         self.engine.ingress(context, packet, sink);
+        self.back();
         let recirculate = packet.requests.recirculate;
         let requests = std::mem::replace(
             &mut packet.requests,
@@ -176,6 +178,7 @@ impl<E: Engine> Switch<E> {
         packet.set_egress_metadata(&self.program, port, context.now_us, drop_port);
         self.enter(trace::Stage::Egress(port), packet);
         self.engine.egress(context, packet, sink);
+        self.back();
         let requests = std::mem::take(&mut packet.requests);
         if let Some(clone) = requests.clone {
             self.clone_egress(context, packet, clone.session, clone.preserve);
@@ -186,6 +189,7 @@ impl<E: Engine> Switch<E> {
         }
         let mut out = std::mem::take(&mut self.out);
         self.engine.deparse(context, packet, &mut out, sink);
+        self.back();
         match requests.recirculate {
             Some(list) => {
                 self.recirculate(packet, list, &out);
@@ -209,6 +213,12 @@ impl<E: Engine> Switch<E> {
     #[inline]
     fn fate(&mut self, fate: Fate) {
         self.engine.note(Step::Fate(fate));
+    }
+
+    /// The packet is back from a part of the program.
+    #[inline]
+    fn back(&mut self) {
+        self.engine.note(Step::At(Place::Manager));
     }
 
     #[inline]

@@ -10,6 +10,8 @@ use sluice_program::{
 };
 use sluice_tables::{ActionRef, Color, Entry};
 
+use crate::profile::Place;
+
 /// Something that happened to a packet. Numbers are as wide as the program has them; byte strings
 /// are big-endian.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,8 @@ pub enum Step<'a> {
     /// The packet, or a copy of it, enters the parser or egress, with this `instance_type`
     /// (see [`crate::InstanceType`]).
     Enter(Stage, u32),
+    /// The packet comes to another place than a state of the parser, which has a step of its own.
+    At(Place),
     /// The parser enters a state.
     State(StateId),
     /// The parser fills a header.

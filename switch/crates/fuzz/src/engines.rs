@@ -8,11 +8,12 @@
 //! * so is what the engines have counted;
 //! * after the last frame, so is everything that frames leave behind ([`residue`]).
 //!
-//! The interpreter is what the other engine has to agree with.
+//! The interpreter is what the native engine has to agree with; and so has the interpreter itself when it is watched.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_engine::native::Code;
 use sluice_engine::{Engine, PacketIn, Sink, Switch};
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
@@ -30,23 +31,28 @@ pub const NAME: &str = "engines";
 
 /// Most frames of one input.
 const MAX_FRAMES: u64 = 1024;
+/// Every so often the other engine is the interpreter that is watched.
+const WATCHED: usize = 16;
 /// Bytes of a new input.
 const LENGTH: usize = 32 << 10;
 
 /// See the module.
 pub struct EnginesTarget {
-    programs: Vec<Arc<Program>>,
+    programs: Vec<(Arc<Program>, Arc<Code>)>,
 }
 
 impl EnginesTarget {
     /// The target, with the router and all programs of `switch/programs`.
     ///
     /// # Panics
-    /// Without the source tree.
+    /// Without the source tree, and if a program is not compiled as a whole.
     pub fn new() -> Self {
         let load = |compiled: programs::Compiled| {
             let program = Program::from_json(&compiled.json);
-            Arc::new(program.unwrap_or_else(|error| panic!("{}: {error}", compiled.name)))
+            let program =
+                Arc::new(program.unwrap_or_else(|error| panic!("{}: {error}", compiled.name)));
+            let code = programs::compile(&program);
+            (program, code)
         };
         Self {
             programs: programs::all().into_iter().map(load).collect(),
@@ -90,7 +96,7 @@ impl Target for EnginesTarget {
         let mut choices = Choices::new(input);
         // Every other input is the router's.
         let index = choices.below(self.programs.len() * 2);
-        let program = self.programs.get(index).unwrap_or(&self.programs[0]);
+        let (program, code) = self.programs.get(index).unwrap_or(&self.programs[0]);
         let seed = u64::from(choices.u32());
         let later = Instant::now() + Duration::from_secs(3600);
         let store = || {
@@ -100,8 +106,13 @@ impl Target for EnginesTarget {
             store
         };
         let mut oracle = Lane::new(store(), programs::switch(program));
-        let mut rival = Lane::new(store(), programs::watched(program));
-        let sent = compare(&mut oracle, &mut rival, &mut choices);
+        let sent = if choices.one_in(WATCHED) {
+            let mut rival = Lane::new(store(), programs::watched(program));
+            compare(&mut oracle, &mut rival, &mut choices)
+        } else {
+            let mut rival = Lane::new(store(), programs::native(code));
+            compare(&mut oracle, &mut rival, &mut choices)
+        };
         tally.add("packets", sent.packets);
         tally.add("outputs", sent.outputs);
     }

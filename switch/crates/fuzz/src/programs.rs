@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sluice_engine::native::{Code, Native};
 use sluice_engine::{Config, Interpreter, Step, Switch, Trace};
 use sluice_program::{Op, Program};
 
@@ -88,6 +89,23 @@ fn limits() -> Config {
 /// A switch that runs the program.
 pub fn switch(program: &Arc<Program>) -> Switch<Interpreter> {
     Switch::new(Interpreter::new(Arc::clone(program), limits()))
+}
+
+/// A program's machine code.
+///
+/// # Panics
+/// If the program cannot be compiled, or a part of it would be left to the interpreter.
+pub fn compile(program: &Arc<Program>) -> Arc<Code> {
+    let name = &program.name;
+    let (code, report) =
+        Code::compile(program, &limits()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(report.not_compiled.is_empty(), "{name}: {report:?}");
+    code
+}
+
+/// A switch that runs machine code.
+pub fn native(code: &Arc<Code>) -> Switch<Native> {
+    Switch::new(Native::new(Arc::clone(code), limits()))
 }
 
 /// Counts the steps of packets.

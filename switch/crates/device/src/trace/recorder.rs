@@ -238,6 +238,7 @@ impl Recorder {
 impl Trace for Recorder {
     fn step(&mut self, step: Step<'_>) {
         let line = match step {
+            Step::At(_) => return,
             Step::Enter(stage, instance_type) => Self::enter(stage, instance_type),
             Step::State(id) => TraceLine::new(Kind::Parser, &self.program.state(id).name),
             Step::Extract(id) => {

@@ -11,11 +11,14 @@ use super::expr::Params;
 use super::frame::Frame;
 use super::lower::Lower;
 use super::runtime;
+use crate::profile::Place;
 
 impl Lower<'_> {
     /// The deparser, and the end of the function: it returns the bytes written.
     pub(super) fn deparser(&mut self) {
+        self.mark(Place::Checksums);
         self.update_checksums();
+        self.mark(Place::Deparser);
         let program = self.program;
         for op in &program.deparser.ops {
             self.op(op, &Params::None);

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::machine::{Context, Machine, Work};
 use crate::packet::{Packet, Sink};
+use crate::profile::Profile;
 use crate::trace::NoTrace;
 
 /// One call's surroundings. Machine code reads the fields by their offsets; all point to what the
@@ -102,6 +103,13 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(super) fn now_us(&self) -> u64 {
         self.context.now_us
+    }
+
+    /// Where the packet's time is added up, if it is.
+    #[inline]
+    pub(super) fn profile(&mut self) -> Option<&mut Profile> {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { (*self.work).profile.as_deref_mut() }
     }
 
     /// The packet.

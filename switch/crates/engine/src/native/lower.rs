@@ -17,8 +17,10 @@ use sluice_program::layout::Slot;
 use sluice_program::{HeaderId, Program};
 
 use super::frame::Frame;
+use super::runtime;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::profile::Place;
 
 /// Words that code refers to by their address, kept as long as the code.
 #[derive(Debug, Default)]
@@ -195,6 +197,14 @@ impl<'a> Lower<'a> {
         let unused = 64 - width;
         let up = self.shl(value, unused);
         self.sar(up, unused)
+    }
+
+    /// Tells the profile, if there is to be one, that the packet comes to a place.
+    pub(super) fn mark(&mut self, place: Place) {
+        if self.config.profile {
+            let index = self.int(place.index(self.program) as u64);
+            self.call(runtime::mark as *const (), &[index], 0);
+        }
     }
 
     /// Calls a runtime function with the frame and these arguments.

@@ -30,6 +30,7 @@ mod lower;
 mod number;
 mod parser;
 mod pipeline;
+mod profiled;
 mod runtime;
 mod table;
 
@@ -38,6 +39,7 @@ use std::sync::Arc;
 use sluice_program::Program;
 
 pub use compile::{Code, NativeError, Report};
+pub use profiled::NativeProfiled;
 
 use crate::config::Config;
 use crate::counters::Counters;

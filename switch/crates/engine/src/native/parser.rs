@@ -22,6 +22,7 @@ use super::number::Words;
 use super::runtime;
 use super::table::words_of;
 use crate::counters::Counters;
+use crate::profile::Place;
 
 /// The parser under construction.
 struct Parsing {
@@ -141,6 +142,7 @@ impl Lower<'_> {
         while let Some(id) = parsing.waiting.pop() {
             let block = parsing.states[id.index()].expect("a waiting state has a block");
             self.enter(block);
+            self.mark(Place::State(id));
             self.state(program.state(id), &mut parsing);
         }
         self.finish_parser(&parsing);
@@ -160,6 +162,7 @@ impl Lower<'_> {
         self.finish(1);
         self.enter(done);
         let error = self.b.block_params(done)[0];
+        self.mark(Place::Checksums);
         let wrong = self.verify_checksums();
         self.when(wrong, |lower| {
             lower.bump(offset_of!(Counters, checksum_errors));

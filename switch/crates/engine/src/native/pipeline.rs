@@ -7,6 +7,7 @@ use sluice_program::{Next, Node, Pipeline};
 
 use super::expr::Params;
 use super::lower::Lower;
+use crate::profile::Place;
 
 /// Which block each step begins with.
 pub(super) struct Graph {
@@ -51,6 +52,7 @@ impl Lower<'_> {
         self.jump(first);
         while let Some((node, block)) = graph.waiting.pop() {
             self.enter(block);
+            self.mark(Place::Node(node));
             match node {
                 Node::Table(id) => self.table(id, &mut graph),
                 Node::Conditional(id) => {

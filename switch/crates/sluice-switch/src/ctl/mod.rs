@@ -64,6 +64,15 @@ enum Command {
         #[arg(long)]
         nonempty: bool,
     },
+    /// Where the time of packets goes, by parser state, table and condition
+    Profile {
+        /// How long packets are measured
+        #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+        seconds: f64,
+        /// Measure one packet of so many
+        #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+        every: u32,
+    },
     /// What happens to packets, step by step
     Trace {
         /// Only packets with this: port=N, ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
@@ -157,6 +166,12 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
             let used = |table: &Table| table.entries.is_some_and(|entries| entries.used != 0);
             found.tables.retain(|table| !nonempty || used(table));
             render::show(&found, json, || render::tables(&found))
+        }
+        Command::Profile { seconds, every } => {
+            let (seconds, every) = (*seconds, *every);
+            let request = GetProfileRequest { seconds, every };
+            let found = client.get_profile(request).await?.into_inner();
+            render::show(&found, json, || render::profile(&found))
         }
         Command::Trace { filter, count } => {
             let request = TraceRequest {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 use sluice_admin::proto::{
-    Counter, GetCountersResponse, GetTablesResponse, Occupancy, Port, Switch, TraceLine,
-    TraceResponse,
+    Counter, GetCountersResponse, GetProfileResponse, GetTablesResponse, Occupancy, Port,
+    ProfileRow, Switch, TraceLine, TraceResponse,
 };
 use sluice_device::trace::format_line;
 
@@ -39,7 +39,8 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<_> = (0..head.len()).map(width).collect();
     let number = |column: usize| {
-        let digits = |row: &Vec<String>| row[column].chars().all(|c| c.is_ascii_digit());
+        let digits =
+            |row: &Vec<String>| row[column].chars().all(|c| c.is_ascii_digit() || c == '.');
         !rows.is_empty() && rows.iter().all(digits)
     };
     let numbers: Vec<_> = (0..head.len()).map(number).collect();
@@ -78,6 +79,7 @@ pub(super) fn switch(found: &Switch) -> String {
         ("process", found.process_id.to_string()),
         ("uptime", format!("{hours}:{minutes:02}:{seconds:02}")),
         ("program", program.to_owned()),
+        ("engine", found.engine.clone()),
         ("P4Runtime", found.p4runtime_address.clone()),
         ("workers", found.workers.to_string()),
         ("CPU port", cpu_port),
@@ -177,6 +179,30 @@ pub(super) fn tables(found: &GetTablesResponse) -> String {
     ];
     let rows: Vec<_> = tables.chain(profiles).chain(replication).collect();
     table(&["KIND", "NAME", "USED", "SIZE", "%", ""], &rows)
+}
+
+/// Shares of the time, and nanoseconds a visit and a packet.
+pub(super) fn profile(found: &GetProfileResponse) -> String {
+    let all: u64 = found.rows.iter().map(|row| row.nanoseconds).sum();
+    let per = |count: u64, of: u64| format!("{:.1}", count as f64 / of.max(1) as f64);
+    let row = |row: &ProfileRow| {
+        vec![
+            per(row.nanoseconds.saturating_mul(100), all),
+            per(row.nanoseconds, found.packets),
+            per(row.nanoseconds, row.visits),
+            row.visits.to_string(),
+            row.kind.clone(),
+            row.name.clone(),
+        ]
+    };
+    let head = ["%", "NS/PACKET", "NS/VISIT", "VISITS", "KIND", "NAME"];
+    let rows: Vec<_> = found.rows.iter().map(row).collect();
+    let packet = per(all, found.packets);
+    let (packets, engine) = (found.packets, &found.engine);
+    format!(
+        "{engine}: {packets} packets measured, {packet} ns each\n{}",
+        table(&head, &rows)
+    )
 }
 
 /// Prints the steps of a packet, one line each.

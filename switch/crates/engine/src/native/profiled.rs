@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The native engine with a clock: its code was compiled to tell the [`Profile`] where packets are.
+
+use std::sync::Arc;
+
+use sluice_program::Program;
+
+use super::{Code, Native};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::interpreter::{Engine, Parsed};
+use crate::machine::Context;
+use crate::packet::{Packet, Sink};
+use crate::profile::{Profile, Profiled};
+use crate::trace::Step;
+
+/// See the module. The code is what [`Code::compile`] makes with [`Config::profile`], apart from the calls that tell the
+/// same as what it makes without.
+pub struct NativeProfiled(Native);
+
+impl NativeProfiled {
+    /// An engine that runs this code.
+    ///
+    /// # Panics
+    /// If the code was not compiled to tell where packets are.
+    pub fn new(code: Arc<Code>, config: Config) -> Self {
+        assert!(code.config().profile, "compiled without a profile");
+        let profile = Profile::new(code.program());
+        let mut native = Native::new(code, config);
+        native.work.profile = Some(Box::new(profile));
+        Self(native)
+    }
+}
+
+impl Profiled for NativeProfiled {
+    fn profile(&mut self) -> &mut Profile {
+        let profile = &mut self.0.work.profile;
+        profile.as_mut().expect("it was made with one")
+    }
+}
+
+impl Engine for NativeProfiled {
+    fn program(&self) -> &Arc<Program> {
+        self.0.program()
+    }
+
+    fn config(&self) -> &Config {
+        self.0.config()
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        self.0.counters()
+    }
+
+    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
+        self.0.parse(context, packet, sink)
+    }
+
+    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        self.0.ingress(context, packet, sink);
+    }
+
+    fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        self.0.egress(context, packet, sink);
+    }
+
+    fn deparse(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) {
+        self.0.deparse(context, packet, out, sink);
+    }
+
+    fn note(&mut self, step: Step<'_>) {
+        if let Step::At(place) = step {
+            let index = place.index(self.0.code.program());
+            self.profile().enter(index);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a packet's time goes, by parser state, table and condition.
+//!
+//! A [`Profile`] is told whenever a packet comes to another [`Place`], and adds the time since then to the place before:
+//! so every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one place. Looking at the clock
+//! takes time too; what it takes was measured beforehand and is left out of [`Profile::rows`].
+//!
+//! The interpreter tells it by [`Trace`]; machine code tells it if it was made to. An engine that is not profiled
+//! knows nothing of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_program::control::Conditional;
+use sluice_program::{Node, Program, StateId};
+
+use crate::interpreter::{Engine, Interpreter};
+use crate::trace::{Step, Trace};
+
+/// Where a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Between the parts of the program: the packet is taken in, copied, queued, sent.
+    Manager,
+    /// Its checksums are verified or written.
+    Checksums,
+    /// It is put together.
+    Deparser,
+    /// In a state of the parser.
+    State(StateId),
+    /// At a table, look-up and action together, or at a condition.
+    Node(Node),
+}
+
+impl Place {
+    /// The number by which [`Profile::enter`] knows a place of this program.
+    pub fn index(self, program: &Program) -> usize {
+        let states = COMMON;
+        let tables = states + program.states.len();
+        let conditionals = tables + program.tables.len();
+        match self {
+            Self::Manager => 0,
+            Self::Checksums => 1,
+            Self::Deparser => 2,
+            Self::State(id) => states + id.index(),
+            Self::Node(Node::Table(id)) => tables + id.index(),
+            Self::Node(Node::Conditional(id)) => conditionals + id.index(),
+        }
+    }
+}
+
+/// Tells a profile, for an engine that is profiled.
+pub trait Profiled: Engine {
+    /// Where it tells.
+    fn profile(&mut self) -> &mut Profile;
+}
+
+/// Places that every program has.
+const COMMON: usize = 3;
+/// How often the clock is looked at to find out what a look takes.
+const TRIALS: u32 = 4096;
+
+/// Packets and time at one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    visits: u64,
+    time: Duration,
+}
+
+/// A line of a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// `state`, `table`, `condition`, or `other`.
+    pub kind: &'static str,
+    /// The name that the program has for it.
+    pub name: String,
+    /// How often packets came there.
+    pub visits: u64,
+    /// How long they stayed, all together.
+    pub time: Duration,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    tallies: Vec<Tally>,
+    at: usize,
+    since: Instant,
+    packets: u64,
+    /// What so many looks at the clock take.
+    looks: Duration,
+}
+
+impl Profile {
+    /// Of a program, with nothing in it.
+    pub fn new(program: &Program) -> Self {
+        let nodes = program.tables.len() + program.conditionals.len();
+        let places = COMMON + program.states.len() + nodes;
+        let mut profile = Self {
+            tallies: vec![Tally::default(); places],
+            at: 0,
+            since: Instant::now(),
+            packets: 0,
+            looks: Duration::ZERO,
+        };
+        profile.calibrate();
+        profile
+    }
+
+    /// Finds out what entering a place takes.
+    fn calibrate(&mut self) {
+        self.begin();
+        (0..TRIALS).for_each(|_| self.enter(0));
+        self.looks = self.tallies[0].time;
+        self.tallies[0] = Tally::default();
+        self.packets = 0;
+    }
+
+    /// A packet comes in.
+    pub fn begin(&mut self) {
+        self.packets += 1;
+        self.at = 0;
+        self.tallies[0].visits += 1;
+        self.since = Instant::now();
+    }
+
+    /// The packet has left.
+    pub fn end(&mut self) {
+        self.tallies[self.at].time += self.since.elapsed();
+    }
+
+    /// The packet, or a copy of it, comes to the place with this [`Place::index`].
+    #[inline]
+    pub fn enter(&mut self, place: usize) {
+        let now = Instant::now();
+        self.tallies[self.at].time += now - self.since;
+        self.since = now;
+        self.at = place;
+        self.tallies[place].visits += 1;
+    }
+
+    /// What so many looks at the clock take.
+    fn looking(&self, looks: u64) -> Duration {
+        let nanoseconds = self.looks.as_nanos() * u128::from(looks) / u128::from(TRIALS);
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// Packets that came in.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Adds what another profile of the same program has.
+    ///
+    /// # Panics
+    /// If it is of another program.
+    pub fn add(&mut self, other: &Self) {
+        assert_eq!(
+            self.tallies.len(),
+            other.tallies.len(),
+            "of different programs"
+        );
+        for (ours, theirs) in self.tallies.iter_mut().zip(&other.tallies) {
+            ours.visits += theirs.visits;
+            ours.time += theirs.time;
+        }
+        self.packets += other.packets;
+    }
+
+    /// The places where packets came, the longest stay first; without the time that looking at the clock took.
+    pub fn rows(&self, program: &Program) -> Vec<Row> {
+        let common = ["traffic manager", "checksums", "deparser"];
+        let others = common.map(|name| ("other", name.to_owned()));
+        let states = program.states.iter().map(|s| ("state", s.name.clone()));
+        let tables = program.tables.iter().map(|t| ("table", t.name.clone()));
+        let conditions = program.conditionals.iter();
+        let conditions = conditions.map(|c| ("condition", condition(c)));
+        let names = others
+            .into_iter()
+            .chain(states)
+            .chain(tables)
+            .chain(conditions);
+        let row = |((kind, name), tally): ((&'static str, String), &Tally)| Row {
+            kind,
+            name,
+            visits: tally.visits,
+            time: tally.time.saturating_sub(self.looking(tally.visits)),
+        };
+        let rows = names.zip(&self.tallies).map(row);
+        let mut rows: Vec<_> = rows.filter(|row| row.visits != 0).collect();
+        rows.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
+        rows
+    }
+}
+
+/// What p4c calls it, and where it is in the source.
+fn condition(conditional: &Conditional) -> String {
+    let name = &conditional.name;
+    match &conditional.source {
+        Some(source) => format!("{name} ({}:{})", source.file, source.line),
+        None => name.clone(),
+    }
+}
+
+/// The profile of a program that is interpreted.
+pub struct Clocked {
+    program: Arc<Program>,
+    profile: Profile,
+}
+
+impl Clocked {
+    /// With nothing in it.
+    pub fn new(program: &Arc<Program>) -> Self {
+        Self {
+            profile: Profile::new(program),
+            program: Arc::clone(program),
+        }
+    }
+}
+
+impl Trace for Clocked {
+    #[inline]
+    fn step(&mut self, step: Step<'_>) {
+        let place = match step {
+            Step::State(id) => Place::State(id),
+            Step::At(place) => place,
+            _ => return,
+        };
+        self.profile.enter(place.index(&self.program));
+    }
+}
+
+impl Profiled for Interpreter<Clocked> {
+    fn profile(&mut self) -> &mut Profile {
+        &mut self.trace().profile
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Arc<Program> {
+        let json = include_bytes!("../../../programs/build/control_flow.json");
+        Arc::new(Program::from_json(json).expect("it loads"))
+    }
+
+    #[test]
+    fn every_moment_belongs_to_one_place() {
+        let program = program();
+        let mut clocked = Clocked::new(&program);
+        let begin = Instant::now();
+        clocked.profile.begin();
+        clocked.step(Step::State(StateId(0)));
+        while begin.elapsed() < Duration::from_millis(5) {}
+        clocked.step(Step::At(Place::Manager));
+        clocked.profile.end();
+        let all = begin.elapsed();
+        let rows = clocked.profile.rows(&program);
+        assert_eq!(rows[0].kind, "state");
+        assert_eq!(rows[0].visits, 1);
+        let time: Duration = rows.iter().map(|row| row.time).sum();
+        assert!(
+            rows[0].time >= Duration::from_millis(4) && time <= all,
+            "{rows:?}"
+        );
+    }
+
+    #[test]
+    fn profiles_of_several_workers_add_up() {
+        let program = program();
+        let mut all = Profile::new(&program);
+        for _ in 0..2 {
+            let mut one = Profile::new(&program);
+            one.begin();
+            one.enter(Place::Deparser.index(&program));
+            one.end();
+            all.add(&one);
+        }
+        assert_eq!(all.packets(), 2);
+        let rows = all.rows(&program);
+        let deparser = rows.iter().find(|row| row.name == "deparser");
+        assert_eq!(deparser.map(|row| row.visits), Some(2));
+        assert_eq!(rows.len(), 2);
+    }
+}
