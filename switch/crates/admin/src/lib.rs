@@ -9,6 +9,7 @@
 //! socket's group can reach a switch by its socket, nobody but this machine by an address; a client
 //! that stops reading costs a bounded buffer.
 
+mod fib;
 pub mod find;
 mod listen;
 #[allow(clippy::all)]

@@ -12,6 +12,7 @@ use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
 use tonic::{Request, Response, Status};
 
+use crate::fib;
 use crate::proto::admin_server::Admin;
 use crate::proto::*;
 use crate::trace::TraceStream;
@@ -129,11 +130,7 @@ impl Admin for Service {
     }
 
     async fn get_tables(&self, _: Request<GetTablesRequest>) -> Reply<GetTablesResponse> {
-        let tables = |device: &Device| {
-            let no_program = || Status::failed_precondition("no program is loaded");
-            let store = device.store().ok_or_else(no_program)?;
-            Ok(occupancy(&store))
-        };
+        let tables = |device: &Device| Ok(occupancy(&*store(device)?));
         Ok(Response::new(self.blocking(tables).await?))
     }
 
@@ -159,6 +156,24 @@ impl Admin for Service {
         }))
     }
 
+    async fn list_fibs(&self, request: Request<ListFibsRequest>) -> Reply<ListFibsResponse> {
+        let table = request.into_inner().table;
+        let list = move |device: &Device| fib::list(&*store(device)?, &table);
+        Ok(Response::new(self.blocking(list).await?))
+    }
+
+    async fn set_fib(&self, request: Request<SetFibRequest>) -> Reply<ListFibsResponse> {
+        let request = request.into_inner();
+        let set = move |device: &Device| fib::set(&*store(device)?, &request);
+        Ok(Response::new(self.blocking(set).await?))
+    }
+
+    async fn bench_fib(&self, request: Request<BenchFibRequest>) -> Reply<BenchFibResponse> {
+        let request = request.into_inner();
+        let bench = move |device: &Device| fib::bench(&*store(device)?, &request);
+        Ok(Response::new(self.blocking(bench).await?))
+    }
+
     type TraceStream = TraceStream;
 
     async fn trace(&self, request: Request<TraceRequest>) -> Reply<TraceStream> {
@@ -174,6 +189,12 @@ impl Admin for Service {
             count,
         )))
     }
+}
+
+/// The running program's tables.
+fn store(device: &Device) -> Result<Arc<Store>, Status> {
+    let no_program = || Status::failed_precondition("no program is loaded");
+    device.store().ok_or_else(no_program)
 }
 
 fn port_number(number: u32) -> Result<PortId, Status> {

@@ -375,3 +375,57 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
     }
     assert!(lost < PACKETS && read > 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fibs_are_shown_pinned_and_tried() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let all = ListFibsRequest::default();
+    let (refused, _) = code(served.client.list_fibs(all.clone()).await);
+    assert_eq!(refused, Code::FailedPrecondition);
+    load(&served.device, "tables_match");
+    let store = served.device.store().unwrap();
+    let fibs = served.client.list_fibs(all.clone()).await.unwrap();
+    let fibs = fibs.into_inner().fibs;
+    let fib = fibs.iter().max_by_key(|fib| fib.routes).unwrap();
+    assert_eq!((fib.algorithm.as_str(), fib.pinned), ("ranges", false));
+
+    let short = fib.table.rsplit('.').next().unwrap().to_owned();
+    let set = |table: &str, algorithm: &str| SetFibRequest {
+        table: table.to_owned(),
+        exact: Vec::new(),
+        algorithm: algorithm.to_owned(),
+    };
+    let pinned = served.client.set_fib(set(&short, "rank16")).await.unwrap();
+    for fib in pinned.into_inner().fibs {
+        assert_eq!((fib.algorithm.as_str(), fib.pinned), ("rank16", true));
+    }
+    let (refused, said) = code(served.client.set_fib(set(&short, "nonsense")).await);
+    assert_eq!(refused, Code::InvalidArgument);
+    assert!(said.contains("rank16"), "{said}");
+    let (refused, _) = code(served.client.set_fib(set("nonsense", "rank16")).await);
+    assert_eq!(refused, Code::NotFound);
+    let other = store
+        .program()
+        .tables
+        .iter()
+        .find(|table| !table.key.is_empty() && table.kind != sluice_program::MatchKind::Lpm);
+    let (refused, _) = code(
+        served
+            .client
+            .set_fib(set(&other.unwrap().name, "ranges"))
+            .await,
+    );
+    assert_eq!(refused, Code::InvalidArgument);
+
+    let bench = BenchFibRequest {
+        table: fib.table.clone(),
+        exact: fib.exact.clone(),
+    };
+    let tried = served.client.bench_fib(bench).await.unwrap().into_inner();
+    assert_eq!(tried.fib.unwrap().routes, fib.routes);
+    let rank16 = tried
+        .trials
+        .iter()
+        .find(|trial| trial.algorithm == "rank16");
+    assert!(rank16.unwrap().batch > 0.0);
+}

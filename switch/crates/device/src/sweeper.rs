@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds idle table entries, and tells the control plane.
+//! Finds idle table entries, and tells the control plane; has look-up structures built that wait for it.
 //!
-//! One thread for the device; it sleeps for ever while the running program has no table with idle timeouts.
+//! One thread for the device; it sleeps for ever while the running program has no table that needs it.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use sluice_program::MatchKind;
 use sluice_tables::Store;
 
 use crate::Handler;
@@ -19,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct State {
-    /// The running store, if its program has idle timeouts.
+    /// The running store, if its program has idle timeouts or longest-prefix tables.
     store: Option<Arc<Store>>,
     stop: bool,
 }
@@ -45,15 +46,12 @@ impl Sweeper {
 
     /// Sweeps this store from now on.
     pub(crate) fn watch(&self, store: Option<&Arc<Store>>) {
-        let timeouts = |store: &&Arc<Store>| {
-            store
-                .program()
-                .tables
-                .iter()
-                .any(|table| table.support_timeout)
+        let needed = |store: &&Arc<Store>| {
+            let mut tables = store.program().tables.iter();
+            tables.any(|table| table.support_timeout || table.kind == MatchKind::Lpm)
         };
         let (state, changed) = &*self.shared;
-        state.lock().store = store.filter(timeouts).cloned();
+        state.lock().store = store.filter(needed).cloned();
         changed.notify_all();
     }
 }
@@ -78,6 +76,7 @@ fn sweep((state, changed): &(Mutex<State>, Condvar), handler: &dyn Handler, cloc
             continue;
         };
         parking_lot::MutexGuard::unlocked(&mut state, || {
+            store.settle();
             let now_us = clock.now_us();
             loop {
                 let expired = store.expired(now_us);

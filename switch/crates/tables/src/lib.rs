@@ -23,6 +23,7 @@ mod entry;
 mod error;
 mod expiry;
 mod externs;
+mod fibs;
 mod group;
 mod key;
 mod left_right;
@@ -43,6 +44,7 @@ pub use entry::{ActionEntry, ActionRef, Binding, DefaultEntry, Entry, EntryState
 pub use error::TableError;
 pub use expiry::Expired;
 pub use externs::{CounterCell, Externs, HeldRegisters};
+pub use fibs::FibInfo;
 pub use group::Group;
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};
@@ -52,6 +54,7 @@ pub use model::{
 };
 pub use ports::PortStatus;
 pub use side::{Lookup, Side};
+pub use sluice_fib::Trial;
 pub use store::{Reader, Store};
 pub use transaction::{Savepoint, Transaction};
 pub use value::canonical;

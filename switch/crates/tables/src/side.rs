@@ -9,7 +9,7 @@ use sluice_program::{Program, TableId, ValueSetId};
 use crate::change::EntrySwap;
 use crate::entry::{ActionRef, Binding, DefaultEntry, Entry, EntryState};
 use crate::group::{Choice, Group};
-use crate::lookup::Structure;
+use crate::lookup::{Found, Structure};
 use crate::meter::Meter;
 use crate::model::{CloneSession, MulticastGroup, Replica};
 use crate::ports::PortStatus;
@@ -116,8 +116,17 @@ impl Side {
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
-        let Some(slot) = table.structure.lookup(key) else {
-            return self.miss(table, hash);
+        let slot = match table.structure.lookup(key) {
+            None => return self.miss(table, hash),
+            Some(Found::Slot(slot)) => slot,
+            Some(Found::Class(target, slot)) => {
+                return Lookup {
+                    hit: true,
+                    action: self.choose(table, slot, target, hash),
+                    state: None,
+                    meter: None,
+                };
+            }
         };
         let record = table.slab.record(slot);
         let action = match record.target() {
@@ -187,7 +196,7 @@ impl Side {
     /// [`lookup`](Self::lookup) says. Slower than that.
     pub fn find(&self, table: TableId, key: &[u8]) -> Option<Entry> {
         let table = &self.tables[table.index()];
-        let slot = table.structure.lookup(key)?;
+        let slot = table.structure.find(key)?;
         Some(Entry::hold(&table.slab, slot))
     }
 

@@ -48,7 +48,7 @@ pub struct Store {
     externs: Arc<Externs>,
     ports: Arc<PortStatus>,
     limits: Limits,
-    control: Mutex<Control>,
+    pub(crate) control: Mutex<Control>,
     epoch: Instant,
 }
 

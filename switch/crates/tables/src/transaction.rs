@@ -5,6 +5,7 @@ mod profiles;
 mod replication;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use sluice_program::{Program, Table, TableId};
@@ -85,6 +86,7 @@ impl<'a> Transaction<'a> {
     /// Shows the changes to packets. When it returns, no packet sees the old version any more.
     pub fn commit(mut self) {
         if !self.log.is_empty() {
+            self.settle();
             self.control.sides.flip();
             self.catch_up();
         }
@@ -94,6 +96,7 @@ impl<'a> Transaction<'a> {
     /// writes to counters, meters and registers becomes visible together with the changes. Packets
     /// wait as long as it takes.
     pub fn commit_with(mut self, cells: impl FnOnce()) {
+        self.settle();
         self.control.sides.flip_while_empty(cells);
         self.catch_up();
     }
@@ -112,6 +115,13 @@ impl<'a> Transaction<'a> {
             }
         }
         tables.iter_mut().for_each(TableTruth::look_at_parked);
+        self.settle();
+    }
+
+    /// Finishes the changes of the side that packets do not use.
+    fn settle(&mut self) {
+        let now = Instant::now();
+        self.control.sides.change(|side| side.settle(now));
     }
 
     /// Adds an entry.

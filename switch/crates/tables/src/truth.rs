@@ -82,7 +82,7 @@ impl TableTruth {
     pub(crate) fn get(&self, side: &TableSide, key: &MatchKey, rank: i32) -> Option<u32> {
         match &self.index {
             Some(index) => index.get(&identity(key.stored(), key.prefix_len(), rank)),
-            None => side.structure.lookup(key.stored()),
+            None => side.structure.find(key.stored()),
         }
     }
 

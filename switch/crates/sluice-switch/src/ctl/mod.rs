@@ -73,6 +73,11 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
+    /// How routes are looked up in longest-prefix tables
+    Fib {
+        #[command(subcommand)]
+        action: FibAction,
+    },
     /// What happens to packets, step by step
     Trace {
         /// Only packets with this: port=N, ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
@@ -82,6 +87,37 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum FibAction {
+    /// Algorithms and sizes
+    Show {
+        /// Only this table's (its name, or the end of it)
+        table: Option<String>,
+    },
+    /// Have an algorithm used, or choose again
+    Set {
+        /// The table (its name, or the end of it)
+        table: String,
+        /// For one VRF only (or whatever exact fields the key has: their values, with commas between), and the
+        /// algorithm: as `ctl fib bench` names them, or `auto`
+        #[arg(value_names = ["VRF", "ALGORITHM"], num_args = 1..=2, required = true)]
+        choice: Vec<String>,
+    },
+    /// Try every algorithm on a copy of the routes
+    Bench {
+        /// The table (its name, or the end of it)
+        table: String,
+        /// The VRF (default: the one with the most routes)
+        vrf: Option<String>,
+    },
+}
+
+/// Values of exact fields as they are typed: with commas between.
+fn exact(vrf: Option<&String>) -> Vec<String> {
+    let fields = vrf.into_iter().flat_map(|vrf| vrf.split(','));
+    fields.map(str::to_owned).collect()
 }
 
 /// Runs the client with the arguments after `ctl`.
@@ -173,6 +209,7 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
             let found = client.get_profile(request).await?.into_inner();
             render::show(&found, json, || render::profile(&found))
         }
+        Command::Fib { action } => ask_fib(client, action, json).await,
         Command::Trace { filter, count } => {
             let request = TraceRequest {
                 filter: filter.clone(),
@@ -183,6 +220,42 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
                 render::trace(&trace, json)?;
             }
             Ok(())
+        }
+    }
+}
+
+async fn ask_fib(mut client: Client, action: &FibAction, json: bool) -> anyhow::Result<()> {
+    match action {
+        FibAction::Show { table } => {
+            let table = table.clone().unwrap_or_default();
+            let found = client.list_fibs(ListFibsRequest { table }).await?;
+            let found = found.into_inner();
+            render::show(&found, json, || render::fibs(&found.fibs))
+        }
+        FibAction::Set { table, choice } => {
+            let (algorithm, vrf) = match &choice[..] {
+                [vrf, algorithm] => (algorithm, Some(vrf)),
+                _ => (&choice[0], None),
+            };
+            let request = SetFibRequest {
+                table: table.clone(),
+                exact: exact(vrf),
+                algorithm: if algorithm == "auto" {
+                    String::new()
+                } else {
+                    algorithm.clone()
+                },
+            };
+            let found = client.set_fib(request).await?.into_inner();
+            render::show(&found, json, || render::fibs(&found.fibs))
+        }
+        FibAction::Bench { table, vrf } => {
+            let request = BenchFibRequest {
+                table: table.clone(),
+                exact: exact(vrf.as_ref()),
+            };
+            let found = client.bench_fib(request).await?.into_inner();
+            render::show(&found, json, || render::fib_trials(&found))
         }
     }
 }

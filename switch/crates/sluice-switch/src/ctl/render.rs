@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 use sluice_admin::proto::{
-    Counter, GetCountersResponse, GetProfileResponse, GetTablesResponse, Occupancy, Port,
-    ProfileRow, Switch, TraceLine, TraceResponse,
+    BenchFibResponse, Counter, Fib, FibTrial, GetCountersResponse, GetProfileResponse,
+    GetTablesResponse, Occupancy, Port, ProfileRow, Switch, TraceLine, TraceResponse,
 };
 use sluice_device::trace::format_line;
 
@@ -203,6 +203,82 @@ pub(super) fn profile(found: &GetProfileResponse) -> String {
         "{engine}: {packets} packets measured, {packet} ns each\n{}",
         table(&head, &rows)
     )
+}
+
+pub(super) fn fibs(fibs: &[Fib]) -> String {
+    let head = [
+        "TABLE",
+        "VRF",
+        "ALGORITHM",
+        "ROUTES",
+        "VALUES",
+        "BYTES",
+        "RIB BYTES",
+        "BUILDS",
+        "LAST US",
+        "",
+    ];
+    let row = |fib: &Fib| {
+        let numbers = [
+            fib.routes,
+            fib.values,
+            fib.bytes,
+            fib.rib_bytes,
+            fib.builds,
+            fib.last_build_us,
+        ];
+        let notes = [(fib.pinned, "pinned"), (fib.pending, "to be built")];
+        let notes = notes
+            .iter()
+            .filter(|(there, _)| *there)
+            .map(|(_, note)| *note);
+        let words = [
+            fib.table.clone(),
+            fib.exact.join(","),
+            fib.algorithm.clone(),
+        ];
+        words
+            .into_iter()
+            .chain(numbers.map(|number| number.to_string()))
+            .chain([notes.collect::<Vec<_>>().join(", ")])
+            .collect()
+    };
+    table(&head, &fibs.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn fib_trials(found: &BenchFibResponse) -> String {
+    let head = [
+        "ALGORITHM",
+        "BATCHED/S",
+        "DEPENDENT/S",
+        "BYTES",
+        "BUILD US",
+        "",
+    ];
+    let row = |trial: &FibTrial| {
+        let numbers = if trial.problem.is_empty() {
+            [
+                trial.batch as u64,
+                trial.dependent as u64,
+                trial.bytes,
+                trial.build_us,
+            ]
+            .map(|number| number.to_string())
+        } else {
+            Default::default()
+        };
+        let note = trial.problem.clone();
+        std::iter::once(trial.algorithm.clone())
+            .chain(numbers)
+            .chain([note])
+            .collect()
+    };
+    let rows: Vec<_> = found.trials.iter().map(row).collect();
+    let fib = found
+        .fib
+        .as_ref()
+        .map_or_else(String::new, |fib| fibs(std::slice::from_ref(fib)));
+    format!("{fib}\n{}", table(&head, &rows))
 }
 
 /// Prints the steps of a packet, one line each.

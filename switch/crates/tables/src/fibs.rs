@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The FIBs behind longest-prefix tables, as an operator sees and steers them. What packets match
+//! does not depend on any of this, only how fast.
+
+use std::time::Instant;
+
+use sluice_fib::{PinError, Trial};
+use sluice_program::{Table, TableId};
+
+use crate::error::{Result, TableError, invalid};
+use crate::key::KeyShape;
+use crate::lookup::Structure;
+use crate::side::Side;
+use crate::store::Store;
+
+/// A FIB and how it is.
+#[derive(Clone, Debug)]
+pub struct FibInfo {
+    /// The table.
+    pub table: TableId,
+    /// The values of the key's exact fields, in the key's order: this is the FIB for them.
+    pub exact: Vec<u128>,
+    /// Algorithm, sizes, builds.
+    pub status: sluice_fib::Status,
+}
+
+impl Side {
+    /// Does what changes have left to be done.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        for table in &mut self.tables {
+            table.structure.settle(now);
+        }
+    }
+
+    fn lpm(&mut self, table: TableId) -> Option<&mut crate::lookup::LpmTable> {
+        match &mut self.tables[table.index()].structure {
+            Structure::Lpm(lpm) => Some(lpm),
+            _ => None,
+        }
+    }
+}
+
+impl Store {
+    /// Builds the look-up structures that have waited long enough; to be called now and then, since
+    /// a transaction does it for what came before it only. Packets see no change.
+    pub fn settle(&self) {
+        let now = Instant::now();
+        let mut control = self.control.lock();
+        let tables = || self.program().tables.iter().enumerate();
+        let waits = control.sides.change(|side| {
+            let mut lpms = tables()
+                .filter_map(|(index, _)| side.lpm(TableId(index as u32)).map(|t| t.is_pending()));
+            lpms.any(|pending| pending)
+        });
+        if waits {
+            control.sides.change(|side| side.settle(now));
+            control.sides.flip();
+            control.sides.change(|side| side.settle(now));
+        }
+    }
+
+    /// All FIBs, by table and exact fields. Takes time proportional to the number of routes.
+    pub fn fibs(&self) -> Vec<FibInfo> {
+        let mut found = Vec::new();
+        let mut control = self.control.lock();
+        control.sides.change(|side| {
+            for (index, table) in self.program().tables.iter().enumerate() {
+                let id = TableId(index as u32);
+                for (exact, status) in side.lpm(id).map(|lpm| lpm.status()).into_iter().flatten() {
+                    let exact = numbers(table, &exact);
+                    found.push(FibInfo {
+                        table: id,
+                        exact,
+                        status,
+                    });
+                }
+            }
+        });
+        found.sort_by(|one, other| (one.table, &one.exact).cmp(&(other.table, &other.exact)));
+        found
+    }
+
+    /// Has a table's FIB for these values of the exact fields (or all its FIBs, those to come
+    /// included) use an algorithm, or with `None` choose again.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the table has no FIB or there is no such algorithm; `NotFound`: there are
+    /// no routes for these values; `FailedPrecondition`: the algorithm cannot hold the routes of
+    /// some FIB, which goes on with what it had.
+    pub fn pin_fib(
+        &self,
+        table: TableId,
+        exact: Option<&[u128]>,
+        algorithm: Option<&str>,
+    ) -> Result<()> {
+        let declared = self.lpm_table(table)?;
+        let exact = exact.map(|exact| bytes(declared, exact)).transpose()?;
+        let mut control = self.control.lock();
+        let pin = |side: &mut Side| match side.lpm(table) {
+            Some(lpm) => lpm.pin(exact.as_deref(), algorithm),
+            None => Ok(false),
+        };
+        let found = control.sides.change(pin);
+        control.sides.flip();
+        // The same routes, so the same outcome.
+        let _ = control.sides.change(pin);
+        match found {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(no_routes(declared)),
+            Err(error @ PinError::Unknown { .. }) => invalid(error.to_string()),
+            Err(error @ PinError::Build(_)) => {
+                Err(TableError::FailedPrecondition(error.to_string()))
+            }
+        }
+    }
+
+    /// Tries every algorithm on a copy of the routes for these values of the exact fields.
+    /// Transactions wait only for the copy.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `NotFound`, as for [`pin_fib`](Self::pin_fib).
+    pub fn try_fib(&self, table: TableId, exact: &[u128]) -> Result<Vec<Trial>> {
+        let declared = self.lpm_table(table)?;
+        let exact = bytes(declared, exact)?;
+        let copy = {
+            let mut control = self.control.lock();
+            control
+                .sides
+                .change(|side| side.lpm(table).and_then(|lpm| lpm.copy(&exact)))
+        };
+        let routes = copy.ok_or_else(|| no_routes(declared))?;
+        Ok(routes.try_algorithms())
+    }
+
+    fn lpm_table(&self, table: TableId) -> Result<&Table> {
+        match self.program().tables.get(table.index()) {
+            None => invalid("there is no such table"),
+            Some(table) if !matches!(KeyShape::of(table), KeyShape::Lpm(_)) => invalid(format!(
+                "table {} is not one of longest prefixes",
+                table.name
+            )),
+            Some(table) => Ok(table),
+        }
+    }
+}
+
+fn no_routes(table: &Table) -> TableError {
+    TableError::NotFound(format!(
+        "a route of table {} with these exact fields",
+        table.name
+    ))
+}
+
+/// Sizes of a key's exact fields, in bytes.
+fn sizes(table: &Table) -> impl Iterator<Item = usize> {
+    let prefix = match KeyShape::of(table) {
+        KeyShape::Lpm(field) => field,
+        _ => usize::MAX,
+    };
+    let fields = table.key.iter().enumerate();
+    let exact = fields.filter(move |(index, _)| *index != prefix);
+    exact.map(|(_, key)| key.bytes())
+}
+
+/// The exact fields' bytes as numbers. The last 16 bytes of a field count.
+fn numbers(table: &Table, mut bytes: &[u8]) -> Vec<u128> {
+    let number = |size: usize| {
+        let (field, rest) = bytes.split_at(size.min(bytes.len()));
+        bytes = rest;
+        field
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+    };
+    sizes(table).map(number).collect()
+}
+
+fn bytes(table: &Table, numbers: &[u128]) -> Result<Vec<u8>> {
+    let sizes: Vec<_> = sizes(table).collect();
+    if sizes.len() != numbers.len() {
+        let (wanted, given) = (sizes.len(), numbers.len());
+        return invalid(format!(
+            "the key of table {} has {wanted} exact fields, not {given}",
+            table.name
+        ));
+    }
+    let mut bytes = Vec::new();
+    for (size, number) in sizes.into_iter().zip(numbers) {
+        let all = number.to_be_bytes();
+        bytes.extend(std::iter::repeat_n(0, size.saturating_sub(all.len())));
+        let (zeros, rest) = all.split_at(all.len().saturating_sub(size));
+        if zeros.iter().any(|byte| *byte != 0) {
+            return Err(TableError::OutOfRange(format!(
+                "{number} is too large for its field"
+            )));
+        }
+        bytes.extend_from_slice(rest);
+    }
+    Ok(bytes)
+}
