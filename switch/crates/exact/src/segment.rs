@@ -143,7 +143,10 @@ impl Segment {
         let home = self.home(hash);
         let room = match self.bucket(shape, home.first).vacant() {
             Some(slot) => Some((home.first, slot)),
-            None => self.make_room(shape, hasher, home),
+            None => match self.bucket(shape, home.second).vacant() {
+                Some(slot) => Some((home.second, slot)),
+                None => self.make_room(shape, hasher, home),
+            },
         };
         let Some((index, slot)) = room else {
             return false;
@@ -188,7 +191,7 @@ impl Segment {
             if steps.len() < SEARCH {
                 for (slot, key, _) in self.bucket(shape, index).entries() {
                     let bucket = self.home(hash_of(hasher, key)).other(index);
-                    if steps.iter().all(|step| step.bucket != bucket) {
+                    if !passes(&steps, at, bucket) {
                         let from = Some((at, slot));
                         steps.push(Step { bucket, from });
                     }
@@ -256,6 +259,19 @@ impl Segment {
         }
         let stashed = self.stash.iter().flat_map(|stash| stash.iter());
         stashed.for_each(|(key, value)| visit(key, *value));
+    }
+}
+
+/// Whether the way to a step goes through a bucket: a way must not cross itself.
+fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
+    loop {
+        if steps[at].bucket == bucket {
+            return true;
+        }
+        match steps[at].from {
+            Some((before, _)) => at = before,
+            None => return false,
+        }
     }
 }
 
