@@ -133,7 +133,7 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary
+STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
 BENCHES := $(STRUCTURES) p4-cpu forwarding new-flows
 
 .PHONY: bench

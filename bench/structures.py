@@ -3,9 +3,10 @@
 
     python -m bench.structures NAME [--rounds N] [--quick]
 
-Runs sluice-bench (switch/crates/bench), which measures everybody in one process and in
-turn and prints every round; makes medians, ratios and verdicts of them and writes
-bench/results/NAME.json. BGP_TABLE names a file with a real routing table.
+Runs sluice-bench (switch/crates/bench) or, for multipath, the engine's own benchmark:
+they measure everybody in one process and in turn and print every round. Makes medians,
+ratios and verdicts of them and writes bench/results/NAME.json. BGP_TABLE names a file
+with a real routing table.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.bars import judge
 from sluice_testkit import where
 from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
 
-NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary")
+NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary", "multipath")
 BY_DEFAULT = 7  # rounds
 
 
@@ -41,14 +42,24 @@ def program() -> Path:
     return path
 
 
-def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
-    """All rounds of a benchmark, as sluice-bench prints them."""
-    command = [str(program()), name, "--rounds", str(rounds)]
-    command += ["--quick"] if quick else []
+def command_of(name: str) -> list[str]:
+    """What measures a benchmark."""
+    if name == "multipath":
+        workspace = str(where.repository() / "switch" / "Cargo.toml")
+        bench = ["cargo", "bench", "--quiet", "--locked", "--manifest-path", workspace]
+        return [*bench, "--package", "sluice-engine", "--bench", "multipath", "--"]
+    command = [str(program()), name]
     table = os.environ.get("BGP_TABLE")
     command += ["--table", table] if table else []
     library = peers_library()
     command += ["--dpdk", str(library)] if library else []
+    return command
+
+
+def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
+    """All rounds of a benchmark, as the program prints them."""
+    command = [*command_of(name), "--rounds", str(rounds)]
+    command += ["--quick"] if quick else []
     # Huge pages for everybody's memory: DPDK's structures have them, too.
     environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
