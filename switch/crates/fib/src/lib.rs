@@ -36,8 +36,8 @@
 //! use one while the other is changed (left-right), as the `tables` crate does.
 //!
 //! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
-//! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and `line_trie` only, and where functions
-//! compiled for a processor's extensions are called.
+//! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
+//! `line_trie` only, and where functions compiled for a processor's extensions are called.
 
 mod address;
 mod algorithm;
@@ -50,7 +50,6 @@ mod pool;
 mod ranges;
 mod rank;
 mod rib;
-mod tree_bitmap;
 mod trial;
 
 pub use address::{Address, Prefix};
@@ -62,25 +61,4 @@ pub use line_trie::LineTrie;
 pub use ranges::Ranges;
 pub use rank::{Rank, Rank16, Rank32};
 pub use rib::Rib;
-pub use tree_bitmap::TreeBitmap;
 pub use trial::{Rates, Trial};
-
-/// A longest-prefix-match structure from prefixes to values.
-pub trait Lpm<A: Address> {
-    /// Adds a prefix or replaces its value; returns the value it had.
-    fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32>;
-
-    /// Removes a prefix; returns the value it had.
-    fn remove(&mut self, prefix: Prefix<A>) -> Option<u32>;
-
-    /// The value of the longest prefix that contains the address.
-    fn lookup(&self, address: A) -> Option<u32>;
-
-    /// Number of prefixes.
-    fn len(&self) -> usize;
-
-    /// Whether there is no prefix.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
