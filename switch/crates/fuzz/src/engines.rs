@@ -102,7 +102,9 @@ impl Target for EnginesTarget {
         let store = || {
             // The clock of control is at 0 until then: entries are not of different ages.
             let store = Store::with_epoch(Arc::clone(program), later);
-            state::populate(&store, &mut Random::new(seed));
+            let mut random = Random::new(seed);
+            state::populate(&store, &mut random);
+            state::set_meters(&store, &mut random);
             store
         };
         let mut oracle = Lane::new(store(), programs::switch(program));
@@ -232,7 +234,9 @@ mod tests {
     fn router(seed: u64) -> Lane<sluice_engine::Interpreter> {
         let program = Arc::new(Program::from_json(&programs::router().json).expect("it loads"));
         let store = Store::new(Arc::clone(&program));
-        state::populate(&store, &mut Random::new(seed));
+        let mut random = Random::new(seed);
+        state::populate(&store, &mut random);
+        state::set_meters(&store, &mut random);
         Lane::new(store, programs::switch(&program))
     }
 

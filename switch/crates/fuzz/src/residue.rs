@@ -22,7 +22,7 @@ pub struct Cell {
 pub enum Content {
     /// Packets and bytes.
     Count(u64, u64),
-    /// Packets and bytes at an entry, when it was last hit, and what its meter, if any, has coloured.
+    /// Packets and bytes at an entry, when it was last hit (0 for never), and what its meter, if any, has coloured.
     Entry(u64, u64, u64, Option<[(u64, u64); 3]>),
     /// What a meter has coloured green, yellow and red.
     Colors([(u64, u64); 3]),
@@ -49,15 +49,14 @@ fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
     let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
         let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
+        // Before the first hit it is the time of the insertion, which no packet left behind.
+        let last_hit_us = state
+            .filter(|_| packets != 0)
+            .map_or(0, EntryState::last_hit_us);
         cells.push(Cell {
             name: name.clone(),
             index,
-            content: Content::Entry(
-                packets,
-                bytes,
-                state.map_or(0, EntryState::last_hit_us),
-                meter.map(colors),
-            ),
+            content: Content::Entry(packets, bytes, last_hit_us, meter.map(colors)),
         });
     };
     let entries = view.entries(id);

@@ -61,11 +61,11 @@ pub fn populate(store: &Store, random: &mut Random) {
         let _ = transaction.value_set_modify(ValueSetId(index as u32), members);
     }
     transaction.commit();
-    meters(store, random);
 }
 
-/// Rates for some meters, so low that a handful of packets has all colours.
-fn meters(store: &Store, random: &mut Random) {
+/// Rates for some meters, so low that a handful of packets has all colours: what becomes of a packet depends on those
+/// before it then.
+pub fn set_meters(store: &Store, random: &mut Random) {
     let (program, externs) = (store.program(), store.externs());
     for number in 0..program.meters.len() {
         let id = MeterId(number as u32);
