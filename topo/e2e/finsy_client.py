@@ -39,10 +39,18 @@ async def main(address: str, p4info: str, program: str) -> None:
         # finsy's overloads say "coroutine" where they mean the generator that this is.
         async for entry in switch.read([wanted]):  # type: ignore[attr-defined]
             print("read back:", entry.match["nexthop_id"])
-        packets = switch.read_packets()
+        # finsy keeps packet-ins for readers that wait already, and for no others: this one does
+        # before anything is sent.
+        coming = asyncio.create_task(first_packet(switch))
+        await asyncio.sleep(0)
         await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
-        packet = await asyncio.wait_for(anext(packets), 20)
+        packet = await asyncio.wait_for(coming, 20)
         print("packet-in: reason", packet["reason"], "same frame:", packet.payload == FRAME)
+
+
+async def first_packet(switch: fy.Switch) -> fy.P4PacketIn:
+    """The next packet-in."""
+    return await anext(switch.read_packets())
 
 
 def packet_out(**given: int) -> dict[str, int]:
