@@ -29,6 +29,7 @@ class FakeClient:
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
+        self._gone = False
         self._emit(("connected",))
         for answer in arbitration or [(True, 0, "", (0, 1))]:
             self._emit(("arbitration", *answer))
@@ -44,7 +45,13 @@ class FakeClient:
         self._emit(("arbitration", *answer))
 
     def hang_up(self, code: int = 14, message: str = "gone") -> None:
+        self._gone = True
         self._emit(("closed", code, message))
+
+    def _check_open(self) -> None:
+        """Refuses as the real client does from its end on, before anyone has polled of it."""
+        if self._gone:
+            raise ConnectionError("the P4Runtime session has ended")
 
     # -- the client's interface
 
@@ -64,12 +71,14 @@ class FakeClient:
         self.metadata = (packet_in, packet_out)
 
     def packet_out(self, batch: list[tuple[bytes, tuple[int, ...]]]) -> int:
+        self._check_open()
         assert self.metadata is not None
         room = batch[: self.packet_out_room]
         self.sent += room
         return len(room)
 
     def write(self, token: int, request: bytes) -> None:
+        self._check_open()
         message = p4r.WriteRequest.FromString(request)
         self.requests.append(message)
         codes = self.write_codes
@@ -80,6 +89,7 @@ class FakeClient:
         self._emit(("write_done", token, 2 if bad else 0, "", errors))
 
     def read(self, token: int, request: bytes) -> None:
+        self._check_open()
         wanted = p4r.ReadRequest.FromString(request)
         found = self._found(wanted)
         for start in range(0, len(found), 5):
@@ -104,16 +114,19 @@ class FakeClient:
         return list(self.switch.raw.values())
 
     def set_pipeline(self, token: int, request: bytes) -> None:
+        self._check_open()
         self.pushed.append(p4r.SetForwardingPipelineConfigRequest.FromString(request))
         self._emit(("pipeline_done", token, 0, "", b""))
 
     def get_pipeline(self, token: int, request: bytes) -> None:
+        self._check_open()
         response = p4r.GetForwardingPipelineConfigResponse()
         if self.pushed:
             response.config.CopyFrom(self.pushed[-1].config)
         self._emit(("pipeline_done", token, 0, "", response.SerializeToString()))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
+        self._check_open()
         self.elections.append(election_id)
 
     def close(self) -> None:

@@ -359,6 +359,11 @@ class TestEnd:
         events.until(named("connected"))
         client.close()
         client.close()
+        # At once, not only when the session's thread has seen it.
+        with pytest.raises(ConnectionError):
+            client.packet_out([(b"x", (1, 2, 3))])
+        with pytest.raises(ConnectionError):
+            client.write(1, b"")
         assert events.until(named("closed")) == ("closed", 1, "closed by the controller")
         with pytest.raises(ConnectionError):
             client.packet_out([(b"x", (1, 2, 3))])

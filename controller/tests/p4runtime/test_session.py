@@ -103,6 +103,25 @@ def test_waiting_behind_another_primary() -> None:
     asyncio.run(story())
 
 
+def test_what_is_asked_after_the_end_and_before_its_event() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        await session.become_primary()
+        session.set_packet_metadata([], [])
+        outcomes: list[object] = []
+        client.hang_up()
+        assert not session.closed.done()
+        assert session.packet_out([(b"x", ())]) == 0
+        session.post_write([route("10.0.0.0/8")], outcomes.append)
+        with pytest.raises(P4RuntimeError, match="UNAVAILABLE"):
+            await session.write([route("10.0.0.0/8")])
+        assert [str(outcome) for outcome in outcomes] == [str(outcomes[0])]
+        assert "the session ended" in str(outcomes[0])
+
+    asyncio.run(story())
+
+
 def test_losing_primacy_ends_the_session() -> None:
     async def story() -> None:
         client = FakeClient(FakeSwitch(CODEC))

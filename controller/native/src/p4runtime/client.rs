@@ -158,6 +158,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Closed`].
     pub fn packet_out(&self, messages: Vec<Bytes>) -> Result<usize, ClientError> {
+        self.check_open()?;
         let given = messages.len();
         let mut queued = 0;
         for message in messages {
@@ -232,6 +233,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
     pub fn send(&self, message: Bytes) -> Result<(), ClientError> {
+        self.check_open()?;
         self.control.try_send(message).map_err(|error| match error {
             TrySendError::Full(_) => ClientError::Busy("too many stream messages"),
             TrySendError::Closed(_) => self.closed(),
@@ -254,6 +256,9 @@ impl Client {
     }
 
     fn call(&self, token: u64, method: Method, message: Bytes) -> Result<(), ClientError> {
+        if *self.stop.borrow() {
+            return Err(self.closed());
+        }
         let queue = if method.is_ordered() {
             &self.ordered
         } else {
@@ -274,6 +279,13 @@ impl Client {
             Refused::Closed => self.closed(),
             Refused::Busy => ClientError::Busy("too many requests"),
         })
+    }
+
+    /// Refuses what would be queued for nobody: the queues themselves close only when the
+    /// connection lets go of them, some time after the session's end.
+    fn check_open(&self) -> Result<(), ClientError> {
+        let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
+        if ended { Err(self.closed()) } else { Ok(()) }
     }
 
     fn closed(&self) -> ClientError {

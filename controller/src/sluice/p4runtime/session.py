@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from finsy.proto import p4i, p4r
@@ -46,6 +47,11 @@ CODE_NAMES = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
+
+# The client refuses everything from the moment its session has ended; that it has is told by an
+# event which may still wait in its queue. Whoever waits for an answer gets it from that event, so
+# a refusal needs no treatment of its own.
+ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
 
@@ -139,14 +145,16 @@ class Session:
             cookie=p4r.ForwardingPipelineConfig.Cookie(cookie=cookie),
         )
         token, answer = self._expect()
-        self._client.set_pipeline(token, self._requests.set_pipeline(config))
+        with ended:
+            self._client.set_pipeline(token, self._requests.set_pipeline(config))
         await answer
         return True
 
     async def _runs(self, p4info: p4i.P4Info, device_config: bytes, cookie: int) -> bool:
         for cookie_only in (True, False):
             token, answer = self._expect()
-            self._client.get_pipeline(token, self._requests.get_pipeline(cookie_only))
+            with ended:
+                self._client.get_pipeline(token, self._requests.get_pipeline(cookie_only))
             try:
                 response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
             except P4RuntimeError as error:
@@ -171,7 +179,8 @@ class Session:
         `atomic` asks for all or nothing, between two packets; not every target can.
         """
         token, answer = self._expect()
-        self._client.write(token, self._requests.write(updates, atomic=atomic))
+        with ended:
+            self._client.write(token, self._requests.write(updates, atomic=atomic))
         outcome = self._outcome(len(updates), *await answer)
         if isinstance(outcome, P4RuntimeError):
             raise outcome
@@ -187,7 +196,8 @@ class Session:
             raise self.closed.result()
         self._token += 1
         self._posted[self._token] = len(updates), done
-        self._client.write(self._token, self._requests.write(updates))
+        with ended:
+            self._client.write(self._token, self._requests.write(updates))
 
     def _outcome(
         self, number: int, code: int, message: str, errors: Sequence[tuple[int, str]]
@@ -206,7 +216,8 @@ class Session:
         parts = self._parts[token] = asyncio.Queue()
         answer.add_done_callback(lambda _: parts.put_nowait(None))
         try:
-            self._client.read(token, self._requests.read(entities))
+            with ended:
+                self._client.read(token, self._requests.read(entities))
             while (part := await parts.get()) is not None:
                 yield _entities_of(part)
             await answer
@@ -227,7 +238,9 @@ class Session:
         """
         if not self._takes_packets or self.closed.done():
             return 0
-        return self._client.packet_out(batch)
+        with ended:
+            return self._client.packet_out(batch)
+        return 0
 
     def _expect(self) -> tuple[int, asyncio.Future[Any]]:
         if self.closed.done():
@@ -318,7 +331,8 @@ class Session:
             self._election_id = (high, low + 1) if low < 2**64 - 1 else (high + 1, 0)
             self._requests = RequestFactory(self._device_id, self._election_id, self._role)
             self.arbitration = f"asking with election id {self._election_id}"
-            self._client.arbitrate(self._election_id)
+            with ended:
+                self._client.arbitrate(self._election_id)
         else:
             self.arbitration = f"another controller is primary (election id {highest})"
 
