@@ -35,6 +35,9 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
 
     /// The next address, if there is one.
     fn successor(self) -> Option<Self>;
+
+    /// The first 64 bits, zero-padded on the right.
+    fn upper(self) -> u64;
 }
 
 macro_rules! address {
@@ -81,6 +84,12 @@ macro_rules! address {
             #[inline]
             fn successor(self) -> Option<Self> {
                 self.checked_add(1)
+            }
+
+            #[inline]
+            fn upper(self) -> u64 {
+                let aligned = u128::from(self) << (u128::BITS - Self::BITS);
+                (aligned >> 64) as u64
             }
         }
     };

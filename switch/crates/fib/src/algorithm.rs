@@ -59,6 +59,11 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// The value of the longest prefix that contains `address`, or [`NONE`].
     fn lookup(&self, address: A) -> u32;
 
+    /// Asks for the memory that a look-up of this address will read, as far as its place is known without waiting.
+    fn prefetch(&self, address: A) {
+        let _ = address;
+    }
+
     /// Looks up `addresses[i]` into `values[i]`, for every `i`: faster than one after the other.
     ///
     /// # Panics

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A RIB and the look-up algorithm of the moment.
 //!
-//! Every change goes into the RIB and from there into the algorithm's structure. Where the structure
-//! cannot follow, the RIB itself answers (correct, but slower) until the structure has been built
-//! anew: at once if the last build was long enough ago, otherwise after a delay of ten times what
-//! that took, at most [`LONGEST_DELAY`], so that building takes at most about a tenth of the time
-//! however fast routes change. [`Fib::settle`] is where this happens: call it after a batch of
-//! changes, and now and then.
+//! Every change goes into the RIB at once, which answers (correct, but slower) until [`Fib::settle`]
+//! brings the algorithm's structure in line: call it after a batch of changes, and now and then. What
+//! lies under another changed prefix is not looked at twice, and where most routes have changed the
+//! structure is built anew instead; so a batch costs no more than a build, whatever is in it.
+//!
+//! Where the structure cannot follow, it is built anew: at once if the last build was long enough ago,
+//! otherwise after a delay of ten times what that took, at most [`LONGEST_DELAY`], so that building
+//! takes at most about a tenth of the time however fast routes change.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,6 +19,9 @@ use crate::{Prefix, Rib};
 
 /// How long the RIB answers at most before a structure is built again.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
+
+/// Changes from which on it is asked whether a build would cost less, and room that is kept for them.
+const MANY: usize = 1024;
 
 /// Name of what answers while there is no structure.
 const RIB: &str = "rib";
@@ -53,7 +58,7 @@ impl std::error::Error for PinError {}
 /// What an operator wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The algorithm that answers; `rib` while its structure is to be built again.
+    /// The algorithm that answers; `rib` while its structure is to be brought in line or built.
     pub algorithm: &'static str,
     /// The algorithm that was asked for, if one was.
     pub pinned: Option<&'static str>,
@@ -69,7 +74,7 @@ pub struct Status {
     pub builds: u64,
     /// What the last build took.
     pub last_build: Duration,
-    /// Whether a structure is to be built.
+    /// Whether the structure is to be brought in line or built.
     pub pending: bool,
 }
 
@@ -77,7 +82,11 @@ pub struct Status {
 #[derive(Debug)]
 pub struct Fib<A: Family> {
     rib: Rib<A>,
+    /// What answers; without it, the RIB does.
     structure: Option<Box<dyn Algorithm<A>>>,
+    /// What answered before the routes to these prefixes changed.
+    outdated: Option<Box<dyn Algorithm<A>>>,
+    changed: Vec<Prefix<A>>,
     kind: &'static Kind<A>,
     pinned: Option<&'static Kind<A>>,
     /// When the missing structure is to be built.
@@ -99,6 +108,8 @@ impl<A: Family> Fib<A> {
         let mut fib = Self {
             rib: Rib::new(),
             structure: None,
+            outdated: None,
+            changed: Vec::new(),
             kind: &A::KINDS[0],
             pinned: None,
             due: None,
@@ -134,6 +145,14 @@ impl<A: Family> Fib<A> {
         old
     }
 
+    /// Asks for the memory that a look-up of this address will read.
+    #[inline]
+    pub fn prefetch(&self, address: A) {
+        if let Some(structure) = &self.structure {
+            structure.prefetch(address);
+        }
+    }
+
     /// The value of the longest prefix that contains `address`, or [`NONE`].
     #[inline]
     pub fn lookup(&self, address: A) -> u32 {
@@ -147,6 +166,7 @@ impl<A: Family> Fib<A> {
     ///
     /// # Panics
     /// If the slices are not equally long.
+    #[inline]
     pub fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
         if let Some(structure) = &self.structure {
             return structure.lookup_batch(addresses, values);
@@ -157,19 +177,51 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// Brings the structure in line with a change of the RIB.
+    /// Notes that the structure is to be brought in line with a change of the RIB.
     fn follow(&mut self, prefix: Prefix<A>) {
-        let suits = self.suits(self.kind);
-        let structure = self.structure.as_mut().filter(|_| suits);
-        if structure.is_some_and(|structure| structure.refresh(prefix, &self.rib).is_ok()) {
+        if let Some(structure) = self.structure.take() {
+            self.outdated = Some(structure);
+        }
+        if self.outdated.is_some() {
+            self.changed.push(prefix);
+        } else if self.due.is_none() {
+            self.schedule(Instant::now());
+        }
+    }
+
+    /// Brings the structure in line with all changes since it was, or schedules a build.
+    fn catch_up(&mut self, now: Instant) {
+        let Some(mut structure) = self.outdated.take() else {
             return;
+        };
+        let mut changed = std::mem::take(&mut self.changed);
+        if !self.suits(self.kind) && self.due.is_none() {
+            self.schedule(now);
         }
-        self.structure = None;
-        if self.due.is_none() {
-            let rest = (10 * self.last_build).min(LONGEST_DELAY);
-            let now = Instant::now();
-            self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
+        if changed.len() > MANY && changed.len() > self.rib.len() / 2 {
+            return self.build();
         }
+        changed.sort_unstable();
+        let mut outer: Option<Prefix<A>> = None;
+        for prefix in &changed {
+            if outer.is_some_and(|outer| outer.covers(*prefix)) {
+                continue;
+            }
+            if structure.refresh(*prefix, &self.rib).is_err() {
+                return self.schedule(now);
+            }
+            outer = Some(*prefix);
+        }
+        self.structure = Some(structure);
+        changed.clear();
+        changed.shrink_to(MANY);
+        self.changed = changed;
+    }
+
+    /// Has a structure built as soon as the last build is long enough ago.
+    fn schedule(&mut self, now: Instant) {
+        let rest = (10 * self.last_build).min(LONGEST_DELAY);
+        self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
     }
 
     /// Whether an algorithm may go on with the present routes: up to twice as many as it is chosen
@@ -183,17 +235,18 @@ impl<A: Family> Fib<A> {
             || routes / 2 <= kind.most_routes && bounds.into_iter().all(enough_for)
     }
 
-    /// Builds a missing structure if it is due at `now`. Call it after a batch of changes, and at
-    /// least every [`LONGEST_DELAY`] while [`Status::pending`] is set.
+    /// Brings the structure in line with the changes, or builds one that is due at `now`. Call it
+    /// after a batch of changes, and at least every [`LONGEST_DELAY`] while [`Status::pending`] is set.
     pub fn settle(&mut self, now: Instant) {
+        self.catch_up(now);
         if self.due.is_some_and(|due| due <= now) {
             self.build();
         }
     }
 
-    /// Whether a structure is to be built.
+    /// Whether the structure is to be brought in line or built.
     pub fn is_pending(&self) -> bool {
-        self.due.is_some()
+        self.due.is_some() || self.outdated.is_some()
     }
 
     fn build(&mut self) {
@@ -219,6 +272,8 @@ impl<A: Family> Fib<A> {
     ) {
         self.kind = kind;
         self.structure = Some(structure);
+        self.outdated = None;
+        self.changed = Vec::new();
         self.due = None;
         self.builds += 1;
         self.last_build = start.elapsed();
@@ -231,6 +286,7 @@ impl<A: Family> Fib<A> {
     /// # Errors
     /// There is no such algorithm, or it cannot hold the routes; nothing has changed then.
     pub fn pin(&mut self, name: Option<&str>) -> Result<(), PinError> {
+        self.catch_up(Instant::now());
         let Some(name) = name else {
             self.pinned = None;
             self.build();
@@ -249,8 +305,14 @@ impl<A: Family> Fib<A> {
 
     /// Bytes of the structure and the RIB.
     pub fn memory_bytes(&self) -> usize {
-        let structure = self.structure.as_ref().map_or(0, |s| s.memory_bytes());
-        structure + self.rib.memory_bytes()
+        self.structure_bytes()
+            + self.changed.capacity() * size_of::<Prefix<A>>()
+            + self.rib.memory_bytes()
+    }
+
+    fn structure_bytes(&self) -> usize {
+        let structure = self.structure.as_ref().or(self.outdated.as_ref());
+        structure.map_or(0, |structure| structure.memory_bytes())
     }
 
     /// How things are. Takes time proportional to the number of routes.
@@ -259,13 +321,12 @@ impl<A: Family> Fib<A> {
         self.rib.for_each(&mut |_, value| {
             values.insert(value);
         });
-        let structure = self.structure.as_ref();
         Status {
-            algorithm: structure.map_or(RIB, |_| self.kind.name),
+            algorithm: self.structure.as_ref().map_or(RIB, |_| self.kind.name),
             pinned: self.pinned.map(|kind| kind.name),
             routes: self.rib.len(),
             values: values.len(),
-            bytes: structure.map_or(0, |structure| structure.memory_bytes()),
+            bytes: self.structure_bytes(),
             rib_bytes: self.rib.memory_bytes(),
             builds: self.builds,
             last_build: self.last_build,

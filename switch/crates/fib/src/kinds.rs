@@ -44,7 +44,7 @@ pub trait Family: Address {
 
 impl Family for u32 {
     const KINDS: &'static [Kind<Self>] = &[
-        Kind::of::<Ranges<Self>>("ranges", 12),
+        Kind::of::<Ranges<Self>>("ranges", 2),
         Kind::of::<Rank16>("rank16", usize::MAX),
         Kind::of::<Rank32>("rank32", usize::MAX),
         Kind::of::<Dir24x16>("dir24x16", 0),

@@ -7,8 +7,8 @@
 //!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
 //!   [`LineTrie`] for IPv6, [`Dir24`] for comparison.
 //! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
-//!   structures can hold, follows changes in place, builds anew where that is impossible (with
-//!   back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
+//!   structures can hold, follows batches of changes in place, builds anew where that is impossible
+//!   (with back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
 //!
 //! ```
 //! use sluice_fib::{Fib, NONE, Prefix};

@@ -79,6 +79,7 @@ follow_the_rib! {
     ranges_follow_the_rib: Ranges<u32>, clustered4(), 100, 32;
     few_ranges_follow_the_rib: Ranges<u32>, clustered4(), 12, 32;
     wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 100, 32;
+    few_wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 5, 32;
     dir24x16_follows_the_rib: Dir24x16, clustered4(), 20, 4;
     dir24x32_follows_the_rib: Dir24x32, clustered4(), 20, 4;
 }

@@ -86,7 +86,7 @@ fn the_choice_follows_the_number_of_routes_with_hysteresis() {
         fib.settle(later());
     }
     assert!(
-        (1..up as u32 / 2).contains(&down),
+        (0..up as u32 / 2).contains(&down),
         "up at {up}, down at {down}"
     );
 }
@@ -106,6 +106,30 @@ fn a_value_that_does_not_fit_brings_a_wider_structure() {
         (fib.status().algorithm, fib.lookup(7 << 12)),
         ("rank32", 70_000)
     );
+}
+
+#[test]
+fn a_batch_that_changes_most_routes_is_a_build() {
+    let mut fib = Fib::new();
+    for index in 0..4000 {
+        fib.insert(route(index), index);
+    }
+    fib.settle(later());
+    let builds = fib.status().builds;
+    for index in 0..1000 {
+        fib.insert(route(index), index + 1);
+    }
+    assert_eq!((fib.status().algorithm, fib.lookup(5 << 12)), ("rib", 6));
+    fib.settle(later());
+    assert_eq!(fib.status().builds, builds, "few changes are followed");
+    for index in 0..4000 {
+        fib.insert(route(index), index + 2);
+    }
+    fib.settle(Instant::now());
+    assert_eq!(fib.status().builds, builds + 1);
+    for index in 0..4000 {
+        assert_eq!(fib.lookup(index << 12), index + 2);
+    }
 }
 
 #[test]

@@ -70,6 +70,24 @@ fn agrees(steps: &[Step<u128>], more: &[u128]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    /// Lines of two-byte slots that get values too large for them, and get rid of them again.
+    #[test]
+    fn agrees_on_small_and_large_values(
+        changes in prop::collection::vec((one_block(), 32u32..52, 0u32..0x8002), 1..120),
+        more in prop::collection::vec(one_block(), 40),
+    ) {
+        let large = |value| if value % 7 == 0 { value << 12 } else { value };
+        let step = |(address, length, value): (u128, u32, u32)| {
+            let prefix = Prefix::new(address, length);
+            match value % 4 {
+                0 => Step::Remove(prefix),
+                _ => Step::Insert(prefix, large(value)),
+            }
+        };
+        let steps: Vec<_> = changes.into_iter().map(step).collect();
+        agrees(&steps, &more);
+    }
+
     #[test]
     fn agrees_on_clustered_routes(
         steps in steps(clustered6(), 0..4, 60),

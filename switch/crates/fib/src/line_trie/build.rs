@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From ranges of addresses to lines: where regions are split, and how.
 
-use super::line::{Array, Line, Slot, WAYS};
+use super::line::{Array, Form, Line, Slot};
 use super::pool::Pool;
 
 /// The trie is full.
@@ -95,7 +95,7 @@ pub(super) fn intervals(
         let mut inside = ranges[first - usize::from(!whole)..next].to_vec();
         inside[0].0 = begin;
         let below = intervals(pool, &inside, segment + 1, Region::ALL)?;
-        let array = build(pool, &below, Region::ALL)?;
+        let array = build(pool, &below, Region::ALL, Form::Wide)?;
         push(&mut found, cell, Slot::next(array));
         if u64::from(cell) + 1 < region.end() {
             push(&mut found, cell + 1, ranges[next - 1].1);
@@ -104,35 +104,37 @@ pub(super) fn intervals(
     Ok(found)
 }
 
-/// Lines for a region.
+/// Lines for a region, of a form that suits its intervals.
 pub(super) fn build(
     pool: &mut Pool,
     intervals: &[(u32, Slot)],
     region: Region,
+    form: Form,
 ) -> Result<Array, Full> {
-    let bits = choose_bits(intervals, region);
+    let bits = choose_bits(intervals, region, form);
     let width = region.width - bits;
     let base = pool.take(bits).ok_or(Full)?;
     for index in 0..1u32 << bits {
         let part = region.part(index, width);
-        let line = build_line(pool, part.of(intervals), part)?;
-        pool.set((base + index) as usize, line);
+        let held = line(pool, part.of(intervals), part, form)?;
+        pool.set((base + index) as usize, form, &held);
     }
-    Ok(Array::new(base, width, region.first))
+    Ok(Array::new(base, width, region.first, form))
 }
 
-/// The line for a region. If there are too many intervals, it keeps those around the densest part
-/// and leaves that part to lines of its own.
-pub(super) fn build_line(
+/// The intervals of the line for a region. If there are too many, it keeps those around the densest
+/// part and leaves that part to lines of its own.
+pub(super) fn line(
     pool: &mut Pool,
     intervals: &[(u32, Slot)],
     region: Region,
-) -> Result<Line, Full> {
+    form: Form,
+) -> Result<Intervals, Full> {
+    let ways = form.ways();
     let intervals = region.of(intervals);
     let clipped = |part: Region, &(start, slot): &(u32, Slot)| (start.max(part.first), slot);
-    if intervals.len() <= WAYS {
-        let own: Intervals = intervals.iter().map(|one| clipped(region, one)).collect();
-        return Ok(Line::new(&own));
+    if intervals.len() <= ways {
+        return Ok(intervals.iter().map(|one| clipped(region, one)).collect());
     }
     let mut dense = region;
     let mut own = Intervals::new();
@@ -140,48 +142,48 @@ pub(super) fn build_line(
         let halves = [0, 1].map(|half| dense.part(half, dense.width - 1));
         let counts = halves.map(|half| half.of(intervals).len());
         let sparse = usize::from(counts[0] > counts[1]);
-        if own.len() + counts[sparse] >= WAYS {
+        if own.len() + counts[sparse] >= ways {
             break;
         }
         let sparse_half = halves[sparse].of(intervals).iter();
         own.extend(sparse_half.map(|one| clipped(halves[sparse], one)));
         dense = halves[1 - sparse];
     }
-    let array = build(pool, dense.of(intervals), dense)?;
+    let array = build(pool, dense.of(intervals), dense, form)?;
     own.push((dense.first, Slot::child(array)));
     own.sort_unstable_by_key(|&(start, _)| start);
     let mut merged = Intervals::new();
     for (start, slot) in own {
         push(&mut merged, start, slot);
     }
-    Ok(Line::new(&merged))
+    Ok(merged)
 }
 
 /// Bytes that an interval in an overfull line is taken to cost, its slower look-up included.
-const OVERFULL: usize = 128;
+const OVERFULL: usize = 64;
 
 /// Into how many lines (as a power of two) a region is best split: more lines take more memory,
 /// fewer overflow into children.
-fn choose_bits(intervals: &[(u32, Slot)], region: Region) -> u32 {
+fn choose_bits(intervals: &[(u32, Slot)], region: Region, form: Form) -> u32 {
     let count = intervals.len();
-    if count <= WAYS {
+    if count <= form.ways() {
         return 0;
     }
     let most = (count.ilog2() + 1).min(region.width).min(16);
     let least = most.saturating_sub(5).max(1);
     let cost = |&bits: &u32| {
-        let overfull = overfull(intervals, region, region.width - bits);
+        let overfull = overfull(intervals, region, region.width - bits, form.ways());
         (size_of::<Line>() << bits) + overfull * OVERFULL
     };
     (least..=most).min_by_key(cost).unwrap_or(least)
 }
 
-/// How many intervals are in parts of `1 << width` keys that have more than a line holds.
-fn overfull(intervals: &[(u32, Slot)], region: Region, width: u32) -> usize {
+/// How many intervals are in parts of `1 << width` keys that have more than a line of `ways` holds.
+fn overfull(intervals: &[(u32, Slot)], region: Region, width: u32, ways: usize) -> usize {
     let part =
         |&(start, _): &(u32, Slot)| u64::from(start.max(region.first) - region.first) >> width;
     let parts = intervals.chunk_by(|one, other| part(one) == part(other));
     // One more reaches into the part from before.
     let counts = parts.map(|part| part.len() + 1);
-    counts.filter(|&count| count > WAYS).sum()
+    counts.filter(|&count| count > ways).sum()
 }

@@ -11,7 +11,10 @@ use std::ops::RangeInclusive;
 use super::line::Array;
 
 /// Places, as a power of two.
-const PLACE_BITS: u32 = 14;
+pub(super) const PLACE_BITS: u32 = 14;
+
+/// What spreads the places.
+pub(super) const MULTIPLIER: u32 = 0x9e37_79b1;
 
 /// The shortcuts: in each place the 32 bits (upper half) and their [`Array`] (lower half).
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub(super) struct Dense {
 /// The place of some 32 bits.
 #[inline(always)]
 fn place(top: u32) -> usize {
-    (top.wrapping_mul(0x9e37_79b1) >> (32 - PLACE_BITS)) as usize
+    (top.wrapping_mul(MULTIPLIER) >> (32 - PLACE_BITS)) as usize
 }
 
 /// What an empty place holds: bits that belong elsewhere.
@@ -83,6 +86,13 @@ impl Dense {
         let held = places.filter(|&(at, &held)| held != empty(at));
         let held = held.map(|(_, held)| (held >> 32) as u32);
         held.filter(|top| tops.contains(top)).collect()
+    }
+
+    /// The places.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn raw(&self) -> *const u64 {
+        self.places.as_ptr()
     }
 
     /// Bytes on the heap.

@@ -7,7 +7,7 @@
 //!            `roots`              |
 //!               |                 v
 //!               +--> lines[start + (key >> shift)]     one cache line:
-//!               |      starts  s7 <= s6 <= ... <= s0   8 intervals of keys ...
+//!               |      starts  s7 <= s6 <= ... <= s0   8 or 16 intervals of keys ...
 //!          or, if the  slots   v7    v6    ...    v0   ... and what each leads to:
 //!          first 32 bits        |     |           |
 //!          have a shortcut:  a value  |        lines over the next segment
@@ -22,15 +22,19 @@
 //!
 //! More than half of the Internet's ranges are in a few thousand /32s with many routes each, which
 //! would be three lines down. Those have shortcuts: a small hash table, looked at at the same time
-//! as the roots, leads to their lines directly. So an address costs one or two cache misses, and a
-//! batch has those of 32 addresses under way together.
+//! as the roots, leads to their lines directly. Only 16 bits of the key are left there: if the values
+//! are small, such lines hold 16 intervals of two times two bytes instead of 8 of two times four. So
+//! an address costs one or two cache misses, and a batch has those of 32 or 64 addresses under way
+//! together.
 //!
 //! After the direct index and range search of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion
 //! routing lookups per second in software", SIGCOMM CCR 2012), made recursive, with lines as nodes.
 //!
 //! Depends on the RIB. Promises: the answers of a search over all prefixes, whatever the order of
-//! updates; values below 2^31 - 1 and at most 2^24 lines (1 GiB), else an error when it is built.
+//! updates; values below 2^31 - 1 and at most 2^23 lines (512 MiB), else an error when it is built.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod batch;
 mod build;
 mod dense;
@@ -42,7 +46,7 @@ mod update;
 use std::collections::HashMap;
 
 use build::Full;
-use line::{Slot, bias};
+use line::Slot;
 use pool::Pool;
 use roots::Roots;
 
@@ -105,7 +109,17 @@ impl Algorithm<u128> for LineTrie {
             // SAFETY: every array in `roots` and in the lines in use leads to lines of the pool
             // for each key in its region (`Array` and `build`).
             let line = unsafe { self.pool.lines().get_unchecked(array.line(key)) };
-            let slot = line.slots[line.select(bias(key))];
+            let slot = if array.is_narrow() {
+                let line = line.narrow();
+                let short = line.slots[line.select(key)];
+                match short.escaped() {
+                    None => return short.widened().result(),
+                    Some(index) => self.pool.escapes()[index],
+                }
+            } else {
+                let line = line.wide();
+                line.slots[line.select(key)]
+            };
             if slot.is_final() {
                 return slot.result();
             }
@@ -119,8 +133,7 @@ impl Algorithm<u128> for LineTrie {
 
     fn lookup_batch(&self, addresses: &[u128], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len());
-        self.kernel
-            .run(&self.roots, self.pool.lines(), addresses, values);
+        self.kernel.run(&self.roots, &self.pool, addresses, values);
     }
 
     fn refresh(&mut self, prefix: Prefix<u128>, rib: &Rib<u128>) -> Result<(), NeedsRebuild> {

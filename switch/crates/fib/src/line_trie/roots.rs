@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use super::build::{self, Full, Region, intervals};
 use super::dense::Dense;
-use super::line::{Array, Slot};
+use super::line::{Array, Form, Slot};
 use super::pool::Pool;
 use super::update::release;
 use crate::Prefix;
@@ -67,6 +67,13 @@ impl Roots {
         self.dense.find((high >> 32) as u32, array)
     }
 
+    /// The 2^16 arrays, and the places of the shortcuts.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn raw(&self) -> (*const Array, *const u64) {
+        (self.arrays.as_ptr(), self.dense.raw())
+    }
+
     /// The shortcuts.
     pub(super) fn dense(&self) -> &Dense {
         &self.dense
@@ -102,7 +109,7 @@ impl Roots {
     /// Whether a root's line is used by others.
     pub(super) fn is_shared(&self, pool: &Pool, root: u16) -> bool {
         let array = self.get(root);
-        let slot = pool.line(array.line(0)).slots[0];
+        let slot = shared_slot(pool, array);
         self.shared
             .get(&slot)
             .is_some_and(|(line, _)| *line == array)
@@ -161,7 +168,7 @@ impl Roots {
             self.share(pool, slot)?
         } else {
             let intervals = intervals(pool, &sparse, 0, Region::ALL)?;
-            build::build(pool, &intervals, Region::ALL)?
+            build::build(pool, &intervals, Region::ALL, Form::Wide)?
         };
         Ok(Root { array, dense })
     }
@@ -194,13 +201,13 @@ impl Roots {
             *users += 1;
             return Ok(*array);
         }
-        let array = build::build(pool, &[(0, slot)], Region::ALL)?;
+        let array = build::build(pool, &[(0, slot)], Region::ALL, Form::Wide)?;
         self.shared.insert(slot, (array, 1));
         Ok(array)
     }
 
     fn leave(&mut self, pool: &mut Pool, array: Array) {
-        let slot = pool.line(array.line(0)).slots[0];
+        let slot = shared_slot(pool, array);
         if let Some((_, users)) = self.shared.get_mut(&slot) {
             *users -= 1;
             if *users == 0 {
@@ -218,6 +225,11 @@ impl Roots {
     }
 }
 
+/// The answer of an array, if it is a shared one.
+fn shared_slot(pool: &Pool, array: Array) -> Slot {
+    pool.lines()[array.line(0)].wide().slots[0]
+}
+
 /// Lines for a /32, given the ranges in it and perhaps around it.
 fn build_dense(pool: &mut Pool, top: u32, ranges: &[(u128, Slot)]) -> Result<Array, Full> {
     let prefix = Prefix::new(u128::from(top) << 96, DENSE_BITS);
@@ -227,7 +239,13 @@ fn build_dense(pool: &mut Pool, top: u32, ranges: &[(u128, Slot)]) -> Result<Arr
     own[0].0 = prefix.address();
     let region = dense_region(top);
     let intervals = intervals(pool, &own, 0, region)?;
-    build::build(pool, &intervals, region)
+    // Each interval may be an escape, and lead to a child of its own.
+    let form = if pool.suits(Form::Narrow, &intervals, intervals.len()) {
+        Form::Narrow
+    } else {
+        Form::Wide
+    };
+    build::build(pool, &intervals, region, form)
 }
 
 /// The ranges of a prefix without those inside some dense /32s, which take what is before them.

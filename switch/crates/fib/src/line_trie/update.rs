@@ -8,8 +8,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::build::{Intervals, Region, build_line, intervals, key, push, segment_end};
-use super::line::{Array, Line, Slot, WAYS};
+use super::build::{Intervals, Region, intervals, key, line, push, segment_end};
+use super::line::{Array, Form, Slot};
 use super::pool::Pool;
 use super::roots::{DENSE_BITS, ROOT_BITS, dense_region, without};
 use super::{LineTrie, ranges};
@@ -25,22 +25,34 @@ pub(super) fn release(pool: &mut Pool, array: Array, region: Region) {
     let base = array.line(region.first);
     let bits = region.width - array.shift();
     for index in 0..1 << bits {
-        let line = *pool.line(base + index);
-        release_below(pool, &line, array.shift(), |_| true);
+        let part = region.part(index, array.shift());
+        clear(pool, base + index as usize, array.form(), part);
     }
     pool.give(base as u32, bits);
 }
 
-/// Gives back what is below those intervals of a line, over `1 << width` keys, that are `chosen`
-/// by their starts.
-fn release_below(pool: &mut Pool, line: &Line, width: u32, chosen: impl Fn(u32) -> bool) {
-    let held: Intervals = line.intervals().collect();
-    let end = u64::from(held[0].0) + (1 << width);
+/// Clears a line, whose region is `part`, and gives back all below.
+fn clear(pool: &mut Pool, index: usize, form: Form, part: Region) {
+    let held = pool.load(index, form, part);
+    pool.clear(index, form);
+    release_below(pool, &held, part, |_| true);
+}
+
+/// Gives back what is below those intervals of a line, over `part`, that are `chosen` by their
+/// starts.
+fn release_below(
+    pool: &mut Pool,
+    held: &[(u32, Slot)],
+    part: Region,
+    chosen: impl Fn(u32) -> bool,
+) {
     for (index, &(first, slot)) in held.iter().enumerate() {
         if slot.is_final() || !chosen(first) {
             continue;
         }
-        let to = held.get(index + 1).map_or(end, |next| u64::from(next.0));
+        let to = held
+            .get(index + 1)
+            .map_or(part.end(), |next| u64::from(next.0));
         let inner = Region {
             first,
             width: (to - u64::from(first)).ilog2(),
@@ -48,6 +60,15 @@ fn release_below(pool: &mut Pool, line: &Line, width: u32, chosen: impl Fn(u32) 
         let region = if slot.is_next() { Region::ALL } else { inner };
         release(pool, slot.array(), region);
     }
+}
+
+/// What came of rewriting lines.
+enum Outcome {
+    Done,
+    /// Done; but a line was too small and has got a child.
+    Overflown,
+    /// Not done: lines of this form cannot hold the slots.
+    Unsuitable,
 }
 
 /// A place in the trie: an array over a region of a segment.
@@ -92,7 +113,8 @@ impl LineTrie {
             && let Some(array) = self.roots.dense().get(top)
         {
             let place = self.descend(array, dense_region(top), true, prefix);
-            if self.rewrite(&place, prefix, rib)? && self.overflows((top, DENSE_BITS), array) {
+            let outcome = self.rewrite(&place, prefix, rib)?;
+            if self.asks_for_more(outcome, (top, DENSE_BITS), array) {
                 self.replace_dense(top, rib)?;
             }
             return Ok(());
@@ -102,7 +124,8 @@ impl LineTrie {
         }
         let array = self.roots.get(root);
         let place = self.descend(array, Region::ALL, false, prefix);
-        if self.rewrite(&place, prefix, rib)? && self.overflows((root.into(), ROOT_BITS), array) {
+        let outcome = self.rewrite(&place, prefix, rib)?;
+        if self.asks_for_more(outcome, (root.into(), ROOT_BITS), array) {
             return self.replace_roots(root..=root, rib);
         }
         if prefix.length() <= DENSE_BITS {
@@ -154,8 +177,7 @@ impl LineTrie {
             }
             let key = key(prefix.address(), place.segment);
             let (index, region) = place.line_of(key);
-            let line = self.pool.line(index);
-            let held: Intervals = line.intervals().collect();
+            let held = self.pool.load(index, place.array.form(), region);
             let at = held.partition_point(|&(start, _)| start <= key) - 1;
             let (start, slot) = held[at];
             if slot.is_final() {
@@ -184,13 +206,14 @@ impl LineTrie {
         }
     }
 
-    /// Rewrites the lines of an array that a prefix touches; whether one of them has overflown.
+    /// Rewrites the lines of an array that a prefix touches; whether the lines of the root or dense
+    /// /32 are to be built anew because one of them has overflown or does not suit its slots.
     fn rewrite(
         &mut self,
         place: &Place,
         prefix: Prefix<u128>,
         rib: &Rib<u128>,
-    ) -> Result<bool, BuildError> {
+    ) -> Result<Outcome, BuildError> {
         let width = segment_end(place.segment).saturating_sub(prefix.length());
         let region = Region {
             first: key(prefix.address(), place.segment),
@@ -199,26 +222,40 @@ impl LineTrie {
         let (index, part) = place.line_of(region.first);
         if width >= part.width {
             let lines = 1 << (width - part.width);
-            self.rebuild_lines(place, prefix.address(), index..index + lines, region, rib)?;
-            return Ok(false);
+            let lines = index..index + lines;
+            return self.rebuild_lines(place, prefix.address(), lines, region, rib);
         }
+        let form = place.array.form();
         let changed = place.prefix(prefix.address(), region);
         let inside = self.ranges(place, changed, rib)?;
         let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
-        let line = *self.pool.line(index);
-        let spliced = splice(&line, &inside, region, part);
-        if spliced.len() > WAYS {
-            // What was made for the new intervals is not used.
-            for &(_, slot) in inside.iter().filter(|(_, slot)| !slot.is_final()) {
-                release(&mut self.pool, slot.array(), Region::ALL);
-            }
-            self.rebuild_lines(place, prefix.address(), index..index + 1, part, rib)?;
-            return Ok(true);
+        let held = self.pool.load(index, form, part);
+        let spliced = splice(&held, &inside, region, part);
+        if spliced.len() > form.ways() {
+            self.discard(&inside);
+            let lines = index..index + 1;
+            let outcome = self.rebuild_lines(place, prefix.address(), lines, part, rib)?;
+            return Ok(match outcome {
+                Outcome::Done => Outcome::Overflown,
+                other => other,
+            });
         }
-        self.pool.set(index, Line::new(&spliced));
+        if !self.pool.suits(form, &spliced, 0) {
+            self.discard(&inside);
+            return Ok(Outcome::Unsuitable);
+        }
+        self.pool.clear(index, form);
+        self.pool.set(index, form, &spliced);
         let dropped = |start: u32| start >= region.first && u64::from(start) < region.end();
-        release_below(&mut self.pool, &line, part.width, dropped);
-        Ok(false)
+        release_below(&mut self.pool, &held, part, dropped);
+        Ok(Outcome::Done)
+    }
+
+    /// Gives back what was made for new intervals that are not used.
+    fn discard(&mut self, inside: &[(u32, Slot)]) {
+        for &(_, slot) in inside.iter().filter(|(_, slot)| !slot.is_final()) {
+            release(&mut self.pool, slot.array(), Region::ALL);
+        }
     }
 
     /// Makes some lines, which together cover `region`, anew from the RIB.
@@ -229,17 +266,23 @@ impl LineTrie {
         lines: std::ops::Range<usize>,
         region: Region,
         rib: &Rib<u128>,
-    ) -> Result<(), BuildError> {
+    ) -> Result<Outcome, BuildError> {
+        let form = place.array.form();
         let inside = self.ranges(place, place.prefix(address, region), rib)?;
         let inside = intervals(&mut self.pool, &inside, place.segment, region)?;
-        let width = place.array.shift();
-        for (part, index) in lines.enumerate() {
-            let line = build_line(&mut self.pool, &inside, region.part(part as u32, width))?;
-            let old = *self.pool.line(index);
-            self.pool.set(index, line);
-            release_below(&mut self.pool, &old, width, |_| true);
+        // Each interval may lead to a child of its own.
+        if !self.pool.suits(form, &inside, inside.len()) {
+            self.discard(&inside);
+            return Ok(Outcome::Unsuitable);
         }
-        Ok(())
+        let width = place.array.shift();
+        for (number, index) in lines.enumerate() {
+            let part = region.part(number as u32, width);
+            let held = line(&mut self.pool, &inside, part, form)?;
+            clear(&mut self.pool, index, form, part);
+            self.pool.set(index, form, &held);
+        }
+        Ok(Outcome::Done)
     }
 
     /// The ranges of a prefix that matter at a place.
@@ -257,9 +300,14 @@ impl LineTrie {
         Ok(without(&all, prefix, is_dense))
     }
 
-    /// Counts an overflow in the lines of a root or a dense /32 (its bits and their number), of
-    /// which the first are in `array`. Whether they want to be built anew.
-    fn overflows(&mut self, whose: (u32, u32), array: Array) -> bool {
+    /// Whether, after a rewrite, the lines of a root or a dense /32 (its bits and their number; the
+    /// first of its lines are in `array`) want to be built anew: counts overflows.
+    fn asks_for_more(&mut self, outcome: Outcome, whose: (u32, u32), array: Array) -> bool {
+        match outcome {
+            Outcome::Done => return false,
+            Outcome::Unsuitable => return true,
+            Outcome::Overflown => {}
+        }
         let width = 48 - whose.1;
         let lines = 1u32 << (width - array.shift());
         let count = self.overflows.entry(whose).or_insert(0);
@@ -269,10 +317,10 @@ impl LineTrie {
 }
 
 /// The intervals of a line (over `part`) with those in `region` replaced.
-fn splice(line: &Line, inside: &[(u32, Slot)], region: Region, part: Region) -> Intervals {
+fn splice(held: &[(u32, Slot)], inside: &[(u32, Slot)], region: Region, part: Region) -> Intervals {
     let mut spliced = Intervals::new();
     let mut after = None;
-    for (start, slot) in line.intervals() {
+    for &(start, slot) in held {
         if start < region.first {
             push(&mut spliced, start, slot);
         }
@@ -286,7 +334,7 @@ fn splice(line: &Line, inside: &[(u32, Slot)], region: Region, part: Region) -> 
     if let Some(slot) = after.filter(|_| region.end() < part.end()) {
         push(&mut spliced, region.end() as u32, slot);
     }
-    for (start, slot) in line.intervals() {
+    for &(start, slot) in held {
         if u64::from(start) > region.end() {
             push(&mut spliced, start, slot);
         }
@@ -301,15 +349,19 @@ mod tests {
     use super::*;
     use crate::Algorithm;
 
-    /// Counts the uses of each line below an array, and checks where its lines begin.
-    fn walk(trie: &LineTrie, array: Array, region: Region, uses: &mut [u32]) {
+    /// Counts the uses of each line below an array and the escapes, and checks where lines begin.
+    fn walk(trie: &LineTrie, array: Array, region: Region, uses: &mut [u32], escaped: &mut usize) {
         for index in 0..1u32 << (region.width - array.shift()) {
             let part = region.part(index, array.shift());
             let at = array.line(part.first);
             uses[at] += 1;
             assert_eq!(uses[at], 1, "line {at}");
-            let held: Intervals = trie.pool.line(at).intervals().collect();
+            let held = trie.pool.load(at, array.form(), part);
             assert_eq!(held[0].0, part.first);
+            if array.is_narrow() {
+                let escapes = held.iter().filter(|(_, slot)| !slot.is_final());
+                *escaped += escapes.count();
+            }
             let ends = held.iter().skip(1).map(|next| u64::from(next.0));
             for (&(first, slot), end) in held.iter().zip(ends.chain([part.end()])) {
                 let keys = end - u64::from(first);
@@ -318,36 +370,38 @@ mod tests {
                 }
                 if slot.is_next() {
                     assert_eq!(keys, 1);
-                    walk(trie, slot.array(), Region::ALL, uses);
+                    walk(trie, slot.array(), Region::ALL, uses, escaped);
                 } else {
                     assert!(keys.is_power_of_two() && u64::from(first) % keys == 0);
                     let width = keys.ilog2();
-                    walk(trie, slot.array(), Region { first, width }, uses);
+                    walk(trie, slot.array(), Region { first, width }, uses, escaped);
                 }
             }
         }
     }
 
-    /// Every line is in one place, or free once.
+    /// Every line is in one place, or free once; and every escape in use is in a line.
     fn audit(trie: &LineTrie) {
         let mut uses = vec![0; trie.pool.lines().len()];
+        let mut escaped = 0;
         let mut shared = vec![false; uses.len()];
         for root in 0..=u16::MAX {
             let array = trie.roots.get(root);
             let known = trie.roots.is_shared(&trie.pool, root)
                 && std::mem::replace(&mut shared[array.line(0)], true);
             if !known {
-                walk(trie, array, Region::ALL, &mut uses);
+                walk(trie, array, Region::ALL, &mut uses, &mut escaped);
             }
         }
         for top in trie.roots.dense().within(0..=u32::MAX) {
             let array = trie.roots.dense().get(top).expect("it is within");
-            walk(trie, array, dense_region(top), &mut uses);
+            walk(trie, array, dense_region(top), &mut uses, &mut escaped);
         }
         for line in trie.pool.free_lines() {
             uses[line] += 1;
         }
         assert!(uses.iter().all(|&uses| uses == 1));
+        assert_eq!(trie.pool.escapes_in_use(), escaped);
     }
 
     proptest! {

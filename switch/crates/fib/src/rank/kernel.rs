@@ -58,8 +58,9 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn lookup<I: Item>(&self, address: u32) -> u32 {
         let chunk = self.first_chunk(address);
-        // The item is often in the next line.
+        // The item is often in one of the next lines.
         prefetch(chunk.wrapping_add(64));
+        prefetch(chunk.wrapping_add(128));
         // SAFETY: `first_chunk` gave a chunk.
         let item: I = unsafe { *item_address(chunk, address >> 8 & 0xff) };
         self.resolve(item, address)
@@ -138,6 +139,14 @@ mod wide {
     pub(super) fn lookup_batch<I: Item>(view: &View<'_>, addresses: &[u32], values: &mut [u32]) {
         view.lookup_batch::<I>(addresses, values);
     }
+}
+
+/// Asks for the chunk of an address, whose place is near.
+#[inline]
+pub(super) fn prefetch_lookup<I: Item>(rank: &Rank<I>, address: u32) {
+    let chunk = View::of(rank).first_chunk(address);
+    prefetch(chunk);
+    prefetch(chunk.wrapping_add(64));
 }
 
 #[inline]

@@ -280,6 +280,10 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         kernel::lookup(self, address)
     }
 
+    fn prefetch(&self, address: u32) {
+        kernel::prefetch_lookup(self, address);
+    }
+
     fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len(), "one value for each address");
         kernel::lookup_batch(self, addresses, values);
@@ -291,7 +295,7 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         let (bytes, free) = self.chunks.memory_bytes();
         // Places of sizes that nobody asks for any more are a reason to start afresh.
         if free > bytes / 4 + (1 << 16) {
-            return Err(NeedsRebuild);
+            *self = Self::build(rib).map_err(|_| NeedsRebuild)?;
         }
         Ok(())
     }
