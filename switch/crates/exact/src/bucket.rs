@@ -14,6 +14,10 @@ use crate::key::Key;
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; LINE]);
 
+impl Line {
+    pub(crate) const EMPTY: Self = Self([0; LINE]);
+}
+
 pub(crate) const LINE: usize = 64;
 
 /// Tags are compared 16 at a time, once.
@@ -64,8 +68,9 @@ impl Shape {
         self.lines * LINE
     }
 
+    /// Where a slot's key begins in a bucket.
     #[inline]
-    fn slot(&self, slot: usize) -> usize {
+    pub(crate) fn slot(&self, slot: usize) -> usize {
         1 + self.slots + slot * (self.key_bytes + VALUE)
     }
 }
@@ -100,13 +105,9 @@ pub(crate) fn move_slot(
     bytes[to + 1 + vacant] = std::mem::take(&mut bytes[from + 1 + slot]);
 }
 
-/// So many empty lines.
-pub(crate) fn empty(lines: usize) -> Vec<Line> {
-    vec![Line([0; LINE]); lines]
-}
-
 /// A bucket as look-ups see it: without bounds to check.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(crate) struct Look<'a> {
     start: *const u8,
     bucket: PhantomData<&'a [Line]>,
@@ -132,28 +133,65 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// Its first byte.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn start(self) -> *const u8 {
+        self.start
+    }
+
+    /// The value that begins at a byte.
+    ///
+    /// # Safety
+    /// Four bytes from there on are the bucket's.
+    #[inline(always)]
+    pub(crate) unsafe fn value(self, at: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.start.add(at).cast::<[u8; VALUE]>().read_unaligned() };
+        u32::from_le_bytes(bytes)
+    }
+
+    /// A bit for each slot with this tag.
+    ///
+    /// # Safety
+    /// The bucket is of this shape, and is somewhere.
+    #[inline(always)]
+    pub(crate) unsafe fn candidates(self, shape: &Shape, tag: u8) -> u32 {
+        // SAFETY: a bucket has at least one line, so 16 bytes behind the first.
+        let tags = unsafe { &*self.start.add(1).cast::<[u8; 16]>() };
+        equal_bytes(tags, tag) & shape.mask
+    }
+
+    /// Whether a slot holds a key, and the slot's value.
+    ///
+    /// # Safety
+    /// The bucket is of this shape, and is somewhere; it has the slot.
+    #[inline(always)]
+    pub(crate) unsafe fn entry(self, shape: &Shape, slot: u32, key: impl Key) -> (bool, u32) {
+        // SAFETY: a slot of the shape lies within the bucket with its key and value.
+        unsafe {
+            let start = shape.slot(slot as usize);
+            let known = std::slice::from_raw_parts(self.start.add(start), shape.key_bytes);
+            (key.is(known), self.value(start + shape.key_bytes))
+        }
+    }
+
     /// The value of a key.
     ///
     /// # Safety
     /// The bucket is of this shape, and is somewhere.
     #[inline(always)]
     pub(crate) unsafe fn find(self, shape: &Shape, tag: u8, key: impl Key) -> Option<u32> {
-        // SAFETY: a bucket has at least one line, so 16 bytes behind the first.
-        let tags = unsafe { &*self.start.add(1).cast::<[u8; 16]>() };
-        let mut candidates = equal_bytes(tags, tag) & shape.mask;
-        while candidates != 0 {
-            let start = shape.slot(candidates.trailing_zeros() as usize);
-            // SAFETY: the mask leaves slots of the shape, which lie within the bucket with their key
-            // and value.
-            let (known, value) = unsafe {
-                let known = std::slice::from_raw_parts(self.start.add(start), shape.key_bytes);
-                let value = self.start.add(start + shape.key_bytes);
-                (known, value.cast::<[u8; VALUE]>().read_unaligned())
-            };
-            if key.is(known) {
-                return Some(u32::from_le_bytes(value));
+        // SAFETY: the caller's promise; `candidates` gives slots that the bucket has.
+        unsafe {
+            let mut candidates = self.candidates(shape, tag);
+            while candidates != 0 {
+                let (is, value) = self.entry(shape, candidates.trailing_zeros(), key);
+                if is {
+                    return Some(value);
+                }
+                candidates &= candidates - 1;
             }
-            candidates &= candidates - 1;
         }
         None
     }

@@ -37,8 +37,7 @@ impl<const W: usize> Key for Words<W> {
     #[inline(always)]
     fn is(&self, bytes: &[u8]) -> bool {
         let known = words::<W>(bytes);
-        let pairs = self.0.iter().zip(&known);
-        pairs.fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs)) == 0
+        (0..W).fold(0, |differs, index| differs | (self.0[index] ^ known[index])) == 0
     }
 }
 

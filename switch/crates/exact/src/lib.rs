@@ -6,17 +6,20 @@
 //!
 //! * **One place.** Tags, keys and values of a bucket lie together in whole cache lines, so a hit
 //!   costs about one trip to memory ([`lookup_batch`](Exact::lookup_batch) overlaps those of many
-//!   look-ups). A key is in one of two buckets, nearly always in the first; a bucket knows whether
-//!   any of its keys is in another, so a miss also costs one trip.
+//!   look-ups; whoever has other work meanwhile asks for a key's bucket by
+//!   [`prefetch`](Exact::prefetch)). A key is in one of two buckets, nearly always in the first; a
+//!   bucket knows whether any of its keys is in another, so a miss also costs one trip.
 //! * **No pause.** The table is cut into segments of at most [`SEGMENT_BYTES`], found through a
 //!   directory by the first bits of the hash (extendible hashing: Fagin, Nievergelt, Pippenger and
-//!   Strong, 1979). A segment that is full grows or splits alone, so no insertion moves more than
-//!   one segment's keys.
-//! * **Full.** Buckets fill to about nine tenths before a segment grows, and it grows by a quarter.
+//!   Strong, 1979). The first one doubles until it is as large; from then on a segment that is full
+//!   is parted in two, so no insertion moves more than one segment's keys.
+//! * **Huge pages.** Segments of large tables lie side by side in blocks of 2 MiB.
+//! * **Room.** Buckets fill to about nine tenths before a segment is parted, so a table is between
+//!   nine twentieths and nine tenths full.
 //! * **Safe.** The hash has secrets of its own for each table ([`KeyHasher`]). Should keys collide
 //!   nevertheless, answers stay right and only those keys become slower.
 //!
-//! Depends on nothing. Promises: look-ups neither allocate nor panic for a key of the right size;
+//! Promises: look-ups neither allocate nor panic for a key of the right size;
 //! nothing is lost whatever the hashes are. A table does not shrink.
 //!
 //! ```
@@ -33,15 +36,20 @@ mod batch;
 mod bucket;
 mod hash;
 mod key;
+mod memory;
 mod segment;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use std::fmt;
+use std::hint::select_unpredictable;
 
 pub use hash::{HashKey, KeyHasher};
 
-use bucket::Shape;
+use bucket::{Look, Shape};
 use key::{Key, hash_of, with_words};
-use segment::{Segment, View, tag};
+use memory::Blocks;
+use segment::{Segment, View, buckets_of, tag};
 
 /// What a batch of look-ups gives where there is no such key. No value that can be inserted.
 pub const NONE: u32 = u32::MAX;
@@ -49,27 +57,37 @@ pub const NONE: u32 = u32::MAX;
 /// The largest segment: what an insertion moves at worst, plus one bucket.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
+/// So many segments are near.
+const NEAR: usize = 12;
+
+/// Where the second bucket's slots begin among those of both.
+const SECOND: u32 = 16;
+
 /// Places of the directory for each segment, at most; two or four where hashes are as they
 /// should be.
 const SPARSE: usize = 64;
-
-/// A segment, as the directory names it.
-#[derive(Clone, Copy)]
-struct Place {
-    view: View,
-    segment: u32,
-}
 
 /// A table of keys of one size.
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// For each beginning of a hash, `depth` bits long, its segment. Views are up to date whenever
-    /// nobody holds the table exclusively.
-    directory: Vec<Place>,
+    /// For each beginning of a hash, `depth` bits long, its segment as look-ups see it. Up to date
+    /// whenever nobody holds the table exclusively.
+    directory: Vec<View>,
+    /// The same as the segments' numbers.
+    owners: Vec<u32>,
     depth: u32,
+    /// Buckets of each segment: there are several only when the first has as many as one can have.
+    buckets: u32,
     segments: Vec<Segment>,
+    /// What segments lie in.
+    blocks: Blocks,
     len: usize,
+    /// Keys that no bucket takes.
+    stashed: usize,
+    /// What the processor does with whole buckets.
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<wide::Wide>,
 }
 
 impl Exact {
@@ -83,15 +101,21 @@ impl<H: HashKey> Exact<H> {
     /// An empty table with a hash function of the caller's.
     pub fn with_hasher(key_bytes: usize, hasher: H) -> Self {
         let shape = Shape::new(key_bytes);
-        let segment = Segment::new(&shape, 0, 1);
-        let view = segment.view();
+        let mut blocks = Blocks::default();
+        let segment = Segment::new(&shape, 0, blocks.lines(shape.lines, 1));
         Self {
+            #[cfg(target_arch = "x86_64")]
+            wide: hasher.known().and_then(|_| wide::Wide::new(&shape)),
             shape,
             hasher,
-            directory: vec![Place { view, segment: 0 }],
+            directory: vec![segment.view()],
+            owners: vec![0],
             depth: 0,
+            buckets: 1,
             segments: vec![segment],
+            blocks,
             len: 0,
+            stashed: 0,
         }
     }
 
@@ -115,45 +139,143 @@ impl<H: HashKey> Exact<H> {
         let segments = self.segments.iter().map(Segment::memory_bytes);
         segments.sum::<usize>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.directory.capacity() * size_of::<Place>()
+            + self.directory.capacity() * size_of::<View>()
+            + self.owners.capacity() * size_of::<u32>()
+            + self.blocks.bytes()
     }
 
+    /// The directory's place for a hash.
     #[inline(always)]
-    fn place(&self, hash: u64) -> Place {
+    fn place(&self, hash: u64) -> usize {
         // In two steps, because at depth 0 all 64 bits go.
-        let index = (hash >> 1 >> (63 - self.depth)) as usize;
-        debug_assert!(index < self.directory.len());
-        // SAFETY: `depth` bits are left, and the directory has 2^depth places.
-        unsafe { *self.directory.get_unchecked(index) }
+        (hash >> 1 >> (63 - self.depth)) as usize
+    }
+
+    /// The two buckets of a hash.
+    #[inline(always)]
+    fn buckets(&self, hash: u64) -> (Look<'_>, Look<'_>) {
+        let place = self.place(hash);
+        debug_assert!(place < self.directory.len());
+        let (first, second) = buckets_of(hash, self.buckets);
+        // SAFETY: `depth` bits of the hash are left, and the directory has 2^depth places. Its views
+        // are of segments that are there, each of which has `self.buckets` buckets of the table's
+        // shape, and the table is borrowed.
+        unsafe {
+            let view = *self.directory.get_unchecked(place);
+            (
+                view.look(&self.shape, first),
+                view.look(&self.shape, second),
+            )
+        }
     }
 
     /// The value of a key. A key of another size than the table's is not there.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
             return None;
         }
-        with_words!(key.len(), new => self.get_key(key, new(key)))
+        with_words!(key.len(), new => {
+            let words = new(key);
+            self.find(words.hash(&self.hasher), key, words)
+        })
     }
 
+    /// The hash of a key, for [`prefetch`](Self::prefetch) and [`get_hashed`](Self::get_hashed).
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        hash_of(&self.hasher, key)
+    }
+
+    /// Asks for the memory that the look-up of a key with this hash will read, and returns at once.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.buckets(hash).0.prefetch(&self.shape);
+    }
+
+    /// The value of a key whose hash is known: as [`get`](Self::get), which computes it. With
+    /// another hash the key may be missed.
+    #[inline]
+    pub fn get_hashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        if key.len() != self.shape.key_bytes {
+            return None;
+        }
+        with_words!(key.len(), new => self.find(hash, key, new(key)))
+    }
+
+    /// The value of a key, whose bytes are given, too.
     #[inline(always)]
-    fn get_key(&self, bytes: &[u8], key: impl Key) -> Option<u32> {
-        let hash = key.hash(&self.hasher);
-        let view = self.place(hash).view;
-        let first = view.first(hash);
-        // SAFETY: views in the directory are of segments that are there, whose buckets are of the
-        // table's shape, and the table is borrowed; `first` and `second` are less than the number
-        // of buckets.
+    fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
+        let (first, second) = self.buckets(hash);
+        let tag = tag(hash);
+        // SAFETY: the table's buckets are of its shape.
+        let found = unsafe {
+            if self.is_near() {
+                self.find_in_both(first, second, tag, key)
+            } else {
+                self.find_in_turn(first, second, tag, key)
+            }
+        };
+        if found.is_none() && self.stashed != 0 {
+            return self.stashed(hash, bytes);
+        }
+        found
+    }
+
+    /// Whether the table is in a core's caches when it is used much.
+    #[inline(always)]
+    fn is_near(&self) -> bool {
+        self.segments.len() <= NEAR
+    }
+
+    /// Looks at both buckets at once: where they are near, a wrongly predicted branch costs more than
+    /// a line that is read in vain.
+    ///
+    /// # Safety
+    /// Both are buckets of this table.
+    #[inline(always)]
+    unsafe fn find_in_both(
+        &self,
+        first: Look<'_>,
+        second: Look<'_>,
+        tag: u8,
+        key: impl Key,
+    ) -> Option<u32> {
+        let shape = &self.shape;
+        // SAFETY: the caller's promise; `candidates` gives slots that a bucket has.
         unsafe {
-            let bucket = view.look(&self.shape, first);
-            match bucket.find(&self.shape, tag(hash), key) {
-                Some(value) => Some(value),
-                None if bucket.overflowed() => {
-                    let second = view.look(&self.shape, view.second(hash, first));
-                    let found = second.find(&self.shape, tag(hash), key);
-                    found.or_else(|| self.stashed(hash, bytes))
+            let mut candidates =
+                first.candidates(shape, tag) | second.candidates(shape, tag) << SECOND;
+            while candidates != 0 {
+                let slot = candidates.trailing_zeros();
+                let bucket = select_unpredictable(slot < SECOND, first, second);
+                let (is, value) = bucket.entry(shape, slot % SECOND, key);
+                if is {
+                    return Some(value);
                 }
-                None => None,
+                candidates &= candidates - 1;
+            }
+        }
+        None
+    }
+
+    /// Looks at the second bucket only if the key may be there.
+    ///
+    /// # Safety
+    /// Both are buckets of this table.
+    #[inline(always)]
+    unsafe fn find_in_turn(
+        &self,
+        first: Look<'_>,
+        second: Look<'_>,
+        tag: u8,
+        key: impl Key,
+    ) -> Option<u32> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match first.find(&self.shape, tag, key) {
+                None if first.overflowed() => second.find(&self.shape, tag, key),
+                found => found,
             }
         }
     }
@@ -161,7 +283,7 @@ impl<H: HashKey> Exact<H> {
     /// The value of a key that is in neither of its buckets.
     #[cold]
     fn stashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.segments[self.place(hash).segment as usize].stashed(key)
+        self.segments[self.owner(hash)].stashed(key)
     }
 
     /// Adds a key, or changes its value; gives the value that it had.
@@ -172,7 +294,7 @@ impl<H: HashKey> Exact<H> {
         assert_eq!(key.len(), self.shape.key_bytes, "a key of the table's size");
         assert_ne!(value, NONE, "a value that can be told from none");
         let hash = hash_of(&self.hasher, key);
-        let index = self.directory_of(hash);
+        let index = self.owner(hash);
         let segment = &mut self.segments[index];
         let old = segment.replace(&self.shape, hash, key, value);
         if old.is_none() {
@@ -185,8 +307,11 @@ impl<H: HashKey> Exact<H> {
     /// Removes a key and gives its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<u32> {
         let hash = hash_of(&self.hasher, key);
-        let index = self.directory_of(hash);
-        let removed = self.segments[index].remove(&self.shape, hash, key)?;
+        let index = self.owner(hash);
+        let segment = &mut self.segments[index];
+        let stashed = segment.stash_len();
+        let removed = segment.remove(&self.shape, hash, key)?;
+        self.stashed -= stashed - segment.stash_len();
         self.len -= 1;
         Some(removed)
     }
@@ -199,14 +324,15 @@ impl<H: HashKey> Exact<H> {
             .for_each(|segment| segment.for_each(shape, &mut visit));
     }
 
-    fn directory_of(&self, hash: u64) -> usize {
-        self.place(hash).segment as usize
+    /// The segment of a hash.
+    fn owner(&self, hash: u64) -> usize {
+        self.owners[self.place(hash)] as usize
     }
 
     /// Adds a key that is not there, wherever room can be found or made.
     fn add(&mut self, hash: u64, key: &[u8], value: u32) {
         loop {
-            let index = self.directory_of(hash);
+            let index = self.owner(hash);
             let segment = &self.segments[index];
             let (buckets, keys) = (segment.buckets(), segment.len());
             let capacity = buckets * self.shape.slots;
@@ -219,14 +345,15 @@ impl<H: HashKey> Exact<H> {
             // Full at less than a half is not for want of room: these hashes are alike, and no
             // growth would part them.
             let alike = keys * 2 < capacity && buckets > 4;
-            let whole = (buckets + 1) * self.shape.bytes() > SEGMENT_BYTES;
+            let whole = buckets == self.most();
             if alike || whole && !self.may_split(index) {
+                self.stashed += 1;
                 return self.segments[index].add_to_stash(&self.shape, hash, key, value);
             }
             if whole {
                 self.split(index, hash);
             } else {
-                self.grow(index, hash);
+                self.grow();
             }
         }
     }
@@ -247,77 +374,69 @@ impl<H: HashKey> Exact<H> {
         .max(1)
     }
 
-    /// Gives a segment more buckets. `hash` is one that belongs to it.
-    fn grow(&mut self, index: usize, hash: u64) {
-        let old = &self.segments[index];
-        let most = (SEGMENT_BYTES / self.shape.bytes()).max(1);
-        // Small ones double, so that a table of a thousand keys is not moved ten times.
-        let buckets = if old.buckets() * self.shape.bytes() < SEGMENT_BYTES / 8 {
-            old.buckets() * 2
-        } else {
-            old.buckets() + old.buckets().div_ceil(4)
-        };
-        let buckets = buckets.min(most.max(old.buckets() + 1));
-        let mut new = Segment::new(&self.shape, old.depth, buckets);
-        old.for_each(&self.shape, |key, value| {
-            place(&mut new, &self.shape, &self.hasher, key, value);
+    /// Buckets of the largest segment.
+    fn most(&self) -> usize {
+        (SEGMENT_BYTES / self.shape.bytes()).max(1)
+    }
+
+    /// Gives the only segment twice as many buckets.
+    fn grow(&mut self) {
+        let buckets = (2 * self.buckets as usize).min(self.most());
+        let lines = self.blocks.lines(buckets * self.shape.lines, 1);
+        let new = Segment::new(&self.shape, 0, lines);
+        let old = std::mem::replace(&mut self.segments[0], new);
+        self.buckets = buckets as u32;
+        self.directory.fill(self.segments[0].view());
+        self.stashed = 0;
+        let shape = self.shape;
+        old.for_each(&shape, |key, value| {
+            self.put(hash_of(&self.hasher, key), key, value)
         });
-        let depth = new.depth;
-        self.segments[index] = new;
-        self.direct(index, depth, hash);
+    }
+
+    /// Adds a key to its segment, which has room, or else beside the buckets.
+    fn put(&mut self, hash: u64, key: &[u8], value: u32) {
+        let index = self.owner(hash);
+        let segment = &mut self.segments[index];
+        if !segment.add(&self.shape, &self.hasher, hash, key, value) {
+            segment.add_to_stash(&self.shape, hash, key, value);
+            self.stashed += 1;
+        }
     }
 
     /// Names a segment in all places for hashes that begin with the same `depth` bits as `hash`.
     fn direct(&mut self, index: usize, depth: u32, hash: u64) {
         let places = 1usize << (self.depth - depth);
         let start = (hash >> 1 >> (63 - depth)) as usize * places;
-        let place = Place {
-            view: self.segments[index].view(),
-            segment: index as u32,
-        };
-        self.directory[start..start + places].fill(place);
+        self.directory[start..start + places].fill(self.segments[index].view());
+        self.owners[start..start + places].fill(index as u32);
     }
 
     /// Parts a segment by the next bit of the hash. `hash` is one that belongs to it.
     fn split(&mut self, index: usize, hash: u64) {
-        let old = &self.segments[index];
-        let depth = old.depth + 1;
-        if old.depth == self.depth {
-            self.directory = self
-                .directory
-                .iter()
-                .flat_map(|place| [*place; 2])
-                .collect();
+        let depth = self.segments[index].depth + 1;
+        if depth > self.depth {
+            self.directory = doubled(&self.directory);
+            self.owners = doubled(&self.owners);
             self.depth += 1;
         }
-        let upper = |hash: u64| hash >> (64 - depth) & 1 != 0;
-        let mut counts = [0, 0];
-        old.for_each(&self.shape, |key, _| {
-            counts[usize::from(upper(hash_of(&self.hasher, key)))] += 1
+        let lines = self.buckets as usize * self.shape.lines;
+        let lines = self.blocks.lines(lines, self.segments.len());
+        self.segments.push(Segment::new(&self.shape, depth, lines));
+        let old = self.segments[index].emptied(depth);
+        self.stashed -= old.stash_len();
+        self.direct(self.segments.len() - 1, depth, hash | 1 << (64 - depth));
+        self.direct(index, depth, hash & !(1 << (64 - depth)));
+        let shape = self.shape;
+        old.for_each(&shape, |key, value| {
+            self.put(hash_of(&self.hasher, key), key, value)
         });
-        let most = (SEGMENT_BYTES / self.shape.bytes()).max(1);
-        // Filled to seven tenths, so that neither has to grow soon.
-        let room = |keys: usize| (keys * 10).div_ceil(self.shape.slots * 7).clamp(1, most);
-        let mut parts = counts.map(|keys| Segment::new(&self.shape, depth, room(keys)));
-        old.for_each(&self.shape, |key, value| {
-            let part = &mut parts[usize::from(upper(hash_of(&self.hasher, key)))];
-            place(part, &self.shape, &self.hasher, key, value);
-        });
-        let [lower_part, upper_part] = parts;
-        self.segments[index] = lower_part;
-        self.segments.push(upper_part);
-        let bit = 1 << (64 - depth);
-        self.direct(index, depth, hash & !bit);
-        self.direct(self.segments.len() - 1, depth, hash | bit);
     }
 }
 
-/// Adds a key to a segment that is being filled.
-fn place(segment: &mut Segment, shape: &Shape, hasher: &impl HashKey, key: &[u8], value: u32) {
-    let hash = hash_of(hasher, key);
-    if !segment.add(shape, hasher, hash, key, value) {
-        segment.add_to_stash(shape, hash, key, value);
-    }
+/// Each element twice.
+fn doubled<T: Copy>(all: &[T]) -> Vec<T> {
+    all.iter().flat_map(|one| [*one; 2]).collect()
 }
 
 impl<H> fmt::Debug for Exact<H> {

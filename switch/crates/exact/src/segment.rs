@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
+use crate::memory::Lines;
 
 /// Buckets that are looked at for one that has room, before a segment counts as full.
 const SEARCH: usize = 64;
@@ -20,7 +21,7 @@ type Stash = BTreeMap<Box<[u8]>, u32>;
 
 /// A part of the table: the keys whose hashes begin with the same `depth` bits.
 pub(crate) struct Segment {
-    lines: Vec<Line>,
+    lines: Lines,
     buckets: u32,
     len: u32,
     pub(crate) depth: u32,
@@ -42,10 +43,11 @@ struct Step {
 }
 
 impl Segment {
-    pub(crate) fn new(shape: &Shape, depth: u32, buckets: usize) -> Self {
+    /// An empty segment; `lines` are those of whole buckets.
+    pub(crate) fn new(shape: &Shape, depth: u32, lines: Lines) -> Self {
         Self {
-            lines: bucket::empty(buckets * shape.lines),
-            buckets: buckets as u32,
+            buckets: (lines.len() / shape.lines) as u32,
+            lines,
             len: 0,
             depth,
             stash: None,
@@ -61,27 +63,41 @@ impl Segment {
         self.len as usize
     }
 
+    /// Bytes of memory that it has beside its table's blocks.
     pub(crate) fn memory_bytes(&self) -> usize {
         let stash = self.stash.as_ref().map_or(0, |stash| {
             stash.keys().map(|key| key.len() + 32).sum::<usize>()
         });
-        size_of_val(&*self.lines) + stash
+        self.lines.own_bytes() + stash
+    }
+
+    /// Keys that are in none of its buckets.
+    pub(crate) fn stash_len(&self) -> usize {
+        self.stash.as_ref().map_or(0, |stash| stash.len())
+    }
+
+    /// Gives a copy of it and empties it, as one of another depth.
+    pub(crate) fn emptied(&mut self, depth: u32) -> Self {
+        let copy = Self {
+            lines: Lines::Alone(self.lines.to_vec()),
+            stash: self.stash.take(),
+            ..*self
+        };
+        self.lines.fill(Line::EMPTY);
+        (self.len, self.depth) = (0, depth);
+        copy
     }
 
     /// Where its look-ups begin.
     pub(crate) fn view(&self) -> View {
-        View {
-            lines: self.lines.as_ptr(),
-            buckets: self.buckets,
-        }
+        View(self.lines.as_ptr())
     }
 
     fn home(&self, hash: u64) -> Home {
-        let view = self.view();
-        let first = view.first(hash);
+        let (first, second) = buckets_of(hash, self.buckets);
         Home {
-            first,
-            second: view.second(hash, first),
+            first: first as usize,
+            second: second as usize,
             tag: tag(hash),
         }
     }
@@ -277,39 +293,20 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
 
 /// A segment as look-ups see it; of use as long as the segment is neither replaced nor written to.
 #[derive(Clone, Copy)]
-pub(crate) struct View {
-    lines: *const Line,
-    buckets: u32,
-}
+#[repr(transparent)]
+pub(crate) struct View(*const Line);
 
 // SAFETY: a view gives no access by itself: who follows its pointer answers for that.
 unsafe impl Send for View {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for View {}
 
-// Both buckets come from the low half of the hash, the tag from above it, and the top says which
-// segment it is.
 impl View {
+    /// Where the segment begins.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(crate) fn first(self, hash: u64) -> usize {
-        self.bucket_of(hash as u32)
-    }
-
-    #[inline(always)]
-    pub(crate) fn second(self, hash: u64, first: usize) -> usize {
-        let second = self.bucket_of((hash as u32).wrapping_mul(0x9e37_79b1));
-        if second != first {
-            second
-        } else if first + 1 == self.buckets as usize {
-            0
-        } else {
-            first + 1
-        }
-    }
-
-    #[inline(always)]
-    fn bucket_of(self, part: u32) -> usize {
-        ((u64::from(part) * u64::from(self.buckets)) >> 32) as usize
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
     }
 
     /// A bucket.
@@ -318,10 +315,32 @@ impl View {
     /// The segment is still there, has buckets of this shape and more than `index`, and nobody
     /// writes to it for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn look<'a>(self, shape: &Shape, index: usize) -> Look<'a> {
+    pub(crate) unsafe fn look<'a>(self, shape: &Shape, index: u32) -> Look<'a> {
         // SAFETY: the caller's promise: the bucket's lines are within the segment's.
-        unsafe { Look::new(self.lines.add(index * shape.lines)) }
+        unsafe { Look::new(self.0.add(index as usize * shape.lines)) }
     }
+}
+
+/// Where the bits of a hash begin whose upper ones say the second bucket.
+pub(crate) const SECOND_FROM: u32 = 16;
+
+/// The two buckets of a hash among so many; different ones where there is more than one. The
+/// first comes from the low half of the hash, the second from its middle, the tag from between, and
+/// the top says which segment it is.
+#[inline(always)]
+pub(crate) fn buckets_of(hash: u64, buckets: u32) -> (u32, u32) {
+    let part = |bits: u32, of: u32| ((u64::from(bits) * u64::from(of)) >> 32) as u32;
+    let first = part(hash as u32, buckets);
+    let apart = 1 + part((hash >> SECOND_FROM) as u32, buckets.wrapping_sub(1));
+    let second = first + apart;
+    (
+        first,
+        if second >= buckets {
+            second - buckets
+        } else {
+            second
+        },
+    )
 }
 
 /// What a hash leaves beside its key; never 0.

@@ -125,14 +125,15 @@ fn splitting_segments_loses_nothing() {
 }
 
 #[test]
-fn a_table_stays_well_filled_while_it_grows() {
+fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     let key_bytes = 13;
     let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 5));
     for number in 0..400_000u32 {
         assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
         if number >= 10_000 && number % 10_000 == 0 {
-            let bytes = table.memory_bytes() as f64 / f64::from(number);
-            assert!(bytes < 36.0, "{bytes} bytes a key at {number}");
+            // A huge page may have been begun.
+            let bytes = table.memory_bytes().saturating_sub(2 << 20) as f64 / f64::from(number);
+            assert!(bytes < 52.0, "{bytes} bytes a key at {number}");
         }
     }
 }
@@ -150,12 +151,17 @@ fn keys_without_bytes_are_one_key() {
     assert!(table.is_empty());
 }
 
-/// Enough keys for many segments, so that batches fetch ahead; every second key is not there.
+/// From one bucket to many segments, so that batches fetch ahead; every second key is not there. A
+/// batch ends where its keys do, and need not fill a group.
 #[test]
 fn batches_find_what_single_look_ups_find_at_every_size() {
-    for key_bytes in [3, 4, 8, 13, 19, 31, 37, 43, 56, 64, 70] {
+    let sizes = [3, 4, 8, 9, 12, 13, 16, 17, 19, 31, 37, 43, 56, 64, 70];
+    let counts = [1u32, 5, 31, 101, 3_003, 40_000];
+    for (key_bytes, count) in sizes
+        .into_iter()
+        .flat_map(|size| counts.map(|count| (size, count)))
+    {
         let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 9));
-        let count = 40_000u32;
         for number in (0..count).step_by(2) {
             table.insert(&key(number.into(), key_bytes), number);
         }
