@@ -5,9 +5,6 @@
 /// Words of a line.
 pub(crate) const LINE: usize = 8;
 
-/// Lines after the last block that may be read, so that a kernel need not look where a block ends.
-const SLACK: usize = 128;
-
 /// A cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -26,7 +23,7 @@ pub(crate) struct Arena {
 impl Arena {
     pub(crate) fn new() -> Self {
         Self {
-            lines: vec![Line([0; LINE]); 1 + SLACK],
+            lines: vec![Line([0; LINE]); 1],
             end: 1,
             free: Vec::new(),
         }
@@ -55,8 +52,8 @@ impl Arena {
         }
         let block = self.end;
         self.end += lines;
-        if self.end + SLACK > self.lines.len() {
-            self.lines.resize(self.end + SLACK, Line([0; LINE]));
+        if self.end > self.lines.len() {
+            self.lines.resize(self.end, Line([0; LINE]));
         }
         assert!(self.end < 1 << 31, "a tree has fewer than 2^31 lines");
         block as u32
@@ -69,11 +66,6 @@ impl Arena {
             self.free.resize_with(class + 1, Vec::new);
         }
         self.free[class].push(block);
-    }
-
-    /// Whether a block for so many words has room for so many others.
-    pub(crate) fn fits(words: usize, wanted: usize) -> bool {
-        Self::size(words) == Self::size(wanted)
     }
 
     /// The first words of a block.

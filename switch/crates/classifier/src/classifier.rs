@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier: a tree of the size that the keys want.
+//! The classifier: a tree, searched by what the processor has.
 
-use std::fmt::Debug;
 use std::ops::Range;
 
-use crate::layout::{Layout, MAX_KEY_BYTES, Rank, Rule};
 #[cfg(target_arch = "x86_64")]
-use crate::search::Bmi2;
-use crate::search::Portable;
+use crate::kernel::Avx2;
+use crate::kernel::Portable;
+use crate::layout::{Layout, MAX_KEY_BYTES, Rank, Rule};
 use crate::tree::Tree;
 
 /// What a look-up gives when no rule matches.
@@ -30,105 +29,10 @@ pub struct Effort {
 /// An ordered list of rules. See the crate's description.
 #[derive(Debug)]
 pub struct Classifier {
-    tree: Box<dyn Kernel>,
-    key_bytes: usize,
-}
-
-/// A tree of whatever size. Handles are values plus one.
-trait Kernel: Debug + Send + Sync {
-    fn insert(&mut self, rule: Rule<'_>, rank: Rank, handle: u32) -> Option<u32>;
-    fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32>;
-    fn rebuild(&mut self);
-    fn search(&self, key: &[u8]) -> u32;
-    fn search_batch(&self, keys: &[u8], found: &mut [u32]);
-    fn rules(&self) -> usize;
-    fn memory_bytes(&self) -> usize;
-    fn effort(&self, key: &[u8]) -> Effort;
-}
-
-/// A tree and what the processor can do.
-#[derive(Debug)]
-struct Sized<const W: usize, const R: usize> {
-    tree: Tree<W, R>,
+    /// Handles are values plus one.
+    tree: Tree,
     #[cfg(target_arch = "x86_64")]
-    bmi2: Option<Bmi2>,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl<const W: usize, const R: usize> Sized<W, R> {
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn search_bmi2(&self, machine: Bmi2, key: &[u8]) -> u32 {
-        self.tree.search(machine, key)
-    }
-
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn search_batch_bmi2(&self, machine: Bmi2, keys: &[u8], found: &mut [u32]) {
-        self.tree.search_batch(machine, keys, found);
-    }
-}
-
-impl<const W: usize, const R: usize> Kernel for Sized<W, R> {
-    fn insert(&mut self, rule: Rule<'_>, rank: Rank, handle: u32) -> Option<u32> {
-        self.tree.insert(rule, rank, handle)
-    }
-
-    fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
-        self.tree.remove(rule, rank)
-    }
-
-    fn rebuild(&mut self) {
-        self.tree.rebuild();
-    }
-
-    fn search(&self, key: &[u8]) -> u32 {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(machine) = self.bmi2 {
-            // SAFETY: a `Bmi2` exists only where these features were detected.
-            return unsafe { self.search_bmi2(machine, key) };
-        }
-        self.tree.search(Portable, key)
-    }
-
-    fn search_batch(&self, keys: &[u8], found: &mut [u32]) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(machine) = self.bmi2 {
-            // SAFETY: a `Bmi2` exists only where these features were detected.
-            return unsafe { self.search_batch_bmi2(machine, keys, found) };
-        }
-        self.tree.search_batch(Portable, keys, found);
-    }
-
-    fn rules(&self) -> usize {
-        self.tree.rules
-    }
-
-    fn effort(&self, key: &[u8]) -> Effort {
-        self.tree.effort(key)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let beside = self.tree.sequences.capacity() * size_of::<u64>() + self.tree.deep.capacity();
-        self.tree.arena.bytes() + beside
-    }
-}
-
-fn sized<const W: usize, const R: usize>(
-    key_bytes: usize,
-    ranges: &[Range<usize>],
-) -> Box<dyn Kernel> {
-    Box::new(Sized {
-        tree: Tree::<W, R>::new(Layout::new(key_bytes, ranges)),
-        #[cfg(target_arch = "x86_64")]
-        bmi2: Bmi2::detect(),
-    })
-}
-
-fn of_words<const W: usize>(key_bytes: usize, ranges: &[Range<usize>]) -> Box<dyn Kernel> {
-    match ranges.len() {
-        0 => sized::<W, 0>(key_bytes, ranges),
-        1..=2 => sized::<W, 2>(key_bytes, ranges),
-        _ => sized::<W, 8>(key_bytes, ranges),
-    }
+    avx2: Option<Avx2>,
 }
 
 impl Classifier {
@@ -144,16 +48,11 @@ impl Classifier {
         );
         let inside = |range: &Range<usize>| range.start < range.end && range.end <= key_bytes;
         assert!(ranges.iter().all(inside), "range fields lie in the key");
-        let tree = match key_bytes.div_ceil(8) {
-            0..=1 => of_words::<1>(key_bytes, ranges),
-            2 => of_words::<2>(key_bytes, ranges),
-            3 => of_words::<3>(key_bytes, ranges),
-            4..=5 => of_words::<5>(key_bytes, ranges),
-            6..=8 => of_words::<8>(key_bytes, ranges),
-            9..=16 => of_words::<16>(key_bytes, ranges),
-            _ => of_words::<64>(key_bytes, ranges),
-        };
-        Self { tree, key_bytes }
+        Self {
+            tree: Tree::new(Layout::new(key_bytes, ranges)),
+            #[cfg(target_arch = "x86_64")]
+            avx2: Avx2::detect(),
+        }
     }
 
     /// Adds a rule. `value` is what look-ups give; at most [`MAX_VALUE`] and different from those
@@ -183,7 +82,7 @@ impl Classifier {
     fn check(&self, rule: Rule<'_>) {
         let lengths = [rule.value.len(), rule.bounds.len()];
         assert_eq!(
-            lengths, [self.key_bytes; 2],
+            lengths, [self.tree.layout.key_bytes; 2],
             "a rule has the length of keys"
         );
     }
@@ -191,13 +90,39 @@ impl Classifier {
     /// The value of the first rule that matches.
     #[inline]
     pub fn lookup(&self, key: &[u8]) -> Option<u32> {
-        self.tree.search(key).checked_sub(1)
+        self.search(key).checked_sub(1)
+    }
+
+    fn search(&self, key: &[u8]) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(machine) = self.avx2 {
+            // SAFETY: an `Avx2` exists only where these features were detected.
+            return unsafe { self.search_avx2(machine, key) };
+        }
+        self.tree.search(Portable, key)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn search_avx2(&self, machine: Avx2, key: &[u8]) -> u32 {
+        self.tree.search(machine, key)
     }
 
     /// Values for keys that lie one after the other, [`NONE`] where no rule matches. Done for as
     /// many as both slices have.
     pub fn lookup_batch(&self, keys: &[u8], found: &mut [u32]) {
-        self.tree.search_batch(keys, found);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(machine) = self.avx2 {
+            // SAFETY: an `Avx2` exists only where these features were detected.
+            return unsafe { self.lookup_batch_avx2(machine, keys, found) };
+        }
+        self.tree.search_batch(Portable, keys, found);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn lookup_batch_avx2(&self, machine: Avx2, keys: &[u8], found: &mut [u32]) {
+        self.tree.search_batch(machine, keys, found);
     }
 
     /// Builds everything anew, as if all rules came at once.
@@ -207,7 +132,7 @@ impl Classifier {
 
     /// Number of rules.
     pub fn len(&self) -> usize {
-        self.tree.rules()
+        self.tree.rules
     }
 
     /// Whether there is no rule.
@@ -222,6 +147,6 @@ impl Classifier {
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.tree.memory_bytes()
+        self.tree.arena.bytes() + self.tree.sequences.capacity() * size_of::<u64>()
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a node does with a key: how it finds the child, and to which children a rule belongs.
 
-use crate::layout::window_of;
+use crate::layout::Layout;
 use crate::tree::copies_of;
 
 /// A rule has at most 2^3 copies in the whole tree, beside what it has for overlapping nothing.
@@ -46,21 +46,6 @@ pub(crate) enum Children {
     Span { first: u32, last: u32 },
 }
 
-/// The parts of a rule that cuts look at. `W` words of values, as many of masks, then ranges.
-pub(crate) fn bits_of<const W: usize>(record: &[u64], offset: usize) -> (u64, u64) {
-    (
-        window_of(&record[..W], offset),
-        window_of(&record[W..2 * W], offset),
-    )
-}
-
-/// A range of a rule: the least and the greatest number.
-pub(crate) fn range_of<const W: usize>(record: &[u64], number: usize) -> (u32, u32) {
-    let word = record[2 * W + number];
-    let low = (word >> 32) as u32;
-    (low, low.saturating_add(word as u32))
-}
-
 /// Gathers the bits of `value` that `mask` selects, the lowest first (what PEXT does).
 pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
     let (mut gathered, mut place) = (0, 0);
@@ -83,14 +68,15 @@ impl Cut {
 
     /// The children a rule belongs to, and the base-2 logarithm of how many these are (rounded
     /// up); `None` if it belongs to the rest. `copies` is what this was for the node itself.
-    pub(crate) fn children<const W: usize>(
+    pub(crate) fn children(
         &self,
+        layout: &Layout,
         record: &[u64],
         copies: u32,
     ) -> Option<(Children, u32)> {
         let (children, log2) = match self {
             Self::Bits { offset, mask } => {
-                let (value, known) = bits_of::<W>(record, usize::from(*offset));
+                let (value, known) = layout.bits(record, usize::from(*offset));
                 let stars = (mask & !known).count_ones();
                 if stars > MOST_CHILDREN_LOG2 {
                     return None;
@@ -99,7 +85,7 @@ impl Cut {
                 (Children::Combinations { base, open }, stars)
             }
             Self::Thresholds { number, at } => {
-                let (low, high) = range_of::<W>(record, usize::from(*number));
+                let (low, high) = layout.range(record, usize::from(*number));
                 let child = |number: u32| at.iter().filter(|at| number > **at).count() as u32;
                 let (first, last) = (child(low), child(high));
                 (
@@ -136,8 +122,8 @@ impl Children {
 mod tests {
     use super::*;
 
-    fn children(cut: Cut, record: &[u64], copies: u32) -> Option<Vec<usize>> {
-        let (children, _) = cut.children::<1>(record, copies)?;
+    fn children(cut: Cut, layout: &Layout, record: &[u64], copies: u32) -> Option<Vec<usize>> {
+        let (children, _) = cut.children(layout, record, copies)?;
         let mut list = Vec::new();
         children.for_each(|child| list.push(child));
         Some(list)
@@ -149,13 +135,12 @@ mod tests {
             offset: 0,
             mask: 0b1_0110,
         };
-        assert_eq!(children(cut, &[0b1_0010, 0b1_0110], 0), Some(vec![0b101]));
-        assert_eq!(
-            children(cut, &[0b1_0000, 0b1_0000], 0),
-            Some(vec![4, 5, 6, 7])
-        );
-        assert_eq!(children(cut, &[0, 0], 0), None);
-        assert_eq!(children(cut, &[0b1_0000, 0b1_0000], 3), None);
+        let layout = Layout::new(8, &[]);
+        let of = |value, mask, copies| children(cut, &layout, &[value, mask, 0], copies);
+        assert_eq!(of(0b1_0010, 0b1_0110, 0), Some(vec![0b101]));
+        assert_eq!(of(0b1_0000, 0b1_0000, 0), Some(vec![4, 5, 6, 7]));
+        assert_eq!(of(0, 0, 0), None);
+        assert_eq!(of(0b1_0000, 0b1_0000, 3), None);
     }
 
     #[test]
@@ -164,14 +149,16 @@ mod tests {
         at[0] = 9;
         at[1] = 19;
         let cut = Cut::Thresholds { number: 0, at };
-        let record = |low: u64, high: u64| [0, 0, low << 32 | (high - low)];
-        assert_eq!(children(cut, &record(0, 9), 0), Some(vec![0]));
-        assert_eq!(children(cut, &record(9, 10), 0), Some(vec![0, 1]));
-        assert_eq!(
-            children(cut, &record(0, 0xffff_ffff), 0),
-            Some(vec![0, 1, 2])
-        );
-        assert_eq!(children(cut, &record(0, 0xffff_ffff), 4), None);
+        let layout = Layout::new(4, std::slice::from_ref(&(0..4)));
+        let of = |low: u32, high: u32, copies| {
+            let word = |number: u32| u64::from(number.swap_bytes());
+            let record = [0, 0, word(low), word(high), 0];
+            children(cut, &layout, &record, copies)
+        };
+        assert_eq!(of(0, 9, 0), Some(vec![0]));
+        assert_eq!(of(9, 10, 0), Some(vec![0, 1]));
+        assert_eq!(of(0, 0xffff_ffff, 0), Some(vec![0, 1, 2]));
+        assert_eq!(of(0, 0xffff_ffff, 4), None);
     }
 
     #[test]

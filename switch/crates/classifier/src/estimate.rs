@@ -7,7 +7,9 @@
 //! those rules to the rest that have none, several limits are tried on how many rules may leave a
 //! bit open.
 
-use crate::cut::{Cut, THRESHOLDS, bits_of, range_of, spare};
+use crate::columns::LANES;
+use crate::cut::{Cut, THRESHOLDS, spare};
+use crate::layout::Layout;
 
 /// Rules that are looked at in a node: more would not change the choice.
 const SAMPLE: usize = 512;
@@ -41,14 +43,14 @@ struct Costs {
 }
 
 fn leaf_cost(rules: f32) -> f32 {
-    14.0 + 4.5 * rules
+    14.0 + 12.0 * (rules / LANES as f32).ceil()
 }
 
 fn cost(rules: f32) -> f32 {
     if rules < 0.5 {
         return 2.0;
     }
-    let tree = 44.0 + 11.0 * (rules / 4.0).max(1.0).log2();
+    let tree = 60.0 + 20.0 * (rules / LANES as f32).max(1.0).log2();
     leaf_cost(rules).min(tree)
 }
 
@@ -78,20 +80,17 @@ impl Costs {
 }
 
 /// A sample of a node's rules.
-struct Sample<'a, const W: usize> {
+struct Sample<'a> {
+    layout: &'a Layout,
     records: Vec<&'a [u64]>,
     /// How many bits each may leave open in the cut.
     spare: Vec<u8>,
     costs: Costs,
 }
 
-/// The best cut of rules that lie one after the other, `None` if a leaf serves as well. `numbers` of
-/// their ranges are in use.
-pub(crate) fn choose<const W: usize>(
-    records: &[u64],
-    stride: usize,
-    numbers: usize,
-) -> Option<Cut> {
+/// The best cut of rules that lie one after the other, `None` if a leaf serves as well.
+pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
+    let stride = layout.stride();
     let count = records.len() / stride;
     let step = count.div_ceil(SAMPLE).max(1);
     let sampled: Vec<&[u64]> = records.chunks_exact(stride).step_by(step).collect();
@@ -100,18 +99,23 @@ pub(crate) fn choose<const W: usize>(
         .iter()
         .map(|record| spare(record[stride - 1]))
         .collect();
-    let sample = Sample::<W> {
+    let sample = Sample {
+        layout,
         records: sampled,
         spare,
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
     // Windows that overlap find bits of neighbours together; few rules or long keys go without.
-    let step = if count < OVERLAPPING || W > 3 { 8 } else { 4 };
-    for offset in (0..=8 * W - 8).step_by(step) {
+    let step = if count < OVERLAPPING || layout.key_bytes > 24 {
+        8
+    } else {
+        4
+    };
+    for offset in layout.windows(step) {
         sample.bits(offset, &mut best);
     }
-    for number in 0..numbers {
+    for number in 0..layout.ranges.len() {
         sample.thresholds(number, &mut best);
     }
     best.1
@@ -132,13 +136,13 @@ struct Greedy<'a> {
     bits: usize,
 }
 
-impl<const W: usize> Sample<'_, W> {
+impl Sample<'_> {
     fn bits(&self, offset: usize, best: &mut (f32, Option<Cut>)) {
         let count = self.records.len();
         let window: Vec<(u64, u64)> = self
             .records
             .iter()
-            .map(|record| bits_of::<W>(record, offset))
+            .map(|record| self.layout.bits(record, offset))
             .collect();
         let ones = window
             .iter()
@@ -215,7 +219,7 @@ impl<const W: usize> Sample<'_, W> {
         let ranges: Vec<(u32, u32)> = self
             .records
             .iter()
-            .map(|record| range_of::<W>(record, number))
+            .map(|record| self.layout.range(record, number))
             .collect();
         // A child begins where a range does, or behind the end of one.
         let begins = ranges.iter().filter_map(|(low, _)| low.checked_sub(1));

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How keys and rules look to the tree: words that are compared under a mask, and numbers that are
-//! compared with ranges.
+//! How keys and rules look to the tree: bytes that are compared under a mask, and range fields.
 //!
-//! Words are little-endian, so that the bytes of a key stay in their order in memory. A range field
-//! contributes what the bits of all its numbers have in common to the masked words, and its first
-//! four bytes as a number; what lies behind these is *deep*: compared byte by byte, once all
-//! else matches.
+//! While a tree is built, a rule is a *record* of words: values and masks of all bytes, then, where
+//! there are range fields, the least and the greatest number of each (at its bytes' place, 0
+//! elsewhere), then a last word of priority, copies and handle. Words are little-endian, so that
+//! bytes stay in their order in memory. Of a range field, values and masks have what the bits of
+//! all its numbers have in common: that is what cuts by bits see of it. In leaves, records lie in
+//! [`Columns`].
 
 use std::ops::Range;
+
+use crate::columns::{Columns, KeyBytes, Parts, PartsMut, byte_of, put_byte};
 
 /// The longest key.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -35,37 +38,29 @@ pub struct Rank {
 #[derive(Clone, Debug)]
 pub(crate) struct RangeField {
     /// Its bytes in the key.
-    pub(crate) bytes: Range<usize>,
-    /// Its number: eight bytes from here, big-endian, shifted right and masked.
+    bytes: Range<usize>,
+    /// Its number, which is made of its first four bytes: eight bytes from here, big-endian, shifted
+    /// right and masked.
     load: usize,
     shift: u32,
     mask: u32,
 }
 
-/// Places of a key's parts. `W` words hold the key.
+/// Places of a key's parts.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout<const W: usize, const R: usize> {
+pub(crate) struct Layout {
     pub(crate) key_bytes: usize,
-    /// At most `R`: those whose numbers are compared in the leaves.
+    /// Words that hold a key.
+    words: usize,
     pub(crate) ranges: Vec<RangeField>,
-    /// What is compared last: whole range fields that do not fit a number.
-    pub(crate) deep: Vec<Range<usize>>,
+    pub(crate) columns: Columns,
 }
 
-/// A packet's key, ready to be compared.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<const W: usize, const R: usize> {
-    pub(crate) words: [u64; W],
-    pub(crate) numbers: [u32; R],
-}
-
-impl<const W: usize, const R: usize> Layout<W, R> {
-    /// Words of a rule in a leaf: values, masks, ranges, and rank with handle.
-    pub(crate) const STRIDE: usize = 2 * W + R + 1;
-
+impl Layout {
     pub(crate) fn new(key_bytes: usize, ranges: &[Range<usize>]) -> Self {
+        let room = key_bytes.max(8);
         let field = |bytes: &Range<usize>| {
-            let load = bytes.start.min(8 * W - 8);
+            let load = bytes.start.min(room - 8);
             let width = bytes.len().min(4);
             RangeField {
                 bytes: bytes.clone(),
@@ -74,123 +69,160 @@ impl<const W: usize, const R: usize> Layout<W, R> {
                 mask: u32::MAX >> (32 - 8 * width),
             }
         };
-        let deep = ranges.iter().enumerate();
         Self {
             key_bytes,
-            ranges: ranges.iter().take(R).map(field).collect(),
-            deep: deep
-                .filter(|(index, bytes)| *index >= R || bytes.len() > 4)
-                .map(|(_, bytes)| bytes.clone())
-                .collect(),
+            words: room.div_ceil(8),
+            ranges: ranges.iter().map(field).collect(),
+            columns: Columns::new(key_bytes, ranges),
         }
     }
 
-    /// A key's words. Bytes beyond `key_bytes` are ignored; missing ones count as 0.
-    #[inline(always)]
-    pub(crate) fn words(&self, bytes: &[u8]) -> [u64; W] {
-        let length = self.key_bytes;
-        if length >= 8 && length > 8 * (W - 1) && bytes.len() >= length {
-            return std::array::from_fn(|index| {
-                let start = (8 * index).min(length - 8);
-                let chunk = bytes[start..start + 8].first_chunk().expect("eight bytes");
-                // The last word overlaps the one before it: push out what is not its own.
-                u64::from_le_bytes(*chunk) >> (8 * (8 * index - start))
-            });
-        }
-        self.short_words(bytes)
+    /// Words of a record.
+    pub(crate) fn stride(&self) -> usize {
+        self.parts() * self.words + 1
     }
 
-    #[inline(never)]
-    fn short_words(&self, bytes: &[u8]) -> [u64; W] {
-        let bytes = &bytes[..self.key_bytes.min(bytes.len())];
-        std::array::from_fn(|index| {
-            let rest = bytes.get(8 * index..).unwrap_or_default();
-            let mut word = [0; 8];
-            let count = rest.len().min(8);
-            word[..count].copy_from_slice(&rest[..count]);
-            u64::from_le_bytes(word)
-        })
+    /// Parts of a record of as many words as a key has.
+    fn parts(&self) -> usize {
+        if self.ranges.is_empty() { 2 } else { 4 }
     }
 
-    /// A key, ready to be compared.
-    #[inline(always)]
-    pub(crate) fn key(&self, bytes: &[u8]) -> Key<W, R> {
-        let words = self.words(bytes);
-        let mut numbers = [0; R];
-        for (number, field) in numbers.iter_mut().zip(&self.ranges) {
-            *number = field.number(&words);
-        }
-        Key { words, numbers }
+    /// Places from which cuts take eight bytes, `step` bytes apart; the last eight among them.
+    pub(crate) fn windows(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
+        let last = self.key_bytes.max(8) - 8;
+        (0..last).step_by(step).chain([last])
     }
 
-    /// A rule as leaves hold it, with the low half of its last word left 0.
+    /// A rule's record, with the low half of its last word left 0.
     pub(crate) fn record(&self, rule: Rule<'_>, rank: Rank) -> Vec<u64> {
-        let mut value = rule.value.to_vec();
-        let mut mask = rule.bounds.to_vec();
-        let mut numbers = [u64::from(u32::MAX); R];
-        let deep = self.deep.iter().cloned();
-        for bytes in self
-            .ranges
-            .iter()
-            .map(|field| field.bytes.clone())
-            .chain(deep)
-        {
-            let common = common_bits(&rule.value[bytes.clone()], &rule.bounds[bytes.clone()]);
-            mask[bytes.clone()].copy_from_slice(&common);
+        let mut record = vec![0; self.stride()];
+        let mut parts = record.chunks_exact_mut(self.words);
+        let mut put = |bytes: &[u8]| {
+            let words = parts.next().expect("a part for each");
+            let placed = bytes.iter().enumerate();
+            placed.for_each(|(at, byte)| put_byte(words, at, *byte));
+        };
+        put(rule.value);
+        put(rule.bounds);
+        if !self.ranges.is_empty() {
+            let in_range = |at| self.ranges.iter().any(|field| field.bytes.contains(&at));
+            for bytes in [rule.value, rule.bounds] {
+                let numbers = bytes.iter().enumerate();
+                let numbers = numbers.map(|(at, byte)| if in_range(at) { *byte } else { 0 });
+                put(&numbers.collect::<Vec<u8>>());
+            }
         }
-        for (number, field) in numbers.iter_mut().zip(&self.ranges) {
-            let low = field.number(&self.words(rule.value));
-            let high = field.number(&self.words(rule.bounds));
-            *number = u64::from(low) << 32 | u64::from(high.wrapping_sub(low));
-        }
-        value
-            .iter_mut()
-            .zip(&mask)
-            .for_each(|(value, mask)| *value &= mask);
+        self.complete(&mut record);
         let priority = rank.priority as u32 ^ 1 << 31;
-        let (value, mask) = (self.words(&value), self.words(&mask));
-        let parts = value.into_iter().chain(mask).chain(numbers);
-        parts.chain([u64::from(priority) << 32]).collect()
+        *record.last_mut().expect("a last word") = u64::from(priority) << 32;
+        record
     }
 
-    /// Bytes of a rule that are compared last: of each deep field the least, then the greatest.
-    pub(crate) fn deep_bytes(&self, rule: Rule<'_>) -> Vec<u8> {
-        let parts = self
-            .deep
-            .iter()
-            .flat_map(|bytes| [&rule.value[bytes.clone()], &rule.bounds[bytes.clone()]]);
-        parts.flatten().copied().collect()
+    /// Writes what the bits of ranges have in common, and takes from values what masks leave open.
+    fn complete(&self, record: &mut [u64]) {
+        let words = self.words;
+        for field in &self.ranges {
+            let (front, numbers) = record.split_at_mut(2 * words);
+            let (least, greatest) = numbers.split_at(words);
+            let mut same = true;
+            for at in field.bytes.clone() {
+                let low = byte_of(least, at);
+                let differs = low ^ byte_of(greatest, at);
+                let mask = match (same, differs) {
+                    (false, _) => 0,
+                    (true, 0) => 0xff,
+                    (true, _) => !(0xff >> differs.leading_zeros()),
+                };
+                same = same && differs == 0;
+                put_byte(front, at, low);
+                put_byte(&mut front[words..], at, mask);
+            }
+        }
+        let (values, rest) = record.split_at_mut(words);
+        let masked = values.iter_mut().zip(rest);
+        masked.for_each(|(value, mask)| *value &= *mask);
     }
 
-    /// Whether deep fields of a key are in their ranges.
-    pub(crate) fn deep_matches(&self, words: &[u64; W], mut wanted: &[u8]) -> bool {
-        self.deep.iter().all(|bytes| {
-            let (low, rest) = wanted.split_at(bytes.len());
-            let (high, rest) = rest.split_at(bytes.len());
-            wanted = rest;
-            let of_key = || bytes.clone().map(|at| words[at / 8].to_le_bytes()[at % 8]);
-            of_key().ge(low.iter().copied()) && of_key().le(high.iter().copied())
-        })
+    /// Puts a record into a lane of a group.
+    pub(crate) fn put(&self, group: &mut [u64], lane: usize, record: &[u64]) {
+        let words = self.words;
+        let part = |index: usize| record.get(index * words..(index + 1) * words);
+        let parts = Parts {
+            values: &record[..words],
+            masks: &record[words..2 * words],
+            least: part(2).unwrap_or_default(),
+            greatest: part(3).unwrap_or_default(),
+            last: record[record.len() - 1],
+        };
+        self.columns.put(group, lane, parts);
+    }
+
+    /// Appends the record in a lane of a group.
+    pub(crate) fn take(&self, group: &[u64], lane: usize, records: &mut Vec<u64>) {
+        let start = records.len();
+        records.resize(start + self.stride(), 0);
+        let record = &mut records[start..];
+        let (values, rest) = record.split_at_mut(self.words);
+        let (masks, rest) = rest.split_at_mut(self.words);
+        let (least, greatest) = match self.parts() {
+            2 => Default::default(),
+            _ => rest.split_at_mut(self.words),
+        };
+        let parts = PartsMut {
+            values,
+            masks,
+            least,
+            greatest,
+        };
+        let last = self.columns.take(group, lane, parts);
+        self.complete(record);
+        record[self.stride() - 1] = last;
+    }
+
+    /// What cuts by bits see of a record in the eight bytes from a place: values and masks.
+    #[inline]
+    pub(crate) fn bits(&self, record: &[u64], offset: usize) -> (u64, u64) {
+        (
+            window(&record[..self.words], offset),
+            window(&record[self.words..2 * self.words], offset),
+        )
+    }
+
+    /// A range of a record: the least and the greatest number.
+    #[inline]
+    pub(crate) fn range(&self, record: &[u64], number: usize) -> (u32, u32) {
+        let field = &self.ranges[number];
+        let of = |part: usize| {
+            let words = &record[part * self.words..][..self.words];
+            field.number(window(words, field.load))
+        };
+        (of(2), of(3))
+    }
+
+    /// A key's number of a range field.
+    ///
+    /// # Safety
+    /// The key is one of this layout.
+    #[inline(always)]
+    pub(crate) unsafe fn number(&self, key: KeyBytes, number: usize) -> u32 {
+        let Some(field) = self.ranges.get(number) else {
+            return 0;
+        };
+        // SAFETY: `load` is at least eight bytes before the key's end, or is 0.
+        field.number(unsafe { key.window(field.load) })
     }
 }
 
 impl RangeField {
     #[inline(always)]
-    fn number<const W: usize>(&self, words: &[u64; W]) -> u32 {
-        let window = window(words, self.load).swap_bytes();
-        (window >> self.shift) as u32 & self.mask
+    fn number(&self, window: u64) -> u32 {
+        (window.swap_bytes() >> self.shift) as u32 & self.mask
     }
 }
 
-/// Eight bytes of a key from a place at most `8 * W - 8`.
-#[inline(always)]
-pub(crate) fn window<const W: usize>(words: &[u64; W], offset: usize) -> u64 {
-    window_of(words, offset)
-}
-
 /// Eight bytes of words from a place.
-#[inline(always)]
-pub(crate) fn window_of(words: &[u64], offset: usize) -> u64 {
+#[inline]
+fn window(words: &[u64], offset: usize) -> u64 {
     let (index, bits) = (offset / 8, 8 * (offset % 8) as u32);
     let low = words[index] >> bits;
     match bits {
@@ -199,56 +231,68 @@ pub(crate) fn window_of(words: &[u64], offset: usize) -> u64 {
     }
 }
 
-/// A mask of the bits that all numbers of a range share: those before the first that differs.
-fn common_bits(low: &[u8], high: &[u8]) -> Vec<u8> {
-    let mut same = true;
-    let bytes = low.iter().zip(high).map(|(low, high)| {
-        let differs = low ^ high;
-        let mask = match (same, differs) {
-            (false, _) => 0,
-            (true, 0) => 0xff,
-            (true, _) => !(0xff >> differs.leading_zeros()),
-        };
-        same = same && differs == 0;
-        mask
-    });
-    bytes.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RANK: Rank = Rank {
+        priority: 3,
+        sequence: 0,
+    };
+
     #[test]
-    fn words_hold_the_keys_bytes_in_order() {
-        for length in 1..=24 {
-            let bytes: Vec<u8> = (1..=24).collect();
-            let words = Layout::<3, 0>::new(length, &[]).words(&bytes[..length]);
-            let flat: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            assert_eq!(flat[..length], bytes[..length]);
-            assert!(flat[length..].iter().all(|byte| *byte == 0));
+    fn a_record_comes_back_from_every_lane() {
+        for (bytes, ranges) in [
+            (1, &[][..]),
+            (3, std::slice::from_ref(&(0..1))),
+            (9, &[0..2, 4..9]),
+            (13, &[8..10, 10..12]),
+            (30, &[1..2, 3..6, 14..30]),
+        ] {
+            let layout = Layout::new(bytes, ranges);
+            let value: Vec<u8> = (1..=bytes as u8).map(|byte| 5 * byte).collect();
+            let bounds: Vec<u8> = value.iter().map(|byte| byte | 0x1f).collect();
+            let rule = Rule {
+                value: &value,
+                bounds: &bounds,
+            };
+            let record = layout.record(rule, RANK);
+            let mut group = vec![0; layout.columns.group_words()];
+            for lane in 0..crate::columns::LANES {
+                layout.put(&mut group, lane, &record);
+                let mut taken = Vec::new();
+                layout.take(&group, lane, &mut taken);
+                assert_eq!(taken, record, "{bytes} bytes, lane {lane}");
+            }
         }
     }
 
     #[test]
-    fn a_short_key_counts_as_filled_with_zeros() {
-        assert_eq!(Layout::<2, 0>::new(13, &[]).words(&[5]), [5, 0]);
-    }
-
-    #[test]
     fn numbers_are_the_first_bytes_of_range_fields() {
-        let layout = Layout::<2, 2>::new(13, &[0..2, 10..13]);
-        let key = layout.key(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
-        assert_eq!(key.numbers, [0x0102, 0x0b_0c0d]);
-        let layout = Layout::<2, 2>::new(16, std::slice::from_ref(&(6..16)));
-        let key = layout.key(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0]);
-        assert_eq!(key.numbers, [0x0102_0304, 0]);
+        let number = |bytes: usize, range: Range<usize>| {
+            let key: Vec<u8> = (1..=bytes.max(8) as u8).collect();
+            let layout = Layout::new(bytes, &[range]);
+            // SAFETY: the key has all bytes of the layout, and eight.
+            unsafe { layout.number(KeyBytes(key.as_ptr()), 0) }
+        };
+        assert_eq!(number(13, 0..2), 0x0102);
+        assert_eq!(number(13, 10..13), 0x0b_0c0d);
+        assert_eq!(number(16, 6..16), 0x0708_090a);
+        assert_eq!(number(3, 2..3), 3);
     }
 
     #[test]
     fn common_bits_end_where_a_range_begins_to_vary() {
-        assert_eq!(common_bits(&[1, 0x80, 7], &[1, 0x9f, 7]), [0xff, 0xe0, 0]);
-        assert_eq!(common_bits(&[9, 9], &[9, 9]), [0xff, 0xff]);
-        assert_eq!(common_bits(&[0], &[0xff]), [0]);
+        let common = |low: [u8; 3], high: [u8; 3]| {
+            let rule = Rule {
+                value: &low,
+                bounds: &high,
+            };
+            let record = Layout::new(3, std::slice::from_ref(&(0..3))).record(rule, RANK);
+            record[1]
+        };
+        assert_eq!(common([1, 0x80, 7], [1, 0x9f, 7]), 0xe0ff);
+        assert_eq!(common([9, 9, 9], [9, 9, 9]), 0xff_ffff);
+        assert_eq!(common([0, 0, 0], [0xff, 0, 0]), 0);
     }
 }

@@ -11,13 +11,14 @@
 //! copied into the children it meets while these are few, else it goes to the node's *rest*, a tree
 //! of its own that is searched unless what was found comes before all of it. So trees partition
 //! themselves as CutSplit (Li et al., INFOCOM 2018) and its kin do by hand, and copies of a rule
-//! are bounded (8), which HiCuts' are not. Leaves hold their rules in order, compared word by word
-//! without branches. What a node cuts is chosen by an estimate of a look-up's time, so it fits
+//! are bounded (8), which HiCuts' are not. Leaves hold their rules in order and column by column, so
+//! that sixteen are compared in one pass of wide instructions. What a node cuts is chosen by an estimate of a look-up's time, so it fits
 //! access lists, policies over ranges and tables with a few exact fields alike.
 //!
 //! **Changes.** A rule is added to the leaves where it belongs; a leaf that grows too long becomes a
-//! node; a node whose tree changed as often as it had rules is built anew with what is below it.
-//! So a change costs an amortised O(log n) of building, and n of them never O(n²).
+//! node; a node whose tree changed as often as it had rules is built anew with what is below it: at
+//! once if it is small, else beside the old one, a piece with each change. So a change costs an
+//! amortised O(log n) of building, n of them never O(n²), and none of them a pause for all.
 //!
 //! **Promises.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not allocate and do not
 //! panic on any key. The crate depends on nothing and can be used alone:
@@ -43,10 +44,14 @@
 
 mod arena;
 mod classifier;
+mod columns;
 mod cut;
 mod estimate;
+mod kernel;
 mod layout;
+mod leaf;
 mod node;
+mod renewal;
 pub mod sample;
 mod search;
 mod tree;

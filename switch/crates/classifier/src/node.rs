@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes and leaves as they lie in the arena.
+//! Nodes as they lie in the arena, and what refers to nodes and leaves.
 //!
-//! | word | of a node | of a leaf |
-//! |---|---|---|
-//! | 0 | kind, offset or number, fan-out's logarithm | count, and from which count on a split is tried |
-//! | 1 | the selected bits | the rules, one after the other, in their order |
-//! | 2 | the rest, and the highest priority in it | |
-//! | 3 | rules when it was built, changes since | |
-//! | 4.. | thresholds (4 words) if it has them, then children, two to a word | |
+//! | word | of a node |
+//! |---|---|
+//! | 0 | kind, offset or number |
+//! | 1 | the selected bits |
+//! | 2 | the rest, and the highest priority in it |
+//! | 3 | rules when it was built, changes since |
+//! | 4.. | thresholds (4 words) if it has them, then children, two to a word |
 
 use crate::arena::Arena;
 use crate::cut::{Cut, THRESHOLDS};
@@ -35,7 +35,7 @@ impl Ref {
         self.0 >> 1
     }
 
-    fn leaf(block: u32) -> Self {
+    pub(crate) fn leaf(block: u32) -> Self {
         Self(block << 1 | 1)
     }
 
@@ -173,83 +173,23 @@ impl Node {
 
     /// Counts a change; true when there were as many as the node had rules when it was built.
     pub(crate) fn changed(&self, arena: &mut Arena) -> bool {
-        let word = &mut arena.words_mut(self.block, NODE_HEAD)[3];
-        *word += 1 << 32;
-        (*word >> 32) > (*word & 0xffff_ffff) + 16
+        arena.words_mut(self.block, NODE_HEAD)[3] += 1 << 32;
+        let (rules, changes) = self.rules_and_changes(arena);
+        changes > rules + 16
+    }
+
+    /// As many rules as there can be in it.
+    pub(crate) fn most_rules(&self, arena: &Arena) -> usize {
+        let (rules, changes) = self.rules_and_changes(arena);
+        rules + changes
+    }
+
+    fn rules_and_changes(&self, arena: &Arena) -> (usize, usize) {
+        let word = arena.words(self.block, NODE_HEAD)[3];
+        (word as u32 as usize, (word >> 32) as usize)
     }
 
     pub(crate) fn release(self, arena: &mut Arena) {
         arena.release(self.block, node_words(&self.cut));
     }
-}
-
-/// A leaf of these rules, which lie one after the other in their order.
-pub(crate) fn new_leaf(arena: &mut Arena, records: &[u64], stride: usize, split_at: usize) -> Ref {
-    if records.is_empty() {
-        return Ref::NONE;
-    }
-    let count = records.len() / stride;
-    let block = arena.allocate(1 + records.len());
-    let words = arena.words_mut(block, 1 + records.len());
-    words[0] = (split_at as u64) << 32 | count as u64;
-    words[1..].copy_from_slice(records);
-    Ref::leaf(block)
-}
-
-/// Rules of a leaf.
-pub(crate) fn leaf_count(arena: &Arena, leaf: Ref) -> usize {
-    arena.words(leaf.block(), 1)[0] as u32 as usize
-}
-
-/// From how many rules on a leaf is to be split.
-pub(crate) fn leaf_split_at(arena: &Arena, leaf: Ref) -> usize {
-    (arena.words(leaf.block(), 1)[0] >> 32) as usize
-}
-
-/// The rules of a leaf.
-pub(crate) fn leaf_records(arena: &Arena, leaf: Ref, stride: usize) -> &[u64] {
-    let words = leaf_count(arena, leaf) * stride;
-    &arena.words(leaf.block(), 1 + words)[1..]
-}
-
-pub(crate) fn release_leaf(arena: &mut Arena, leaf: Ref, stride: usize) {
-    let words = 1 + leaf_count(arena, leaf) * stride;
-    arena.release(leaf.block(), words);
-}
-
-/// Puts a rule in a leaf's place `index`; gives the leaf, which may have moved.
-pub(crate) fn leaf_insert(arena: &mut Arena, leaf: Ref, index: usize, record: &[u64]) -> Ref {
-    let stride = record.len();
-    let (count, split_at) = (leaf_count(arena, leaf), leaf_split_at(arena, leaf));
-    let (old, new) = (1 + count * stride, 1 + (count + 1) * stride);
-    let place = 1 + index * stride;
-    if Arena::fits(old, new) {
-        let words = arena.words_mut(leaf.block(), new);
-        words.copy_within(place..old, place + stride);
-        words[place..place + stride].copy_from_slice(record);
-        words[0] += 1;
-        return leaf;
-    }
-    let mut records = Vec::with_capacity(new - 1);
-    records.extend_from_slice(leaf_records(arena, leaf, stride));
-    records.splice(place - 1..place - 1, record.iter().copied());
-    release_leaf(arena, leaf, stride);
-    new_leaf(arena, &records, stride, split_at)
-}
-
-/// Takes a rule out of a leaf; gives the leaf, which may have moved or gone.
-pub(crate) fn leaf_remove(arena: &mut Arena, leaf: Ref, index: usize, stride: usize) -> Ref {
-    let (count, split_at) = (leaf_count(arena, leaf), leaf_split_at(arena, leaf));
-    let (old, new) = (1 + count * stride, 1 + (count - 1) * stride);
-    let place = 1 + index * stride;
-    if count > 1 && Arena::fits(old, new) {
-        let words = arena.words_mut(leaf.block(), old);
-        words.copy_within(place + stride..old, place);
-        words[0] -= 1;
-        return leaf;
-    }
-    let mut records = leaf_records(arena, leaf, stride).to_vec();
-    records.drain(place - 1..place - 1 + stride);
-    release_leaf(arena, leaf, stride);
-    new_leaf(arena, &records, stride, split_at)
 }

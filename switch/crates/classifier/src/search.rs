@@ -2,109 +2,76 @@
 //! Look-ups, one by one or many side by side.
 //!
 //! A look-up goes down to a leaf, then through the rests it passed on the way, the last first, but
-//! not through one whose rules all come after what was found. In a batch, look-ups go side by
-//! side: those that are at nodes take a step each and ask for the memory of the next, those that
+//! not through one whose rules all come after what was found. In a batch in a large tree, look-ups go
+//! side by side: those that are at nodes take a step each and ask for the memory of the next, those that
 //! have come to leaves compare, and so on. Which list a look-up goes to is computed, not branched
-//! upon: for lists of some hundred rules a wrongly predicted branch would cost more than the rest.
+//! upon.
 //!
 //! **Invariant that the unchecked reads rest on.** Every [`Ref`] in the arena names a block that is
 //! in use: `tree.rs` writes a block before the reference to it and clears or overwrites the
-//! reference when it releases the block. A block's length follows from its first words. A child's
-//! index is below the fan-out: it is made of the bits the node selects, or of a count of
-//! thresholds. Behind the last block lie more words than a leaf's kernel reads beyond its rules.
+//! reference when it releases the block. A block's length follows from its first words, or from the
+//! marks of its groups. A child's index is below the fan-out: it is made of the bits the node
+//! selects, or of a count of thresholds.
 
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
 
 use crate::arena::LINE;
 use crate::classifier::Effort;
-use crate::layout::{Key, window};
-use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS, leaf_count};
+use crate::columns::{KeyBytes, LANES};
+use crate::kernel::{Machine, Portable};
+use crate::leaf::{Leaf, MORE};
+use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS};
 use crate::tree::{MOST_LEVELS, Tree, handle_of, priority_of};
 
 /// Look-ups that go side by side.
-const LANES: usize = 32;
+const ABREAST: usize = 32;
 
-/// Rules of a leaf that are compared before it is asked which of them matched.
-const CHUNK: usize = 4;
-
-/// What a processor must have for a kernel.
-pub(crate) trait Machine: Copy {
-    /// The bits of `value` that `mask` selects.
-    fn gather(self, value: u64, mask: u64) -> u32;
-}
-
-/// Any processor.
-#[derive(Clone, Copy)]
-pub(crate) struct Portable;
-
-impl Machine for Portable {
-    #[inline(always)]
-    fn gather(self, value: u64, mask: u64) -> u32 {
-        crate::cut::gather(value, mask)
-    }
-}
-
-/// One with BMI2: exists only where it was detected.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bmi2(());
-
-#[cfg(target_arch = "x86_64")]
-impl Bmi2 {
-    pub(crate) fn detect() -> Option<Self> {
-        (std::is_x86_feature_detected!("bmi2")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("avx2"))
-        .then_some(Self(()))
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Machine for Bmi2 {
-    #[inline(always)]
-    fn gather(self, value: u64, mask: u64) -> u32 {
-        // SAFETY: a `Bmi2` exists only where the processor has it.
-        unsafe { std::arch::x86_64::_pext_u64(value, mask) as u32 }
-    }
-}
+/// A tree of so many bytes is in or near a core's caches when it is used much: look-ups one after the
+/// other overlap by themselves, and to go side by side would only cost (measured: a seventh, and
+/// from some 100,000 rules on it wins twice as much).
+const RESIDENT: usize = 4 << 20;
 
 /// A tree to be read without checks.
-struct Words<'a>(&'a [u64]);
+#[derive(Clone, Copy)]
+struct Words(*const u64);
 
-impl Words<'_> {
+impl Words {
+    /// The word at a place.
     #[inline(always)]
-    fn at(&self, index: usize) -> u64 {
-        debug_assert!(index < self.0.len());
-        // SAFETY: the module's invariant: callers read words of blocks in use, or so few beyond
-        // the last that they are in the arena's slack.
-        unsafe { *self.0.get_unchecked(index) }
+    fn at(self, index: usize) -> u64 {
+        // SAFETY: the module's invariant: callers read words of blocks in use.
+        unsafe { *self.0.add(index) }
     }
 
     /// The half word `index` after the word `base`.
     #[inline(always)]
-    fn half(&self, base: usize, index: usize) -> u32 {
-        (self.at(base + index / 2) >> (32 * (index & 1) as u32)) as u32
+    fn half(self, base: usize, index: usize) -> u32 {
+        // SAFETY: as for `at`. Of a word's halves the lower comes first.
+        #[cfg(target_endian = "little")]
+        return unsafe { *self.0.add(base).cast::<u32>().add(index) };
+        #[cfg(target_endian = "big")]
+        return (self.at(base + index / 2) >> (32 * (index & 1) as u32)) as u32;
     }
 
-    /// Asks for the memory of a block's beginning.
+    /// Asks for so many words from a place on.
     #[inline(always)]
-    fn prefetch(&self, word: usize) {
+    fn prefetch(self, start: usize, words: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing; the address is not dereferenced.
-        unsafe {
+        for word in (start..start + words).step_by(LINE) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.0.as_ptr().wrapping_add(word).cast());
+            // SAFETY: a prefetch reads nothing; the address is not dereferenced.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.0.wrapping_add(word).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = word;
+        let _ = (start, words);
     }
 }
 
 /// A look-up under way.
 #[derive(Clone, Copy)]
-struct Lane<const W: usize, const R: usize> {
-    key: Key<W, R>,
+struct Lane {
+    key: KeyBytes,
     at: Ref,
     /// The last word of the best rule so far, 0 for none.
     best: u64,
@@ -113,31 +80,64 @@ struct Lane<const W: usize, const R: usize> {
     rests: [MaybeUninit<u64>; MOST_LEVELS],
 }
 
-impl<const W: usize, const R: usize> Tree<W, R> {
-    /// The handle of the first rule that matches, 0 for none.
+impl Tree {
+    fn words(&self) -> Words {
+        Words(self.arena.flat().as_ptr())
+    }
+
+    /// The handle of the first rule that matches, 0 for none. Bytes that a key lacks count as 0.
     #[inline(always)]
     pub(crate) fn search(&self, machine: impl Machine, key: &[u8]) -> u32 {
-        let words = Words(self.arena.flat());
-        let mut lane = Lane::new(self.layout.key(key), self.root);
+        let length = self.layout.key_bytes;
+        if key.len() < length {
+            return self.search_filled(key);
+        }
+        if length >= 8 {
+            return self.search_at(machine, KeyBytes(key.as_ptr()));
+        }
+        let mut filled = [0; 8];
+        let bytes = filled.iter_mut().zip(&key[..length]);
+        bytes.for_each(|(filled, byte)| *filled = *byte);
+        self.search_at(machine, KeyBytes(filled.as_ptr()))
+    }
+
+    #[cold]
+    fn search_filled(&self, key: &[u8]) -> u32 {
+        self.search(Portable, &self.filled(key))
+    }
+
+    /// A key with zeros for what it lacks, and at least eight bytes.
+    fn filled(&self, key: &[u8]) -> Vec<u8> {
+        let length = self.layout.key_bytes;
+        let mut filled = key[..length.min(key.len())].to_vec();
+        filled.resize(length.max(8), 0);
+        filled
+    }
+
+    #[inline(always)]
+    fn search_at(&self, machine: impl Machine, key: KeyBytes) -> u32 {
+        let words = self.words();
+        let mut lane = Lane::new(key, self.root);
         while !lane.at.is_none() {
-            self.step(machine, &words, &mut lane);
+            self.step(machine, words, &mut lane);
         }
         handle_of(lane.best)
     }
 
     /// What a search costs.
     pub(crate) fn effort(&self, key: &[u8]) -> Effort {
-        let words = Words(self.arena.flat());
-        let mut lane = Lane::new(self.layout.key(key), self.root);
+        let (filled, columns) = (self.filled(key), &self.layout.columns);
+        let mut lane = Lane::new(KeyBytes(filled.as_ptr()), self.root);
         let mut effort = Effort::default();
         while !lane.at.is_none() {
             if lane.at.is_leaf() {
+                let leaf = Leaf::at(columns, &self.arena, lane.at);
                 effort.leaves += 1;
-                effort.rules += leaf_count(&self.arena, lane.at);
+                effort.rules += leaf.count(columns, &self.arena);
             } else {
                 effort.nodes += 1;
             }
-            self.step(Portable, &words, &mut lane);
+            self.step(Portable, self.words(), &mut lane);
         }
         effort
     }
@@ -145,32 +145,42 @@ impl<const W: usize, const R: usize> Tree<W, R> {
     /// Handles, less one (0 becomes the greatest number), for keys that lie one after the other.
     #[inline(always)]
     pub(crate) fn search_batch(&self, machine: impl Machine, keys: &[u8], found: &mut [u32]) {
-        if self.layout.key_bytes == 0 {
-            return found.fill(self.search(machine, &[]).wrapping_sub(1));
+        let length = self.layout.key_bytes;
+        if length < 8 {
+            // Too short to be read where they are.
+            let count = keys.len().checked_div(length).unwrap_or(found.len());
+            for (index, found) in found.iter_mut().enumerate().take(count) {
+                let key = &keys[index * length..][..length];
+                *found = self.search(machine, key).wrapping_sub(1);
+            }
+            return;
         }
-        let mut lanes = [Lane::new(
-            Key {
-                words: [0; W],
-                numbers: [0; R],
-            },
-            Ref::NONE,
-        ); LANES];
-        let keys = keys.chunks(LANES * self.layout.key_bytes);
-        for (keys, found) in keys.zip(found.chunks_mut(LANES)) {
+        if self.arena.bytes() <= RESIDENT {
+            for (key, found) in keys.chunks_exact(length).zip(found) {
+                *found = self
+                    .search_at(machine, KeyBytes(key.as_ptr()))
+                    .wrapping_sub(1);
+            }
+            return;
+        }
+        let mut lanes = [Lane::new(KeyBytes(keys.as_ptr()), Ref::NONE); ABREAST];
+        let keys = keys.chunks(ABREAST * length);
+        for (keys, found) in keys.zip(found.chunks_mut(ABREAST)) {
             self.side_by_side(machine, &mut lanes, keys, found);
         }
     }
 
-    /// At most `LANES` keys.
+    /// At most `ABREAST` keys.
     #[inline(always)]
     fn side_by_side(
         &self,
         machine: impl Machine,
-        lanes: &mut [Lane<W, R>; LANES],
+        lanes: &mut [Lane; ABREAST],
         keys: &[u8],
         found: &mut [u32],
     ) {
-        let words = Words(self.arena.flat());
+        let words = self.words();
+        let group = self.layout.columns.group_words();
         let mut waiting = List::default();
         let (mut nodes, mut leaves) = (List::default(), List::default());
         let mut count = 0;
@@ -179,9 +189,8 @@ impl<const W: usize, const R: usize> Tree<W, R> {
             .take(found.len())
             .enumerate()
         {
-            lanes[index].begin(self.layout.key(key), self.root);
-            nodes.push_if(index, !self.root.is_leaf() && !self.root.is_none());
-            leaves.push_if(index, self.root.is_leaf());
+            lanes[index].begin(KeyBytes(key.as_ptr()), self.root);
+            nodes.push_if(index, !self.root.is_none());
             count += 1;
         }
         while nodes.count + leaves.count > 0 {
@@ -189,8 +198,8 @@ impl<const W: usize, const R: usize> Tree<W, R> {
                 let mut deeper = List::default();
                 for index in nodes.iter() {
                     let lane = &mut lanes[index];
-                    self.descend(machine, &words, lane);
-                    lane.prefetch(&words);
+                    self.descend(machine, words, lane);
+                    lane.prefetch(words, group);
                     deeper.push_if(index, !lane.at.is_leaf() && !lane.at.is_none());
                     leaves.push_if(index, lane.at.is_leaf());
                     waiting.push_if(index, lane.at.is_none() && lane.pending > 0);
@@ -199,14 +208,14 @@ impl<const W: usize, const R: usize> Tree<W, R> {
             }
             for index in leaves.iter() {
                 let lane = &mut lanes[index];
-                self.compare(&words, lane);
+                self.compare(machine, words, lane);
                 waiting.push_if(index, lane.pending > 0);
             }
             leaves.count = 0;
             for index in waiting.iter() {
                 let lane = &mut lanes[index];
                 lane.next_rest();
-                lane.prefetch(&words);
+                lane.prefetch(words, group);
                 nodes.push_if(index, !lane.at.is_leaf() && !lane.at.is_none());
                 leaves.push_if(index, lane.at.is_leaf());
             }
@@ -219,9 +228,9 @@ impl<const W: usize, const R: usize> Tree<W, R> {
 
     /// One node or leaf, and on to the next rest where a path ends.
     #[inline(always)]
-    fn step(&self, machine: impl Machine, words: &Words<'_>, lane: &mut Lane<W, R>) {
+    fn step(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         if lane.at.is_leaf() {
-            self.compare(words, lane);
+            self.compare(machine, words, lane);
             return lane.next_rest();
         }
         self.descend(machine, words, lane);
@@ -232,17 +241,19 @@ impl<const W: usize, const R: usize> Tree<W, R> {
 
     /// From a node to its child; the rest is kept for later.
     #[inline(always)]
-    fn descend(&self, machine: impl Machine, words: &Words<'_>, lane: &mut Lane<W, R>) {
+    fn descend(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         let base = lane.at.block() as usize * LINE;
         let head = Head(words.at(base));
         let (child, children) = if head.is_thresholds() {
-            // `place` is below R: the estimate chooses among the layout's numbers.
-            let number = lane.key.numbers.get(head.place()).copied().unwrap_or(0);
-            let exceeds = |index| u32::from(number > words.half(base + NODE_HEAD, index));
-            let child: u32 = (0..8).map(exceeds).sum();
+            // SAFETY: a lane's key is one of the layout; a node with thresholds has four words of them.
+            let child = unsafe {
+                let number = self.layout.number(lane.key, head.place());
+                machine.exceeded(words.0.add(base + NODE_HEAD), number)
+            };
             (child, base + NODE_HEAD + THRESHOLD_WORDS)
         } else {
-            let window = window(&lane.key.words, head.place());
+            // SAFETY: as above; a node takes one of the layout's windows.
+            let window = unsafe { lane.key.window(head.place()) };
             (machine.gather(window, words.at(base + 1)), base + NODE_HEAD)
         };
         let rest = words.at(base + 2);
@@ -255,55 +266,25 @@ impl<const W: usize, const R: usize> Tree<W, R> {
 
     /// Compares with the rules of a leaf.
     #[inline(always)]
-    fn compare(&self, words: &Words<'_>, lane: &mut Lane<W, R>) {
-        let base = lane.at.block() as usize * LINE;
-        let stride = 2 * W + R + 1;
-        let count = words.at(base) as u32 as usize;
-        let mut start = 0;
+    fn compare(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
+        let columns = &self.layout.columns;
+        let lasts = columns.lasts();
+        let mut group = lane.at.block() as usize * LINE;
         loop {
-            let mut hits = 0u32;
-            for index in 0..CHUNK {
-                // What lies behind the last rule may be far away in the caches: take the last again.
-                let rule = (start + index).min(count - 1);
-                let hit = matches(words, base + 1 + rule * stride, &lane.key);
-                hits |= u32::from(hit) << index;
-            }
-            if !self.deep.is_empty() {
-                hits = self.confirmed(words, base, start, count, hits, &lane.key);
-            }
-            let index = start + (hits | 1 << (CHUNK - 1)).trailing_zeros() as usize;
-            let last = words.at(base + (index.min(count - 1) + 1) * stride);
-            let better = hits != 0 && self.comes_first(last, lane.best);
+            // SAFETY: the lane is at a leaf, whose groups lie one after the other; its key is one of
+            // the layout's.
+            let hits = unsafe { machine.matching(columns, words.0.add(group), lane.key) };
+            let first = (hits | 1 << (LANES - 1)).trailing_zeros() as usize;
+            let last = words.at(group + lasts + first) & !MORE;
+            // The lanes behind the last rule are empty.
+            let better = hits != 0 && last != 0 && self.comes_first(last, lane.best);
             lane.best = select_unpredictable(better, last, lane.best);
-            start += CHUNK;
-            if start >= count || hits != 0 {
+            let more = words.at(group + lasts + LANES - 1) & MORE != 0;
+            if !more || hits != 0 {
                 return;
             }
+            group += columns.group_words();
         }
-    }
-
-    /// Those of the hits that what is compared last confirms.
-    #[inline(never)]
-    fn confirmed(
-        &self,
-        words: &Words<'_>,
-        base: usize,
-        start: usize,
-        count: usize,
-        hits: u32,
-        key: &Key<W, R>,
-    ) -> u32 {
-        let stride = 2 * W + R + 1;
-        let confirms = |index: &usize| {
-            let last = words.at(base + ((start + index).min(count - 1) + 1) * stride);
-            hits >> index & 1 == 1
-                && self
-                    .layout
-                    .deep_matches(&key.words, self.deep_of(handle_of(last)))
-        };
-        (0..CHUNK)
-            .filter(confirms)
-            .fold(0, |all, index| all | 1 << index)
     }
 
     #[inline(always)]
@@ -319,28 +300,9 @@ impl<const W: usize, const R: usize> Tree<W, R> {
     }
 }
 
-/// Whether a key matches the rule at a word; without branches.
-#[inline(always)]
-fn matches<const W: usize, const R: usize>(
-    words: &Words<'_>,
-    rule: usize,
-    key: &Key<W, R>,
-) -> bool {
-    let mut differs = 0;
-    for index in 0..W {
-        differs |= key.words[index] & words.at(rule + W + index) ^ words.at(rule + index);
-    }
-    let mut outside = false;
-    for index in 0..R {
-        let range = words.at(rule + 2 * W + index);
-        outside |= key.numbers[index].wrapping_sub((range >> 32) as u32) > range as u32;
-    }
-    differs == 0 && !outside
-}
-
-impl<const W: usize, const R: usize> Lane<W, R> {
+impl Lane {
     #[inline(always)]
-    fn new(key: Key<W, R>, root: Ref) -> Self {
+    fn new(key: KeyBytes, root: Ref) -> Self {
         Self {
             key,
             at: root,
@@ -351,7 +313,7 @@ impl<const W: usize, const R: usize> Lane<W, R> {
     }
 
     #[inline(always)]
-    fn begin(&mut self, key: Key<W, R>, root: Ref) {
+    fn begin(&mut self, key: KeyBytes, root: Ref) {
         self.key = key;
         self.at = root;
         self.best = 0;
@@ -364,7 +326,7 @@ impl<const W: usize, const R: usize> Lane<W, R> {
         self.at = Ref::NONE;
         while self.pending > 0 {
             self.pending -= 1;
-            // SAFETY: the first `pending` were written by `step`.
+            // SAFETY: the first `pending` were written by `descend`.
             let rest = unsafe { self.rests[self.pending].assume_init() };
             if (rest >> 32) as u32 >= priority_of(self.best) {
                 self.at = Ref(rest as u32);
@@ -373,18 +335,19 @@ impl<const W: usize, const R: usize> Lane<W, R> {
         }
     }
 
+    /// Asks for the node or the first group that it goes to.
     #[inline(always)]
-    fn prefetch(&self, words: &Words<'_>) {
+    fn prefetch(&self, words: Words, group: usize) {
         let base = self.at.block() as usize * LINE;
-        words.prefetch(base);
-        words.prefetch(base + LINE);
+        let most = if self.at.is_leaf() { group } else { 2 * LINE };
+        words.prefetch(base, most);
     }
 }
 
 /// Which lanes are at the same sort of step.
 struct List {
     /// One more place than can be in use: `push_if` writes before it knows.
-    lanes: [u8; LANES + 1],
+    lanes: [u8; ABREAST + 1],
     count: usize,
 }
 
@@ -392,7 +355,7 @@ impl Default for List {
     #[inline(always)]
     fn default() -> Self {
         Self {
-            lanes: [0; LANES + 1],
+            lanes: [0; ABREAST + 1],
             count: 0,
         }
     }
@@ -410,6 +373,42 @@ impl List {
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.lanes[..self.count]
             .iter()
-            .map(|lane| usize::from(*lane) % LANES)
+            .map(|lane| usize::from(*lane) % ABREAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, Rank, Rule};
+    use crate::sample::{self, KEY_BYTES, Shape};
+
+    #[test]
+    fn look_ups_side_by_side_find_what_each_finds_alone() {
+        let rules = sample::rules(Shape::Chain, 1_500, 3);
+        let mut tree = Tree::new(Layout::new(KEY_BYTES, &[8..10, 10..12]));
+        for (index, rule) in (0..).zip(&rules) {
+            let (value, bounds) = rule.parts();
+            let rule = Rule {
+                value: &value,
+                bounds: &bounds,
+            };
+            let rank = Rank {
+                priority: index % 7,
+                sequence: index as u64,
+            };
+            tree.insert(rule, rank, index as u32 + 1);
+        }
+        let keys = sample::trace(&rules, 3_000, 4);
+        for keys in keys.chunks(ABREAST - 5).chain(keys.chunks(ABREAST)) {
+            let flat = keys.as_flattened();
+            let mut lanes = [Lane::new(KeyBytes(flat.as_ptr()), Ref::NONE); ABREAST];
+            let mut found = vec![0; keys.len()];
+            tree.side_by_side(Portable, &mut lanes, flat, &mut found);
+            let alone = keys
+                .iter()
+                .map(|key| tree.search(Portable, key).wrapping_sub(1));
+            assert!(alone.eq(found));
+        }
     }
 }

@@ -2,21 +2,19 @@
 //! The tree: rules are added, taken out, and trees below a node built anew.
 
 use crate::arena::Arena;
+use crate::columns::LANES;
 use crate::cut::Cut;
 use crate::estimate;
 use crate::layout::{Layout, Rank, Rule};
-use crate::node::{
-    Node, Ref, leaf_count, leaf_insert, leaf_records, leaf_remove, leaf_split_at, new_leaf,
-    new_node, release_leaf,
-};
-
-/// A leaf of so many rules is not worth a split.
-pub(crate) const SMALL_LEAF: usize = 6;
+use crate::leaf::{Leaf, MORE};
+use crate::node::{Node, Ref, new_node};
+use crate::renewal::{AT_ONCE, Change, Renewal};
 
 /// No path from the root is longer. Deeper down, rules stay in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
 
-/// Bits of a rule's last word: priority (32), logarithm of its copies (4), handle (28).
+/// Bits of a rule's last word: priority (32), a mark of leaves (1), logarithm of its copies (3), handle
+/// (28).
 const COPIES_SHIFT: u32 = 28;
 const HANDLE_MASK: u64 = (1 << COPIES_SHIFT) - 1;
 
@@ -34,48 +32,52 @@ pub(crate) fn handle_of(last: u64) -> u32 {
 
 /// The logarithm of a rule's copies, in its last word.
 pub(crate) fn copies_of(last: u64) -> u32 {
-    (last >> COPIES_SHIFT & 0xf) as u32
+    (last >> COPIES_SHIFT & 7) as u32
 }
 
 fn with_copies(last: u64, copies: u32) -> u64 {
-    last & !(0xf << COPIES_SHIFT) | u64::from(copies) << COPIES_SHIFT
+    last & !(7 << COPIES_SHIFT) | u64::from(copies) << COPIES_SHIFT
 }
 
-/// A decision tree over keys of `W` words with `R` numbers.
+/// A last word without the mark of leaves.
+pub(crate) fn without_more(last: u64) -> u64 {
+    last & !MORE
+}
+
+/// A decision tree.
 #[derive(Debug)]
-pub(crate) struct Tree<const W: usize, const R: usize> {
-    pub(crate) layout: Layout<W, R>,
+pub(crate) struct Tree {
+    pub(crate) layout: Layout,
     pub(crate) arena: Arena,
     pub(crate) root: Ref,
     /// By handle.
     pub(crate) sequences: Vec<u64>,
-    /// By handle: what is compared last, of the layout's `deep` fields.
-    pub(crate) deep: Vec<u8>,
-    deep_stride: usize,
     pub(crate) rules: usize,
+    /// The large tree that is being built anew, if there is one.
+    pub(crate) renewal: Option<Box<Renewal>>,
+    /// Changes are being made to it just now.
+    pub(crate) renewing: bool,
 }
 
-impl<const W: usize, const R: usize> Tree<W, R> {
-    const STRIDE: usize = Layout::<W, R>::STRIDE;
+/// Rules under one cut.
+pub(crate) enum Division {
+    /// No cut is worth it.
+    Leaf(Ref),
+    /// A node without children, the rules of each child, and those of the rest.
+    Node(Ref, Vec<Vec<u64>>, Vec<u64>),
+}
 
-    pub(crate) fn new(layout: Layout<W, R>) -> Self {
-        let deep_stride = layout.deep.iter().map(|bytes| 2 * bytes.len()).sum();
+impl Tree {
+    pub(crate) fn new(layout: Layout) -> Self {
         Self {
             layout,
             arena: Arena::new(),
             root: Ref::NONE,
             sequences: Vec::new(),
-            deep: Vec::new(),
-            deep_stride,
             rules: 0,
+            renewal: None,
+            renewing: false,
         }
-    }
-
-    /// What is compared last of the rule with this handle.
-    #[inline]
-    pub(crate) fn deep_of(&self, handle: u32) -> &[u8] {
-        let start = handle as usize * self.deep_stride;
-        &self.deep[start..start + self.deep_stride]
     }
 
     /// Adds a rule, or puts a handle in the place of that of the rule that looks the same and has
@@ -83,37 +85,38 @@ impl<const W: usize, const R: usize> Tree<W, R> {
     pub(crate) fn insert(&mut self, rule: Rule<'_>, rank: Rank, handle: u32) -> Option<u32> {
         let known = self.remove(rule, rank);
         let mut record = self.layout.record(rule, rank);
-        self.note(handle, rank.sequence, &self.layout.deep_bytes(rule));
+        self.note(handle, rank.sequence);
         *record.last_mut().expect("a record has a last word") |= u64::from(handle);
         self.root = self.insert_at(self.root, &record, 0);
         self.rules += 1;
+        self.renew_some();
         known
     }
 
     /// Takes out the rule that looks like this and has this priority; gives its handle.
     pub(crate) fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
         let mut record = self.layout.record(rule, rank);
-        let known = self.find(&record, &self.layout.deep_bytes(rule))?;
+        let known = self.find(&record)?;
         *record.last_mut().expect("a record has a last word") |= u64::from(known);
         self.root = self.remove_at(self.root, &record, 0);
         self.rules -= 1;
+        self.renew_some();
         Some(known)
     }
 
     /// Builds the whole tree anew.
     pub(crate) fn rebuild(&mut self) {
+        self.abandon_renewal();
         let records = self.collected(self.root);
         self.root = self.build(&records, 0);
     }
 
-    fn note(&mut self, handle: u32, sequence: u64, deep: &[u8]) {
+    pub(crate) fn note(&mut self, handle: u32, sequence: u64) {
         let index = handle as usize;
         if self.sequences.len() <= index {
             self.sequences.resize(index + 1, 0);
-            self.deep.resize((index + 1) * self.deep_stride, 0);
         }
         self.sequences[index] = sequence;
-        self.deep[index * self.deep_stride..][..self.deep_stride].copy_from_slice(deep);
     }
 
     /// Order among the rules: descending priority, then ascending sequence.
@@ -121,44 +124,42 @@ impl<const W: usize, const R: usize> Tree<W, R> {
         (!priority_of(last), self.sequences[handle_of(last) as usize])
     }
 
-    /// Where a rule of a leaf is, or would be.
-    fn place(&self, leaf: Ref, record: &[u64]) -> usize {
-        let records = leaf_records(&self.arena, leaf, Self::STRIDE);
-        let order = self.order(record[Self::STRIDE - 1]);
-        let (mut low, mut high) = (0, records.len() / Self::STRIDE);
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.order(records[middle * Self::STRIDE + Self::STRIDE - 1]) < order {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+    fn leaf(&self, at: Ref) -> Leaf {
+        Leaf::at(&self.layout.columns, &self.arena, at)
     }
 
-    /// The rule of a leaf that looks like this and has this priority.
-    fn position(&self, leaf: Ref, record: &[u64], deep: &[u8]) -> Option<usize> {
-        let last = Self::STRIDE - 1;
-        let records = leaf_records(&self.arena, leaf, Self::STRIDE);
-        records.chunks_exact(Self::STRIDE).position(|known| {
-            priority_of(known[last]) == priority_of(record[last])
-                && known[..last] == record[..last]
-                && self.deep_of(handle_of(known[last])) == deep
-        })
+    /// Where a rule of a leaf is, or would be.
+    fn place(&self, leaf: Leaf, record: &[u64]) -> usize {
+        let order = self.order(record[record.len() - 1]);
+        let lasts = leaf.lasts(&self.layout.columns, &self.arena);
+        lasts.take_while(|last| self.order(*last) < order).count()
+    }
+
+    /// The handle of the rule of a leaf that looks like this and has this priority.
+    fn find_in(&self, leaf: Leaf, record: &[u64]) -> Option<u32> {
+        let (looks, last) = record.split_at(record.len() - 1);
+        let mut known = Vec::with_capacity(record.len());
+        for (index, other) in leaf.lasts(&self.layout.columns, &self.arena).enumerate() {
+            if priority_of(other) == priority_of(last[0]) {
+                known.clear();
+                leaf.take(&self.layout, &self.arena, index, &mut known);
+                if known[..looks.len()] == *looks {
+                    return Some(handle_of(other));
+                }
+            }
+        }
+        None
     }
 
     /// The handle of the rule that looks like this and has this priority.
-    fn find(&self, record: &[u64], deep: &[u8]) -> Option<u32> {
+    fn find(&self, record: &[u64]) -> Option<u32> {
         let (mut at, mut copies) = (self.root, 0);
         while !at.is_none() {
             if at.is_leaf() {
-                let index = self.position(at, record, deep)?;
-                let records = leaf_records(&self.arena, at, Self::STRIDE);
-                return Some(handle_of(records[(index + 1) * Self::STRIDE - 1]));
+                return self.find_in(self.leaf(at), record);
             }
             let node = Node::at(&self.arena, at);
-            at = match node.cut.children::<W>(record, copies) {
+            at = match node.cut.children(&self.layout, record, copies) {
                 None => node.rest(&self.arena),
                 Some((children, more)) => {
                     copies += more;
@@ -171,36 +172,50 @@ impl<const W: usize, const R: usize> Tree<W, R> {
         None
     }
 
-    fn insert_at(&mut self, at: Ref, record: &[u64], level: usize) -> Ref {
+    pub(crate) fn insert_at(&mut self, at: Ref, record: &[u64], level: usize) -> Ref {
         if at.is_none() {
-            return new_leaf(&mut self.arena, record, Self::STRIDE, SMALL_LEAF + 1);
+            return Leaf::build(&self.layout, &mut self.arena, record);
         }
         if at.is_leaf() {
-            let place = self.place(at, record);
-            let leaf = leaf_insert(&mut self.arena, at, place, record);
-            if leaf_count(&self.arena, leaf) < leaf_split_at(&self.arena, leaf) {
-                return leaf;
+            let leaf = self.leaf(at);
+            let count = leaf.count(&self.layout.columns, &self.arena) + 1;
+            let place = self.place(leaf, record);
+            if !splits(count) {
+                return leaf.insert(&self.layout, &mut self.arena, place, record);
             }
-            let records = leaf_records(&self.arena, leaf, Self::STRIDE).to_vec();
-            release_leaf(&mut self.arena, leaf, Self::STRIDE);
+            let mut records = Vec::with_capacity(count * record.len());
+            leaf.collect(&self.layout, &self.arena, &mut records);
+            let place = place * record.len();
+            records.splice(place..place, record.iter().copied());
+            leaf.release(&self.layout.columns, &mut self.arena);
             return self.build(&records, level);
         }
         let node = Node::at(&self.arena, at);
+        let last = record[record.len() - 1];
         if node.changed(&mut self.arena) {
-            let mut records = self.collected(at);
-            records.extend_from_slice(record);
-            let records = self.sorted(&records);
-            return self.build(&records, level);
+            if node.most_rules(&self.arena) <= AT_ONCE {
+                let mut records = self.collected(at);
+                records.extend_from_slice(record);
+                let records = self.sorted(&records);
+                return self.build(&records, level);
+            }
+            self.begin_renewal(at, level);
         }
-        let last = record[Self::STRIDE - 1];
-        match node.cut.children::<W>(record, copies_of(last)) {
+        if self.renews(at) {
+            let sequence = self.sequences[handle_of(last) as usize];
+            let change = Change::Insert(record.to_vec(), sequence);
+            if let Some(renewed) = self.note_change(change) {
+                return renewed;
+            }
+        }
+        match node.cut.children(&self.layout, record, copies_of(last)) {
             None => {
                 let rest = self.insert_at(node.rest(&self.arena), record, level + 1);
                 node.set_rest(&mut self.arena, rest, priority_of(last));
             }
             Some((children, more)) => {
                 let mut copy = record.to_vec();
-                copy[Self::STRIDE - 1] = with_copies(last, copies_of(last) + more);
+                copy[record.len() - 1] = with_copies(last, copies_of(last) + more);
                 children.for_each(|child| {
                     let below = self.insert_at(node.child(&self.arena, child), &copy, level + 1);
                     node.set_child(&mut self.arena, child, below);
@@ -210,38 +225,48 @@ impl<const W: usize, const R: usize> Tree<W, R> {
         at
     }
 
-    fn remove_at(&mut self, at: Ref, record: &[u64], level: usize) -> Ref {
+    pub(crate) fn remove_at(&mut self, at: Ref, record: &[u64], level: usize) -> Ref {
         if at.is_none() {
             return at;
         }
-        let last = record[Self::STRIDE - 1];
+        let last = record[record.len() - 1];
         if at.is_leaf() {
-            let records = leaf_records(&self.arena, at, Self::STRIDE).chunks_exact(Self::STRIDE);
-            let mut handles = records.map(|known| handle_of(known[Self::STRIDE - 1]));
-            let index = handles.position(|handle| handle == handle_of(last));
+            let (columns, leaf) = (&self.layout.columns, self.leaf(at));
+            let index = leaf
+                .lasts(columns, &self.arena)
+                .position(|known| handle_of(known) == handle_of(last));
             return match index {
-                Some(index) => leaf_remove(&mut self.arena, at, index, Self::STRIDE),
+                Some(index) => leaf.remove(columns, &mut self.arena, index),
                 None => at,
             };
         }
         let node = Node::at(&self.arena, at);
         if node.changed(&mut self.arena) {
-            let mut records = self.collected(at);
-            let chunks = records.chunks_exact(Self::STRIDE);
-            let mut handles = chunks.map(|known| handle_of(known[Self::STRIDE - 1]));
-            if let Some(index) = handles.position(|handle| handle == handle_of(last)) {
-                records.drain(index * Self::STRIDE..(index + 1) * Self::STRIDE);
+            if node.most_rules(&self.arena) <= AT_ONCE {
+                let mut records = self.collected(at);
+                let stride = record.len();
+                let chunks = records.chunks_exact(stride);
+                let mut handles = chunks.map(|known| handle_of(known[stride - 1]));
+                if let Some(index) = handles.position(|handle| handle == handle_of(last)) {
+                    records.drain(index * stride..(index + 1) * stride);
+                }
+                return self.build(&records, level);
             }
-            return self.build(&records, level);
+            self.begin_renewal(at, level);
         }
-        match node.cut.children::<W>(record, copies_of(last)) {
+        if self.renews(at)
+            && let Some(renewed) = self.note_change(Change::Remove(record.to_vec()))
+        {
+            return renewed;
+        }
+        match node.cut.children(&self.layout, record, copies_of(last)) {
             None => {
                 let rest = self.remove_at(node.rest(&self.arena), record, level + 1);
                 node.set_rest(&mut self.arena, rest, 0);
             }
             Some((children, more)) => {
                 let mut copy = record.to_vec();
-                copy[Self::STRIDE - 1] = with_copies(last, copies_of(last) + more);
+                copy[record.len() - 1] = with_copies(last, copies_of(last) + more);
                 children.for_each(|child| {
                     let below = self.remove_at(node.child(&self.arena, child), &copy, level + 1);
                     node.set_child(&mut self.arena, child, below);
@@ -255,24 +280,42 @@ impl<const W: usize, const R: usize> Tree<W, R> {
     fn collected(&mut self, at: Ref) -> Vec<u64> {
         let mut records = Vec::new();
         self.collect(at, &mut Vec::new(), &mut records);
+        self.release(at);
         self.sorted(&records)
     }
 
-    /// Appends the rules of a tree, with the copies they have at its top. `path` are the cuts above
-    /// that multiplied them.
-    fn collect(&mut self, at: Ref, path: &mut Vec<Cut>, records: &mut Vec<u64>) {
+    /// Releases a tree.
+    pub(crate) fn release(&mut self, at: Ref) {
         if at.is_none() {
             return;
         }
         if at.is_leaf() {
-            let start = records.len();
-            records.extend_from_slice(leaf_records(&self.arena, at, Self::STRIDE));
-            release_leaf(&mut self.arena, at, Self::STRIDE);
-            for record in records[start..].chunks_exact_mut(Self::STRIDE) {
-                let last = record[Self::STRIDE - 1];
-                let more = path.iter().filter_map(|cut| cut.children::<W>(record, 0));
+            return self.leaf(at).release(&self.layout.columns, &mut self.arena);
+        }
+        let node = Node::at(&self.arena, at);
+        self.release(node.rest(&self.arena));
+        for child in 0..node.cut.fan_out() {
+            self.release(node.child(&self.arena, child));
+        }
+        node.release(&mut self.arena);
+    }
+
+    /// Appends the rules of a tree, with the copies they have at its top. `path` are the cuts above
+    /// that multiplied them.
+    pub(crate) fn collect(&self, at: Ref, path: &mut Vec<Cut>, records: &mut Vec<u64>) {
+        if at.is_none() {
+            return;
+        }
+        if at.is_leaf() {
+            let (start, leaf) = (records.len(), self.leaf(at));
+            leaf.collect(&self.layout, &self.arena, records);
+            let stride = self.layout.stride();
+            for record in records[start..].chunks_exact_mut(stride) {
+                let last = record[stride - 1];
+                let cuts = path.iter();
+                let more = cuts.filter_map(|cut| cut.children(&self.layout, record, 0));
                 let more: u32 = more.map(|(_, more)| more).sum();
-                record[Self::STRIDE - 1] = with_copies(last, copies_of(last) - more);
+                record[stride - 1] = with_copies(last, copies_of(last) - more);
             }
             return;
         }
@@ -283,75 +326,85 @@ impl<const W: usize, const R: usize> Tree<W, R> {
             self.collect(node.child(&self.arena, child), path, records);
         }
         path.pop();
-        node.release(&mut self.arena);
     }
 
     /// Rules in order, each once.
-    fn sorted(&self, records: &[u64]) -> Vec<u64> {
-        let mut order: Vec<&[u64]> = records.chunks_exact(Self::STRIDE).collect();
+    pub(crate) fn sorted(&self, records: &[u64]) -> Vec<u64> {
+        let stride = self.layout.stride();
+        let mut order: Vec<&[u64]> = records.chunks_exact(stride).collect();
         order.sort_unstable_by_key(|record| {
-            let last = record[Self::STRIDE - 1];
+            let last = record[stride - 1];
             (self.order(last), handle_of(last))
         });
-        order.dedup_by_key(|record| handle_of(record[Self::STRIDE - 1]));
+        order.dedup_by_key(|record| handle_of(record[stride - 1]));
         order.concat()
     }
 
     /// A tree of rules that are in order.
-    fn build(&mut self, records: &[u64], level: usize) -> Ref {
-        let count = records.len() / Self::STRIDE;
-        let cut = if count <= SMALL_LEAF || level >= MOST_LEVELS {
-            None
-        } else {
-            estimate::choose::<W>(records, Self::STRIDE, self.layout.ranges.len())
+    pub(crate) fn build(&mut self, records: &[u64], level: usize) -> Ref {
+        let (at, children, rest) = match self.divided(records, level) {
+            Division::Leaf(leaf) => return leaf,
+            Division::Node(at, children, rest) => (at, children, rest),
         };
-        let Some(cut) = cut else {
-            let split_at = (2 * count).max(SMALL_LEAF + 1);
-            return new_leaf(&mut self.arena, records, Self::STRIDE, split_at);
-        };
-        let (children, rest) = Self::divide(&cut, records);
-        let largest = children
-            .iter()
-            .map(Vec::len)
-            .max()
-            .unwrap_or(0)
-            .max(rest.len());
-        if largest >= records.len() {
-            // The sample promised what all rules do not keep.
-            return new_leaf(&mut self.arena, records, Self::STRIDE, 2 * count);
-        }
-        let at = new_node(&mut self.arena, &cut, count);
         let node = Node::at(&self.arena, at);
-        for (index, child) in children
-            .iter()
-            .enumerate()
-            .filter(|(_, child)| !child.is_empty())
-        {
+        let filled = children.iter().enumerate();
+        for (index, child) in filled.filter(|(_, child)| !child.is_empty()) {
             let below = self.build(child, level + 1);
             node.set_child(&mut self.arena, index, below);
         }
-        if let Some(last) = rest.get(Self::STRIDE - 1) {
-            let priority = priority_of(*last);
+        if !rest.is_empty() {
             let below = self.build(&rest, level + 1);
+            let priority = self.first_priority(&rest);
             node.set_rest(&mut self.arena, below, priority);
         }
         at
     }
 
+    /// The priority of the first of some records.
+    pub(crate) fn first_priority(&self, records: &[u64]) -> u32 {
+        priority_of(records[self.layout.stride() - 1])
+    }
+
+    /// Divides rules that are in order, if that is better than a leaf.
+    pub(crate) fn divided(&mut self, records: &[u64], level: usize) -> Division {
+        let count = records.len() / self.layout.stride();
+        let cut = if count <= LANES || level >= MOST_LEVELS {
+            None
+        } else {
+            estimate::choose(&self.layout, records)
+        };
+        if let Some(cut) = cut {
+            let (children, rest) = self.divide(&cut, records);
+            let largest = children.iter().map(Vec::len).max().unwrap_or(0);
+            // Else the sample promised what all rules do not keep.
+            if largest.max(rest.len()) < records.len() {
+                let at = new_node(&mut self.arena, &cut, count);
+                return Division::Node(at, children, rest);
+            }
+        }
+        Division::Leaf(Leaf::build(&self.layout, &mut self.arena, records))
+    }
+
     /// Rules of each child, and of the rest.
-    fn divide(cut: &Cut, records: &[u64]) -> (Vec<Vec<u64>>, Vec<u64>) {
+    fn divide(&self, cut: &Cut, records: &[u64]) -> (Vec<Vec<u64>>, Vec<u64>) {
         let mut children: Vec<Vec<u64>> = vec![Vec::new(); cut.fan_out()];
         let mut rest = Vec::new();
-        for record in records.chunks_exact(Self::STRIDE) {
-            let (front, last) = (&record[..Self::STRIDE - 1], record[Self::STRIDE - 1]);
-            match cut.children::<W>(record, copies_of(last)) {
+        for record in records.chunks_exact(self.layout.stride()) {
+            let (last, front) = record.split_last().expect("a record has a last word");
+            match cut.children(&self.layout, record, copies_of(*last)) {
                 None => rest.extend_from_slice(record),
                 Some((of_rule, more)) => of_rule.for_each(|child| {
                     children[child].extend_from_slice(front);
-                    children[child].push(with_copies(last, copies_of(last) + more));
+                    children[child].push(with_copies(*last, copies_of(*last) + more));
                 }),
             }
         }
         (children, rest)
     }
+}
+
+/// Whether a leaf that has grown to so many rules may be better as a node: asked when it needs one
+/// group more than 1, 2, 4, 8, ... groups.
+fn splits(count: usize) -> bool {
+    count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()
 }

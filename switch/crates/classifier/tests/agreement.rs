@@ -310,6 +310,55 @@ fn lists_of_access_list_shape() {
     }
 }
 
+/// Large trees are built anew beside the old ones while rules come and go, values are used again at
+/// once, and many rules have the same priority.
+#[test]
+fn rules_that_come_and_go_while_the_tree_is_built_anew() {
+    let random = &mut Random::new(31);
+    let rules = sample::rules(Shape::Firewall, 2_500, 6);
+    let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
+    // The place in the order and the value of each rule that is in the list.
+    let mut known: Vec<Option<(Rank, u32)>> = vec![None; rules.len()];
+    let mut free: Vec<u32> = (0..rules.len() as u32).collect();
+    for step in 0..24_000 {
+        let index = random.below(rules.len());
+        let (value, bounds) = rules[index].parts();
+        let rule = Rule {
+            value: &value,
+            bounds: &bounds,
+        };
+        if let Some((rank, value)) = known[index].take() {
+            // Of three that could go, two stay; later in the test it is the other way round.
+            if random.below(3) < 1 + step / 12_000 {
+                assert_eq!(list.remove(rule, rank), Some(value));
+                free.push(value);
+            } else {
+                known[index] = Some((rank, value));
+            }
+        } else {
+            let (priority, sequence) = (random.below(3) as i32, random.number());
+            let rank = Rank { priority, sequence };
+            let value = free.pop().expect("a value for each rule");
+            assert_eq!(list.insert(rule, rank, value), None);
+            known[index] = Some((rank, value));
+        }
+        if step % 200 == 0 {
+            for key in sample::trace(&rules, 40, step as u64) {
+                let in_list = known.iter().zip(&rules);
+                let matching = in_list.filter(|(_, rule)| rule.matches(&key));
+                let first = matching
+                    .filter_map(|(known, _)| *known)
+                    .min_by_key(|(rank, _)| (-rank.priority, rank.sequence));
+                assert_eq!(
+                    list.lookup(&key),
+                    first.map(|(_, value)| value),
+                    "step {step}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn rules_that_nothing_tells_apart_are_kept_in_order() {
     let mut list = Classifier::new(4, &[]);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Leaves as they lie in the arena: groups of rules in [`Columns`], one after the other, the rules
+//! in their order. The last word of a group's last lane says whether another group follows.
+
+use crate::arena::Arena;
+use crate::columns::{Columns, LANES};
+use crate::layout::Layout;
+use crate::node::Ref;
+use crate::tree::{handle_of, without_more};
+
+/// In a group's last word: another group follows.
+pub(crate) const MORE: u64 = 1 << 31;
+
+/// A leaf of the arena.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaf {
+    block: u32,
+    groups: usize,
+}
+
+impl Leaf {
+    pub(crate) fn at(columns: &Columns, arena: &Arena, leaf: Ref) -> Self {
+        let (words, last) = (columns.group_words(), columns.lasts() + LANES - 1);
+        let mut groups = 1;
+        while arena.words(leaf.block(), groups * words)[(groups - 1) * words + last] & MORE != 0 {
+            groups += 1;
+        }
+        Self {
+            block: leaf.block(),
+            groups,
+        }
+    }
+
+    fn words(self, columns: &Columns) -> usize {
+        self.groups * columns.group_words()
+    }
+
+    fn contents<'a>(self, columns: &Columns, arena: &'a Arena) -> &'a [u64] {
+        arena.words(self.block, self.words(columns))
+    }
+
+    /// A new leaf of records that lie one after the other in their order; none if there is none.
+    pub(crate) fn build(layout: &Layout, arena: &mut Arena, records: &[u64]) -> Ref {
+        let (columns, stride) = (&layout.columns, layout.stride());
+        if records.is_empty() {
+            return Ref::NONE;
+        }
+        let groups = (records.len() / stride).div_ceil(LANES);
+        let words = columns.group_words();
+        let block = arena.allocate(groups * words);
+        let leaf = arena.words_mut(block, groups * words);
+        for (index, record) in records.chunks_exact(stride).enumerate() {
+            layout.put(&mut leaf[index / LANES * words..], index % LANES, record);
+        }
+        mark(columns, leaf);
+        Ref::leaf(block)
+    }
+
+    /// The last words of its rules, in order.
+    pub(crate) fn lasts<'a>(
+        self,
+        columns: &Columns,
+        arena: &'a Arena,
+    ) -> impl Iterator<Item = u64> + use<'a> {
+        let (words, start) = (self.contents(columns, arena), columns.lasts());
+        let groups = words.chunks_exact(columns.group_words());
+        let lasts = groups.flat_map(move |group| &group[start..]);
+        lasts
+            .map(|last| without_more(*last))
+            .take_while(|last| handle_of(*last) != 0)
+    }
+
+    /// How many rules it has.
+    pub(crate) fn count(self, columns: &Columns, arena: &Arena) -> usize {
+        let group = (self.groups - 1) * columns.group_words() + columns.lasts();
+        let lasts = &self.contents(columns, arena)[group..];
+        let used = lasts.iter().take_while(|last| handle_of(**last) != 0);
+        (self.groups - 1) * LANES + used.count()
+    }
+
+    /// Appends one of its rules' records.
+    pub(crate) fn take(self, layout: &Layout, arena: &Arena, index: usize, records: &mut Vec<u64>) {
+        let words = self.contents(&layout.columns, arena);
+        let group = &words[index / LANES * layout.columns.group_words()..];
+        layout.take(group, index % LANES, records);
+        let last = records.last_mut().expect("a record has a last word");
+        *last = without_more(*last);
+    }
+
+    /// Appends the records of all its rules.
+    pub(crate) fn collect(self, layout: &Layout, arena: &Arena, records: &mut Vec<u64>) {
+        (0..self.count(&layout.columns, arena))
+            .for_each(|index| self.take(layout, arena, index, records));
+    }
+
+    /// Puts a rule in place `index`; gives the leaf, which may have moved.
+    pub(crate) fn insert(
+        self,
+        layout: &Layout,
+        arena: &mut Arena,
+        index: usize,
+        record: &[u64],
+    ) -> Ref {
+        let columns = &layout.columns;
+        let count = self.count(columns, arena);
+        let mut leaf = self;
+        if count == self.groups * LANES {
+            leaf = self.resized(columns, arena, self.groups + 1);
+        }
+        let words = arena.words_mut(leaf.block, leaf.words(columns));
+        for place in (index..count).rev() {
+            columns.copy(words, place, place + 1);
+        }
+        let group = index / LANES * columns.group_words();
+        layout.put(&mut words[group..], index % LANES, record);
+        mark(columns, words);
+        Ref::leaf(leaf.block)
+    }
+
+    /// Takes a rule out; gives the leaf, which may have moved or gone.
+    pub(crate) fn remove(self, columns: &Columns, arena: &mut Arena, index: usize) -> Ref {
+        let count = self.count(columns, arena);
+        if count == 1 {
+            self.release(columns, arena);
+            return Ref::NONE;
+        }
+        let words = arena.words_mut(self.block, self.words(columns));
+        for place in index + 1..count {
+            columns.copy(words, place, place - 1);
+        }
+        columns.clear(words, count - 1);
+        let leaf = match (count - 1).div_ceil(LANES) {
+            groups if groups < self.groups => self.resized(columns, arena, groups),
+            _ => self,
+        };
+        mark(columns, arena.words_mut(leaf.block, leaf.words(columns)));
+        Ref::leaf(leaf.block)
+    }
+
+    /// The same with so many groups, elsewhere.
+    fn resized(self, columns: &Columns, arena: &mut Arena, groups: usize) -> Self {
+        let mut words = self.contents(columns, arena).to_vec();
+        self.release(columns, arena);
+        words.resize(groups * columns.group_words(), 0);
+        let block = arena.allocate(words.len());
+        arena.words_mut(block, words.len()).copy_from_slice(&words);
+        Self { block, groups }
+    }
+
+    pub(crate) fn release(self, columns: &Columns, arena: &mut Arena) {
+        arena.release(self.block, self.words(columns));
+    }
+}
+
+/// Writes after which groups others follow.
+fn mark(columns: &Columns, leaf: &mut [u64]) {
+    let groups = leaf.len() / columns.group_words();
+    for (index, group) in leaf.chunks_exact_mut(columns.group_words()).enumerate() {
+        let last = &mut group[columns.lasts() + LANES - 1];
+        *last = without_more(*last) | if index + 1 < groups { MORE } else { 0 };
+    }
+}
