@@ -63,18 +63,25 @@ impl Change {
         }
     }
 
+    /// Asks for the memory that applying the change begins with, and returns at once.
+    pub(crate) fn prefetch(&self, side: &Side) {
+        if let Self::Entry(table, swap) = self {
+            side.tables[table.index()].prefetch(*swap);
+        }
+    }
+
     /// Applies the change to a side.
     pub(crate) fn apply(&self, side: &mut Side) {
         match self {
-            Self::Entry(table, swap) => side.tables[table.index()].swap(*swap),
-            Self::Default(table, _, after) => {
-                side.tables[table.index()].default = Arc::clone(after);
-            }
+            Self::Entry(table, swap) => side.swap(*table, *swap),
+            Self::Default(table, _, after) => side.set_default(*table, after),
             Self::Member(profile, id, swap) => {
-                put(&mut side.profiles[profile.index()].members, *id, swap);
+                let members = &mut side.profiles[profile.index()].members;
+                members.set(*id, swap.after.clone());
             }
             Self::Group(profile, id, swap) => {
-                put(&mut side.profiles[profile.index()].groups, *id, swap);
+                let groups = &mut side.profiles[profile.index()].groups;
+                groups.set(*id, swap.after.clone());
             }
             Self::Multicast(id, swap) => put(&mut side.multicast, *id, swap),
             Self::Clone(id, swap) => put(&mut side.clones, *id, swap),

@@ -2,6 +2,7 @@
 //! Entries as the control plane holds them, and what look-ups find.
 
 use std::fmt;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,7 +101,25 @@ pub enum Binding {
     OneShot(Arc<Group>),
 }
 
+/// What an entry is to lead to, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BindingRef<'a> {
+    Direct(ActionRef<'a>),
+    Member(u32),
+    Group(u32),
+    OneShot(&'a Arc<Group>),
+}
+
 impl Binding {
+    pub(crate) fn as_ref(&self) -> BindingRef<'_> {
+        match self {
+            Self::Direct(action) => BindingRef::Direct(action.as_ref()),
+            Self::Member(id) => BindingRef::Member(*id),
+            Self::Group(id) => BindingRef::Group(*id),
+            Self::OneShot(group) => BindingRef::OneShot(group),
+        }
+    }
+
     pub(crate) fn action(&self, program: &Program) -> EntryAction {
         match self {
             Self::Direct(action) => EntryAction::Direct(action.call(program)),
@@ -109,6 +128,20 @@ impl Binding {
             Self::OneShot(group) => EntryAction::OneShot(group.one_shot(program)),
         }
     }
+}
+
+/// An entry as tables keep it: of a table that has actions of its own and is not matched by priority.
+/// Who makes one has checked the values.
+#[derive(Clone, Copy, Debug)]
+pub struct CompiledEntry<'a> {
+    /// The key, every field padded to whole bytes, bits beyond a prefix 0.
+    pub key: &'a [u8],
+    /// Bits of the longest-prefix field; 0 if there is none, or nothing is asked of it.
+    pub prefix_len: u16,
+    /// The table's own copy of an action; of no account where an entry is removed.
+    pub action: ActionRef<'a>,
+    /// The idle timeout in nanoseconds; 0 for none.
+    pub idle_timeout_ns: u64,
 }
 
 /// What packets leave behind at an entry. Shared by all versions of it. All words are atomic; the
@@ -124,6 +157,11 @@ pub struct EntryState {
 }
 
 impl EntryState {
+    /// Where the direct counter is, in bytes: packets, then bytes, 64 bits each.
+    pub const COUNTER: usize = offset_of!(Self, counter);
+    /// Where the time of the last hit is.
+    pub const LAST_HIT: usize = offset_of!(Self, last_hit_us);
+
     /// Whether entries of a table keep state: it counts, meters or times out. Where they do not,
     /// packets leave nothing behind.
     pub fn kept_by(table: &Table) -> bool {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which entries have been idle for their timeout.
 //!
-//! Timers are ordered by the moment at which they fall due, so looking for those that are due costs
-//! nothing for all the others. A packet that hits an entry leaves its timer alone: the packet path
+//! Timers are in a heap by the moment at which they fall due, so looking for those that are due costs
+//! nothing for all the others, and setting one for later than the others next to nothing. A timer that
+//! is taken back stays in the heap: it is known by the moment that its entry's timer is set for, which is
+//! another. When more than half of them are such, they are cleared out. A packet that hits an entry leaves its timer alone: the packet path
 //! only notes the time. A timer that falls due is compared with that note and, if the entry was hit
 //! meanwhile, set again; a busy entry costs the sweep one step per timeout, however often it is hit.
 //!
@@ -10,7 +12,8 @@
 //! an entry is reported once for every whole timeout that has passed since its last hit (as far as
 //! there was a sweep for each: what was missed in between is one report, not several).
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use sluice_program::TableId;
@@ -37,8 +40,13 @@ type Timer = (u64, TableId, u32);
 /// The timers of all entries of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
-    timers: BTreeSet<Timer>,
+    timers: BinaryHeap<Reverse<Timer>>,
+    /// Entries that have a timer.
+    entries: usize,
 }
+
+/// Timers taken back that are worth no clearing out.
+const FEW: usize = 4096;
 
 /// The idle timeout rounded up to microseconds, and what packets left behind; `None` without a
 /// timeout.
@@ -48,6 +56,12 @@ fn timed<'a>(record: Record<'a>) -> Option<(u64, &'a EntryState)> {
     Some((timeout_us, state))
 }
 
+/// The timeout and the state of the entry that a timer is for; `None` if it was taken back.
+fn current(slab: &Slab, (due, _, slot): Timer) -> Option<(u64, &EntryState)> {
+    let record = slab.record(slot);
+    timed(record).filter(|(_, state)| record.is_live() && state.armed_us() == due)
+}
+
 impl Expiry {
     /// Follows a change: the timer goes from the version that was there to the one that is.
     pub(crate) fn apply(&mut self, table: TableId, slab: &Slab, swap: EntrySwap) {
@@ -55,19 +69,21 @@ impl Expiry {
         if let Some(before) = swap.before
             && let Some((_, state)) = timed(slab.record(before))
         {
-            self.timers.remove(&(state.armed_us(), table, before));
+            state.arm(0);
+            self.entries -= 1;
         }
         if let Some(after) = swap.after
             && let Some((timeout, state)) = timed(slab.record(after))
         {
             let due = state.idle_since_us().saturating_add(timeout);
             self.arm(due, table, after, state);
+            self.entries += 1;
         }
     }
 
     fn arm(&mut self, due_us: u64, table: TableId, slot: u32, state: &EntryState) {
         state.arm(due_us);
-        self.timers.insert((due_us, table, slot));
+        self.timers.push(Reverse((due_us, table, slot)));
     }
 
     /// Takes entries that are idle at `now_us`, looking at most at `limit` timers.
@@ -77,13 +93,17 @@ impl Expiry {
         now_us: u64,
         limit: usize,
     ) -> Expired {
+        if self.timers.len() > 2 * self.entries + FEW {
+            self.clear_out(&slab);
+        }
         let mut expired = Expired::default();
         for _ in 0..limit {
-            let Some((_, table, slot)) = self.take_due(now_us) else {
+            let Some(timer) = self.take_due(now_us) else {
                 return expired;
             };
+            let (_, table, slot) = timer;
             let slab = slab(table);
-            let Some((timeout, state)) = timed(slab.record(slot)) else {
+            let Some((timeout, state)) = current(slab, timer) else {
                 continue;
             };
             let since = state.idle_since_us();
@@ -103,24 +123,33 @@ impl Expiry {
     }
 
     fn take_due(&mut self, now_us: u64) -> Option<Timer> {
-        let first = *self.timers.first()?;
+        let Reverse(first) = *self.timers.peek()?;
         (first.0 <= now_us).then(|| {
-            self.timers.pop_first();
+            self.timers.pop();
             first
         })
     }
 
+    /// Forgets timers that were taken back, and those that are there twice.
+    fn clear_out<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
+        let mut timers = std::mem::take(&mut self.timers).into_vec();
+        timers.retain(|Reverse(timer)| current(slab(timer.1), *timer).is_some());
+        timers.sort_unstable();
+        timers.dedup();
+        self.timers = timers.into();
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.timers.len()
+        self.entries
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{ActionEntry, Binding};
-    use crate::key::MatchKey;
+    use crate::entry::{ActionRef, BindingRef};
+    use crate::key::KeyRef;
     use crate::slab::{Layout, NewRecord};
     use sluice_program::ActionId;
 
@@ -128,17 +157,22 @@ mod tests {
     const TABLE: TableId = TableId(0);
 
     fn slab() -> Arc<Slab> {
-        Arc::new(Slab::new(Layout::of(Some(false), 0, true, false, [0, 0])))
+        Arc::new(Slab::new(
+            Layout::of(Some(false), 0, true, false, [0, 0]),
+            MILLION as usize,
+        ))
     }
 
     /// Writes a version of an entry.
     fn fill(slab: &Slab, slot: u32, timeout_us: u64, holder: Option<u32>, now_us: u64) {
-        let (action, params) = (ActionId(0), Box::default());
         let record = NewRecord {
-            key: &MatchKey::default(),
+            key: KeyRef::new(&[], 0),
             rank: 0,
             sequence: 0,
-            binding: &Binding::Direct(ActionEntry { action, params }),
+            binding: BindingRef::Direct(ActionRef {
+                action: ActionId(0),
+                params: &[],
+            }),
             idle_timeout_ns: timeout_us * 1_000,
             controller_metadata: 0,
             metadata: Vec::new(),
@@ -147,8 +181,14 @@ mod tests {
         slab.fill(slot, record, holder, now_us);
     }
 
-    fn swap(before: Option<u32>, after: Option<u32>) -> EntrySwap {
-        EntrySwap { before, after }
+    /// Follows a change, of which truth knows already.
+    fn change(expiry: &mut Expiry, slab: &Slab, before: Option<u32>, after: Option<u32>) {
+        for (slot, live) in [(before, false), (after, true)] {
+            if let Some(slot) = slot {
+                slab.record(slot).set_live(live);
+            }
+        }
+        expiry.apply(TABLE, slab, EntrySwap { before, after });
     }
 
     fn hit(slab: &Slab, slot: u32, now_us: u64) {
@@ -163,7 +203,7 @@ mod tests {
         let mut expiry = Expiry::default();
         for slot in 0..MILLION {
             fill(slab, slot, timeout_us, None, slot.into());
-            expiry.apply(TABLE, slab, swap(None, Some(slot)));
+            change(&mut expiry, slab, None, Some(slot));
         }
         expiry
     }
@@ -184,7 +224,7 @@ mod tests {
     fn an_entry_that_is_hit_costs_one_step_each_timeout() {
         let (slab, mut expiry) = (slab(), Expiry::default());
         fill(&slab, 1, 1_000, None, 0);
-        expiry.apply(TABLE, &slab, swap(None, Some(1)));
+        change(&mut expiry, &slab, None, Some(1));
         let mut steps = 0;
         for now in 0..100_000 {
             hit(&slab, 1, now);
@@ -202,9 +242,7 @@ mod tests {
         fill(&slab, long, 1_000, None, 0);
         fill(&slab, short, 50, Some(long), 0);
         fill(&slab, none, 0, Some(long), 0);
-        let change = |expiry: &mut Expiry, before, after| {
-            expiry.apply(TABLE, &slab, swap(before, after));
-        };
+        let change = |expiry: &mut Expiry, before, after| change(expiry, &slab, before, after);
         change(&mut expiry, None, Some(long));
         change(&mut expiry, Some(long), Some(short));
         assert_eq!(expiry.take(|_| &slab, 50, 9).entries.len(), 1);
@@ -219,10 +257,34 @@ mod tests {
     }
 
     #[test]
+    fn timers_taken_back_are_cleared_out() {
+        let (slab, mut expiry) = (slab(), Expiry::default());
+        fill(&slab, 0, 1_000, None, 0);
+        change(&mut expiry, &slab, None, Some(0));
+        for _ in 0..100_000 {
+            // The same entry, changed and changed back, and one that comes and goes.
+            fill(&slab, 1, 1_000, Some(0), 0);
+            change(&mut expiry, &slab, Some(0), Some(1));
+            change(&mut expiry, &slab, Some(1), Some(0));
+            fill(&slab, 2, 500, None, 0);
+            change(&mut expiry, &slab, None, Some(2));
+            change(&mut expiry, &slab, Some(2), None);
+            assert!(expiry.take(|_| &slab, 1, 9).entries.is_empty());
+        }
+        assert!(
+            expiry.timers.len() <= 2 + FEW + 3,
+            "{}",
+            expiry.timers.len()
+        );
+        assert_eq!(expiry.take(|_| &slab, 1_000, 9_999).entries.len(), 1);
+        assert!(expiry.take(|_| &slab, 1_999, 9_999).entries.is_empty());
+    }
+
+    #[test]
     fn timeouts_near_the_end_of_time_do_not_overflow() {
         let (slab, mut expiry) = (slab(), Expiry::default());
         fill(&slab, 1, u64::MAX / 1_000, None, 0);
-        expiry.apply(TABLE, &slab, swap(None, Some(1)));
+        change(&mut expiry, &slab, None, Some(1));
         hit(&slab, 1, u64::MAX - 5);
         assert!(expiry.take(|_| &slab, u64::MAX - 1, 9).entries.is_empty());
     }

@@ -29,6 +29,17 @@ impl CounterCell {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts a packet of so many bytes where nobody else does, and nobody overwrites.
+    #[inline]
+    pub fn count_alone(&self, bytes: u64) {
+        let add = |cell: &AtomicU64, more: u64| {
+            let sum = cell.load(Ordering::Relaxed).wrapping_add(more);
+            cell.store(sum, Ordering::Relaxed);
+        };
+        add(&self.packets, 1);
+        add(&self.bytes, bytes);
+    }
+
     /// Packets and bytes.
     pub fn get(&self) -> (u64, u64) {
         (
@@ -37,7 +48,8 @@ impl CounterCell {
         )
     }
 
-    /// Overwrites packets and bytes.
+    /// Overwrites packets and bytes. While packets may be counted, only as
+    /// [`Transaction::commit_with`](crate::Transaction::commit_with) does: between two packets.
     pub fn set(&self, packets: u64, bytes: u64) {
         self.packets.store(packets, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);

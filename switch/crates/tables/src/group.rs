@@ -100,9 +100,11 @@ impl Group {
         }
     }
 
-    /// The choice for a hash; `None` when no member is left.
+    /// The choice for a hash, which is asked for where there is a choice; `None` when no member is
+    /// left.
     #[inline]
-    pub(crate) fn choose(&self, hash: u64, ports: &PortStatus) -> Option<&Choice> {
+    pub(crate) fn choose(&self, hash: impl FnOnce() -> u64, ports: &PortStatus) -> Option<&Choice> {
+        let hash = if self.slots.len() > 1 { hash() } else { 0 };
         let (bucket, member) = self.buckets.choose(hash)?;
         let slot = self.slots.get(member)?;
         if self.watched && !slot.is_live(ports) {

@@ -85,14 +85,36 @@ impl MatchKey {
         })
     }
 
+    /// The key, borrowed.
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef {
+            bytes: &self.bytes,
+            prefix_len: self.prefix_len,
+        }
+    }
+}
+
+/// A compiled key, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyRef<'a> {
+    bytes: &'a [u8],
+    prefix_len: u16,
+}
+
+impl<'a> KeyRef<'a> {
+    /// A key that somebody else has compiled, for a table that is not matched by priority.
+    pub(crate) fn new(bytes: &'a [u8], prefix_len: u16) -> Self {
+        Self { bytes, prefix_len }
+    }
+
     /// The value, then masks and upper bounds where the table is matched by priority.
     #[inline]
-    pub(crate) fn stored(&self) -> &[u8] {
-        &self.bytes
+    pub(crate) fn stored(self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Length of the prefix of the table's longest-prefix field.
-    pub(crate) fn prefix_len(&self) -> u32 {
+    pub(crate) fn prefix_len(self) -> u32 {
         u32::from(self.prefix_len)
     }
 }
@@ -104,6 +126,20 @@ pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyFi
     fields
         .map(|key| field(key, value, second, prefix_len))
         .collect()
+}
+
+/// The key, of a longest-prefix table, that matches a packet's by a prefix of this length.
+pub(crate) fn matched_fields(table: &Table, value: &[u8], prefix_len: u32) -> Vec<KeyField> {
+    let mut value = value.to_vec();
+    for key in table.key.iter().filter(|key| key.kind == MatchKind::Lpm) {
+        let mask = prefix_mask(key.width, prefix_len);
+        let place = &mut value[key.offset..key.offset + key.bytes()];
+        place
+            .iter_mut()
+            .zip(mask)
+            .for_each(|(byte, mask)| *byte &= mask);
+    }
+    fields(table, &value, prefix_len)
 }
 
 fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {

@@ -77,10 +77,18 @@ impl<T> Writer<T> {
         }
     }
 
-    /// A new reader.
-    pub(crate) fn reader(&mut self) -> ReadHandle<T> {
+    /// How many readers there are.
+    pub(crate) fn readers(&mut self) -> usize {
         // Slots whose readers are gone are of no use any more.
         self.slots.retain(|slot| Arc::strong_count(slot) > 1);
+        // What they did happened before what is done now in the knowledge that they are gone.
+        fence(Ordering::SeqCst);
+        self.slots.len()
+    }
+
+    /// A new reader.
+    pub(crate) fn reader(&mut self) -> ReadHandle<T> {
+        self.readers();
         let slot = Arc::new(AtomicUsize::new(IDLE));
         self.slots.push(Arc::clone(&slot));
         ReadHandle {

@@ -12,12 +12,14 @@
 //!
 //! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
 //! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
+//! * [`TableHandle`], [`Access`], [`RowShape`]: the same, as machine code uses it;
 //! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
 //! * [`Externs`]: counters, meters and registers, shared by both sides.
 //!
-//! Depends on `program`, `fib` and `exact`. Promises: the packet's interface neither locks nor allocates; an
+//! Depends on `program`, `fib`, `exact` and `classifier`. Promises: the packet's interface neither locks nor allocates; an
 //! operation that returns an error has changed nothing.
 
+mod by_id;
 mod change;
 mod entry;
 mod error;
@@ -25,12 +27,15 @@ mod expiry;
 mod externs;
 mod fibs;
 mod group;
+mod handle;
 mod key;
 mod left_right;
 mod lookup;
 mod meter;
 mod model;
+mod packing;
 mod ports;
+mod reserved;
 mod side;
 mod slab;
 mod store;
@@ -40,12 +45,13 @@ mod value;
 mod value_set;
 mod view;
 
-pub use entry::{ActionEntry, ActionRef, Binding, DefaultEntry, Entry, EntryState};
+pub use entry::{ActionEntry, ActionRef, Binding, CompiledEntry, DefaultEntry, Entry, EntryState};
 pub use error::TableError;
 pub use expiry::Expired;
 pub use externs::{CounterCell, Externs, HeldRegisters};
 pub use fibs::FibInfo;
 pub use group::Group;
+pub use handle::{Access, NO_ACTION, ROW_HIT, RowShape, TableHandle};
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};
 pub use model::{
@@ -53,9 +59,9 @@ pub use model::{
     GroupSpec, KeyField, Limits, MemberSpec, MulticastGroup, OneShotMember, Replica, Value,
 };
 pub use ports::PortStatus;
-pub use side::{Lookup, Side};
+pub use side::{LeadsTo, Lookup, Match, Side};
 pub use sluice_fib::Trial;
-pub use store::{Reader, Store};
+pub use store::{Reader, Store, constant_rows};
 pub use transaction::{Savepoint, Transaction};
 pub use value::canonical;
 pub use view::View;

@@ -2,6 +2,7 @@
 //! Look-up structures of tables: one for each shape of key.
 
 mod classes;
+mod direct;
 mod exact;
 mod lpm;
 mod ordered;
@@ -15,6 +16,7 @@ use sluice_program::Table;
 use crate::key::KeyShape;
 use crate::slab::{Record, Slab, Target};
 
+pub(crate) use direct::Direct;
 pub(crate) use lpm::LpmTable;
 
 /// What a look-up finds.
@@ -29,6 +31,7 @@ pub(crate) enum Found<'a> {
 /// The structure of one table.
 #[derive(Debug)]
 pub(crate) enum Structure {
+    Direct(Direct),
     Exact(exact::Exact),
     Lpm(lpm::LpmTable),
     Ordered(ordered::Ordered),
@@ -37,8 +40,11 @@ pub(crate) enum Structure {
 impl Structure {
     pub(crate) fn new(table: &Table, slab: &Arc<Slab>) -> Self {
         match KeyShape::of(table) {
-            KeyShape::Exact => Self::Exact(exact::Exact::new(table)),
-            KeyShape::Lpm(field) => Self::Lpm(lpm::LpmTable::new(table, field)),
+            KeyShape::Exact => match Direct::bits(table) {
+                Some(bits) => Self::Direct(Direct::new(table, bits)),
+                None => Self::Exact(exact::Exact::new(table)),
+            },
+            KeyShape::Lpm(field) => Self::Lpm(lpm::LpmTable::new(table, field, slab)),
             KeyShape::Ordered => Self::Ordered(ordered::Ordered::new(table, slab)),
         }
     }
@@ -46,6 +52,7 @@ impl Structure {
     /// Adds an entry, or puts it in the place of the one with an equal key and priority.
     pub(crate) fn insert(&mut self, entry: Record<'_>) {
         match self {
+            Self::Direct(table) => table.insert(entry),
             Self::Exact(table) => table.insert(entry),
             Self::Lpm(table) => table.insert(entry),
             Self::Ordered(table) => table.insert(entry),
@@ -55,6 +62,7 @@ impl Structure {
     /// Removes the entry with this one's key and priority.
     pub(crate) fn remove(&mut self, entry: Record<'_>) {
         match self {
+            Self::Direct(table) => table.remove(entry),
             Self::Exact(table) => table.remove(entry),
             Self::Lpm(table) => table.remove(entry),
             Self::Ordered(table) => table.remove(entry),
@@ -65,18 +73,74 @@ impl Structure {
     #[inline]
     pub(crate) fn lookup(&self, key: &[u8]) -> Option<Found<'_>> {
         match self {
+            Self::Direct(table) => table.lookup(key).map(Found::Slot),
             Self::Exact(table) => table.lookup(key).map(Found::Slot),
             Self::Lpm(table) => table.lookup(key),
             Self::Ordered(table) => table.lookup(key).map(Found::Slot),
         }
     }
 
-    /// The slot of the entry that a packet's key matches.
+    /// The row of what a packet's key matches.
+    #[inline]
+    pub(crate) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
+        match self {
+            Self::Direct(table) => table.lookup(key).map(|slot| slab.row(slot)),
+            Self::Exact(table) => table.lookup(key).map(|slot| slab.row(slot)),
+            Self::Lpm(table) => table.row(slab, key),
+            Self::Ordered(table) => table.lookup(key).map(|slot| slab.row(slot)),
+        }
+    }
+
+    /// As [`row`](Self::row); `pause` runs whenever memory is waited for.
+    #[inline]
+    pub(crate) fn row_pausing(
+        &self,
+        slab: &Slab,
+        key: &[u8],
+        pause: impl Fn(),
+    ) -> Option<*const u64> {
+        let Self::Exact(table) = self else {
+            return self.row(slab, key);
+        };
+        let slot = table.lookup_pausing(key, &pause)?;
+        slab.prefetch(slot);
+        pause();
+        Some(slab.row(slot))
+    }
+
+    /// What is behind a row that [`row`](Self::row) gave.
+    ///
+    /// # Safety
+    /// It did so, and the side has been held since.
+    pub(crate) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Lpm(table) => unsafe { table.at(slab, row) },
+            _ => Found::Slot(slab.slot_of(row)),
+        }
+    }
+
+    /// The slot of the entry with this key, of a table that is matched exactly.
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         match self {
+            Self::Direct(table) => table.lookup(key),
             Self::Exact(table) => table.lookup(key),
-            Self::Lpm(table) => table.find(key),
-            Self::Ordered(table) => table.lookup(key),
+            Self::Lpm(_) | Self::Ordered(_) => None,
+        }
+    }
+
+    /// The length of the longest prefix that a packet's key matches; 0 in tables without prefixes.
+    pub(crate) fn prefix_len(&self, key: &[u8]) -> u32 {
+        match self {
+            Self::Lpm(table) => table.prefix_len(key).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Asks for the memory that a change of a key's entry begins with, and returns at once.
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        if let Self::Exact(table) = self {
+            table.prefetch(key);
         }
     }
 

@@ -2,24 +2,31 @@
 //! What packets see: one of the two copies of all look-up structures.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use sluice_program::{Program, TableId, ValueSetId};
+use sluice_program::{Program, Table, TableId, ValueSetId};
 
+use crate::by_id::ById;
 use crate::change::EntrySwap;
-use crate::entry::{ActionRef, Binding, DefaultEntry, Entry, EntryState};
+use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
 use crate::group::{Choice, Group};
+use crate::handle::{ROW_HIT, TableHandle};
+use crate::key;
 use crate::lookup::{Found, Structure};
 use crate::meter::Meter;
-use crate::model::{CloneSession, MulticastGroup, Replica};
+use crate::model::{CloneSession, KeyField, MulticastGroup, Replica};
 use crate::ports::PortStatus;
-use crate::slab::{Slab, Target};
+use crate::slab::{Slab, Target, default_row};
 use crate::truth::{Member, ValueSetMembers};
 
 #[derive(Debug)]
 pub(crate) struct TableSide {
     pub(crate) structure: Structure,
-    pub(crate) default: Arc<DefaultEntry>,
+    default: Arc<DefaultEntry>,
+    /// What the default does, as machine code reads it.
+    default_row: Box<[u64]>,
+    entries: u64,
     slab: Arc<Slab>,
     /// Groups that belong to one entry, by its slot.
     one_shots: HashMap<u32, Arc<Group>>,
@@ -28,8 +35,43 @@ pub(crate) struct TableSide {
 }
 
 impl TableSide {
+    fn new(table: &Table, slab: &Arc<Slab>, default: &Arc<DefaultEntry>) -> Self {
+        Self {
+            structure: Structure::new(table, slab),
+            default: Arc::clone(default),
+            default_row: default_row(slab.layout(), default.binding.as_ref()),
+            entries: 0,
+            slab: Arc::clone(slab),
+            one_shots: HashMap::new(),
+            profile: table.profile.map_or(usize::MAX, |id| id.index()),
+            keeps_state: EntryState::kept_by(table),
+        }
+    }
+
+    fn handle(&self) -> TableHandle {
+        TableHandle {
+            entries: self.entries,
+            places: match &self.structure {
+                Structure::Direct(direct) => direct.places().as_ptr(),
+                _ => std::ptr::null(),
+            },
+            records: self.slab.start(),
+            default: self.default_row.as_ptr(),
+            default_state: self.default.state(),
+        }
+    }
+
+    /// Asks for the memory that a change begins with, and returns at once.
+    pub(crate) fn prefetch(&self, swap: EntrySwap) {
+        if let Some(slot) = swap.after.or(swap.before) {
+            self.structure.prefetch(self.slab.record(slot).value());
+        }
+    }
+
     /// Puts one version of an entry in the place of another.
-    pub(crate) fn swap(&mut self, swap: EntrySwap) {
+    fn swap(&mut self, swap: EntrySwap) {
+        self.entries += u64::from(swap.after.is_some());
+        self.entries -= u64::from(swap.before.is_some());
         if let Some(slot) = swap.before {
             self.one_shots.remove(&slot);
             if swap.after.is_none() {
@@ -50,8 +92,8 @@ impl TableSide {
 
 #[derive(Debug, Default)]
 pub(crate) struct ProfileSide {
-    pub(crate) members: HashMap<u32, Arc<Member>>,
-    pub(crate) groups: HashMap<u32, Arc<Group>>,
+    pub(crate) members: ById<Arc<Member>>,
+    pub(crate) groups: ById<Arc<Group>>,
 }
 
 /// One version of all tables.
@@ -63,6 +105,45 @@ pub struct Side {
     pub(crate) clones: HashMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
     ports: Arc<PortStatus>,
+    /// One for each table.
+    handles: Box<[TableHandle]>,
+    /// Whether there may be readers besides the one that holds it.
+    pub(crate) shared: bool,
+}
+
+/// An entry that a packet's key matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Its key.
+    pub key: Vec<KeyField>,
+    /// Its priority, in a table that is matched by priority; else 0.
+    pub priority: i32,
+    /// What it leads to.
+    pub leads_to: LeadsTo,
+}
+
+/// What an entry leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeadsTo {
+    /// An action.
+    Action,
+    /// A member of the table's profile.
+    Member(u32),
+    /// A group of the table's profile.
+    Group(u32),
+    /// A group of its own.
+    OneShot,
+}
+
+impl LeadsTo {
+    fn of(target: &Target<'_>) -> Self {
+        match target {
+            Target::Direct(_) => Self::Action,
+            Target::Member(id) => Self::Member(*id),
+            Target::Group(id) => Self::Group(*id),
+            Target::OneShot => Self::OneShot,
+        }
+    }
 }
 
 /// What a look-up found.
@@ -87,18 +168,14 @@ impl Side {
         defaults: &[Arc<DefaultEntry>],
         ports: Arc<PortStatus>,
     ) -> Self {
-        let tables = program.tables.iter().zip(slabs.iter().zip(defaults)).map(
-            |(table, (slab, default))| TableSide {
-                structure: Structure::new(table, slab),
-                default: Arc::clone(default),
-                slab: Arc::clone(slab),
-                one_shots: HashMap::new(),
-                profile: table.profile.map_or(usize::MAX, |id| id.index()),
-                keeps_state: EntryState::kept_by(table),
-            },
-        );
+        let tables = program.tables.iter().zip(slabs.iter().zip(defaults));
+        let tables: Vec<_> = tables
+            .map(|(table, (slab, default))| TableSide::new(table, slab, default))
+            .collect();
         Self {
-            tables: tables.collect(),
+            handles: tables.iter().map(TableSide::handle).collect(),
+            shared: false,
+            tables,
             profiles: program
                 .profiles
                 .iter()
@@ -111,15 +188,60 @@ impl Side {
         }
     }
 
+    /// Puts one version of an entry in the place of another.
+    pub(crate) fn swap(&mut self, table: TableId, swap: EntrySwap) {
+        let (table, handle) = self.table_mut(table);
+        table.swap(swap);
+        *handle = table.handle();
+    }
+
+    /// Changes what a table does on a miss.
+    pub(crate) fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
+        let (table, handle) = self.table_mut(table);
+        table.default_row = default_row(table.slab.layout(), default.binding.as_ref());
+        table.default = Arc::clone(default);
+        *handle = table.handle();
+    }
+
+    fn table_mut(&mut self, table: TableId) -> (&mut TableSide, &mut TableHandle) {
+        let index = table.index();
+        (&mut self.tables[index], &mut self.handles[index])
+    }
+
+    /// What machine code knows of the tables: one handle for each, in their order.
+    #[inline]
+    pub fn handles(&self) -> *const TableHandle {
+        self.handles.as_ptr()
+    }
+
+    /// Whether there may be readers besides the one that holds this. If not, what packets leave
+    /// behind may be written without regard to others: the control plane writes it only while
+    /// nobody holds a side.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Looks a key up. `key` has the table's `key_bytes`; `hash` is asked only when a member of a
     /// group must be chosen.
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
-        let slot = match table.structure.lookup(key) {
-            None => return self.miss(table, hash),
-            Some(Found::Slot(slot)) => slot,
-            Some(Found::Class(target, slot)) => {
+        match table.structure.lookup(key) {
+            None => self.miss(table, hash),
+            Some(found) => self.found(table, found, hash),
+        }
+    }
+
+    fn found<'a>(
+        &'a self,
+        table: &'a TableSide,
+        found: Found<'a>,
+        hash: impl FnOnce() -> u64,
+    ) -> Lookup<'a> {
+        let slot = match found {
+            Found::Slot(slot) => slot,
+            Found::Class(target, slot) => {
                 return Lookup {
                     hit: true,
                     action: self.choose(table, slot, target, hash),
@@ -141,6 +263,103 @@ impl Side {
         }
     }
 
+    /// The row that a key leads to, a miss included; see [`TableHandle`]. `key` has the table's
+    /// `key_bytes`.
+    #[inline]
+    pub fn row(&self, table: TableId, key: &[u8]) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = table.structure.row(&table.slab, key);
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// As [`row`](Self::row), for a table that is matched exactly and is no array
+    /// ([`Access::Exact`](crate::Access::Exact)).
+    #[inline(always)]
+    pub fn row_exact(&self, table: TableId, key: &[u8]) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let slot = match &table.structure {
+            Structure::Exact(exact) => exact.lookup(key),
+            _ => None,
+        };
+        match slot {
+            Some(slot) => table.slab.row(slot),
+            None => table.default_row.as_ptr(),
+        }
+    }
+
+    /// As [`row`](Self::row), with time for something else: `pause` runs whenever memory is waited for.
+    #[inline]
+    pub fn row_pausing(&self, table: TableId, key: &[u8], pause: impl Fn()) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = table.structure.row_pausing(&table.slab, key, pause);
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// Asks for the memory that a look-up by [`row_narrow`](Self::row_narrow) will read.
+    #[inline]
+    pub fn prefetch_narrow(&self, table: TableId, exact: u64, address: u32) {
+        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
+            lpm.prefetch_narrow(exact, address);
+        }
+    }
+
+    /// Entries of a table.
+    #[inline]
+    pub fn entries(&self, table: TableId) -> u64 {
+        self.handles[table.index()].entries
+    }
+
+    /// Entries of the table that has most.
+    pub fn most_entries(&self) -> u64 {
+        let entries = self.handles.iter().map(|handle| handle.entries);
+        entries.max().unwrap_or(0)
+    }
+
+    /// The row for an address of at most 32 bits, left-aligned, in a table whose exact fields make
+    /// the number `exact` ([`Access::Prefix`](crate::Access::Prefix)).
+    #[inline]
+    pub fn row_narrow(&self, table: TableId, exact: u64, address: u32) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = match &table.structure {
+            Structure::Lpm(lpm) => lpm.row_narrow(&table.slab, exact, address),
+            _ => None,
+        };
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
+    #[inline]
+    pub fn row_wide(&self, table: TableId, exact: u64, address: u128) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = match &table.structure {
+            Structure::Lpm(lpm) => lpm.row_wide(&table.slab, exact, address),
+            _ => None,
+        };
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// What [`lookup`](Self::lookup) says of the key that led to this row.
+    ///
+    /// # Safety
+    /// The row is one that this side gave for this table since it is held.
+    pub unsafe fn behind(
+        &self,
+        table: TableId,
+        row: *const u64,
+        hash: impl FnOnce() -> u64,
+    ) -> Lookup<'_> {
+        let table = &self.tables[table.index()];
+        // SAFETY: rows begin with a head. That of a record is written again, to note what does not
+        // concern packets, so it is read as what it is there.
+        let head = unsafe { (*row.cast::<AtomicU64>()).load(Ordering::Relaxed) };
+        if head & ROW_HIT == 0 {
+            return self.miss(table, hash);
+        }
+        // SAFETY: the caller's promise.
+        let found = unsafe { table.structure.at(&table.slab, row) };
+        self.found(table, found, hash)
+    }
+
     fn miss<'a>(&'a self, table: &'a TableSide, hash: impl FnOnce() -> u64) -> Lookup<'a> {
         let default = &table.default;
         let action = match &default.binding {
@@ -148,7 +367,7 @@ impl Side {
             Some(Binding::Direct(action)) => Some(action.as_ref()),
             Some(Binding::Member(id)) => self.choose(table, 0, Target::Member(*id), hash),
             Some(Binding::Group(id)) => self.choose(table, 0, Target::Group(*id), hash),
-            Some(Binding::OneShot(group)) => self.one_of(table, group, hash()),
+            Some(Binding::OneShot(group)) => self.one_of(table, group, hash),
         };
         Lookup {
             hit: false,
@@ -170,9 +389,9 @@ impl Side {
         let profile = || self.profiles.get(table.profile);
         match target {
             Target::Direct(action) => Some(action),
-            Target::Member(id) => Some(profile()?.members.get(&id)?.action.as_ref()),
-            Target::Group(id) => self.one_of(table, profile()?.groups.get(&id)?, hash()),
-            Target::OneShot => self.one_of(table, table.one_shots.get(&slot)?, hash()),
+            Target::Member(id) => Some(profile()?.members.get(id)?.action.as_ref()),
+            Target::Group(id) => self.one_of(table, profile()?.groups.get(id)?, hash),
+            Target::OneShot => self.one_of(table, table.one_shots.get(&slot)?, hash),
         }
     }
 
@@ -181,12 +400,12 @@ impl Side {
         &'a self,
         table: &'a TableSide,
         group: &'a Group,
-        hash: u64,
+        hash: impl FnOnce() -> u64,
     ) -> Option<ActionRef<'a>> {
         match group.choose(hash, &self.ports)? {
             Choice::Member(member) => {
                 let profile = self.profiles.get(table.profile)?;
-                Some(profile.members.get(member)?.action.as_ref())
+                Some(profile.members.get(*member)?.action.as_ref())
             }
             Choice::Action(action) => Some(action.as_ref()),
         }
@@ -194,10 +413,32 @@ impl Side {
 
     /// The entry that a packet's key matches, for those who want to know more of it than
     /// [`lookup`](Self::lookup) says. Slower than that.
-    pub fn find(&self, table: TableId, key: &[u8]) -> Option<Entry> {
-        let table = &self.tables[table.index()];
-        let slot = table.structure.find(key)?;
-        Some(Entry::hold(&table.slab, slot))
+    pub fn find(&self, program: &Program, id: TableId, key: &[u8]) -> Option<Match> {
+        let (declared, table) = (program.table(id), &self.tables[id.index()]);
+        let matched = match table.structure.lookup(key)? {
+            Found::Slot(slot) => {
+                let record = table.slab.record(slot);
+                Match {
+                    key: key::fields(declared, record.stored(), record.prefix_len()),
+                    priority: if declared.needs_priority() {
+                        record.rank()
+                    } else {
+                        0
+                    },
+                    leads_to: LeadsTo::of(&record.target()),
+                }
+            }
+            // All entries with a prefix that lead to the same are alike here: the key tells which it is.
+            Found::Class(target, _) => {
+                let length = table.structure.prefix_len(key);
+                Match {
+                    key: key::matched_fields(declared, key, length),
+                    priority: 0,
+                    leads_to: LeadsTo::of(&target),
+                }
+            }
+        };
+        Some(matched)
     }
 
     /// Copies to make for a multicast group; none for an unknown one.

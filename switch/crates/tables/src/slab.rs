@@ -10,26 +10,30 @@
 //! What packets leave behind belongs to all versions of an entry. It lies in the record that the
 //! entry began with, its *holder*, which stays as long as the entry.
 //!
-//! Records lie in chunks, each twice as large as the one before, which are never moved; the memory
-//! of a chunk is not touched before its records are.
+//! Records lie one after the other in memory that is reserved for as many as a table can ever need,
+//! so a slot says where its record is; memory of records that were never written is not touched.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sluice_program::{ActionId, Program, Table};
 
-use crate::entry::{ActionEntry, ActionRef, Binding, EntryState};
+use crate::entry::{ActionEntry, ActionRef, Binding, BindingRef, EntryState};
 use crate::group::Group;
-use crate::key::{KeyShape, MatchKey};
+use crate::handle::{NO_ACTION, ROW_HIT};
+use crate::key::{KeyRef, KeyShape};
 use crate::meter::Meter;
+use crate::reserved::Reserved;
 
-/// Records of the first chunk.
-const FIRST: usize = 64;
+/// A table has slots for so many times the entries that it may hold, and for [`SPARE`] more: versions
+/// that a transaction under way brings or takes away, and those that handles keep.
+const VERSIONS: usize = 4;
+const SPARE: usize = 1 << 16;
 
-/// So many chunks hold as many records as 32 bits can name.
-const CHUNKS: usize = 27;
+/// No table has more slots, whatever it declares: address space is finite, too.
+const MOST: usize = 1 << 28;
 
 /// Where things are in a record, in words.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +59,7 @@ const HEAD: usize = 0;
 /// Low half: handles that refer to the record. High half: the slot of its holder.
 const LINKS: usize = 1;
 
-const STATE: usize = 2;
+pub(crate) const STATE: usize = 2;
 
 const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
 
@@ -124,12 +128,21 @@ impl Layout {
             words,
         }
     }
-}
 
-struct Chunk {
-    words: Box<[AtomicU64]>,
-    /// One for each record of a table with a direct meter, else none.
-    meters: Box<[Meter]>,
+    /// Bytes of a record.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words * size_of::<u64>()
+    }
+
+    /// Where the parameters are, in words.
+    pub(crate) fn params(&self) -> usize {
+        self.params
+    }
+
+    /// Words of a record up to the last parameter.
+    pub(crate) fn row_words(&self) -> usize {
+        self.params + self.param_words
+    }
 }
 
 /// What few entries have.
@@ -142,10 +155,10 @@ pub(crate) struct Extras {
 
 /// What an entry is to be.
 pub(crate) struct NewRecord<'a> {
-    pub(crate) key: &'a MatchKey,
+    pub(crate) key: KeyRef<'a>,
     pub(crate) rank: i32,
     pub(crate) sequence: u64,
-    pub(crate) binding: &'a Binding,
+    pub(crate) binding: BindingRef<'a>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) controller_metadata: u64,
     pub(crate) metadata: Vec<u8>,
@@ -155,7 +168,10 @@ pub(crate) struct NewRecord<'a> {
 /// The records of one table.
 pub(crate) struct Slab {
     layout: Layout,
-    chunks: [OnceLock<Chunk>; CHUNKS],
+    slots: u32,
+    records: Reserved,
+    /// One for each record of a table with a direct meter.
+    meters: Option<Reserved>,
     /// By slot. Nothing that a packet needs.
     extras: Mutex<HashMap<u32, Arc<Extras>>>,
 }
@@ -168,46 +184,52 @@ pub(crate) struct Record<'a> {
     words: &'a [AtomicU64],
 }
 
-/// The chunk of a slot, and where in it.
-#[inline]
-fn place(slot: u32) -> (usize, usize) {
-    let group = slot as usize / FIRST + 1;
-    let chunk = group.ilog2() as usize;
-    (chunk, slot as usize - ((1 << chunk) - 1) * FIRST)
-}
-
 impl Slab {
-    pub(crate) fn new(layout: Layout) -> Self {
+    /// Room for a table's records. Without a key there are none.
+    pub(crate) fn of(program: &Program, table: &Table) -> Self {
+        let entries = table.max_size.max(table.entries.len());
+        let entries = if table.key.is_empty() { 0 } else { entries };
+        Self::new(Layout::new(program, table), entries)
+    }
+
+    /// Room for the records of a table that may hold so many entries.
+    pub(crate) fn new(layout: Layout, entries: usize) -> Self {
+        let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
+        let slots = slots.min(MOST);
+        let room = |bytes: usize| Reserved::new(slots * bytes);
         Self {
             layout,
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            slots: slots as u32,
+            records: room(layout.bytes()),
+            meters: layout.metered.then(|| room(size_of::<Meter>())),
             extras: Mutex::default(),
         }
     }
 
-    fn chunk(&self, index: usize) -> &Chunk {
-        self.chunks[index].get_or_init(|| {
-            let records = FIRST << index;
-            let meters = if self.layout.metered { records } else { 0 };
-            Chunk {
-                words: zeroed(records * self.layout.words),
-                meters: std::iter::repeat_with(Meter::default)
-                    .take(meters)
-                    .collect(),
-            }
-        })
+    /// Where things are in its records.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
     }
 
     /// The record of a slot that truth, a side or a handle names.
     #[inline]
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
-        let (chunk, index) = place(slot);
-        let words = match self.chunks[chunk].get() {
-            Some(chunk) => {
-                let start = index * self.layout.words;
-                &chunk.words[start..start + self.layout.words]
+        let start = slot as usize * self.layout.bytes();
+        let words = if start + self.layout.bytes() <= self.records.usable() {
+            // SAFETY: these bytes are usable, lie on a boundary of eight bytes and hold numbers,
+            // whatever was written; all of their access is atomic (or there is none but reads: see
+            // `plain`); they stay as long as the slab.
+            unsafe {
+                let first = self.records.start().add(start).cast::<AtomicU64>();
+                std::slice::from_raw_parts(first, self.layout.words)
             }
-            None => &[],
+        } else {
+            &[]
         };
         Record {
             slab: self,
@@ -216,24 +238,69 @@ impl Slab {
         }
     }
 
+    /// Where the records begin.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.records.start()
+    }
+
+    /// The row of a slot that a side names.
+    #[inline]
+    pub(crate) fn row(&self, slot: u32) -> *const u64 {
+        let start = slot as usize * self.layout.bytes();
+        debug_assert!(start < self.records.usable());
+        self.records.start().wrapping_add(start).cast()
+    }
+
+    /// Asks for a slot's row ahead of its use.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let (row, bytes) = (self.row(slot).cast::<i8>(), self.layout.row_words() * 8);
+            for byte in (0..bytes - 1).step_by(64).chain([bytes - 1]) {
+                // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(byte)) };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = slot;
+    }
+
+    /// The slot whose row this is.
+    pub(crate) fn slot_of(&self, row: *const u64) -> u32 {
+        let start = row.addr() - self.records.start().addr();
+        (start / self.layout.bytes()) as u32
+    }
+
+    /// Makes room for a slot's record.
+    fn make_room(&self, slot: u32) {
+        let records = slot as usize + 1;
+        self.records.grow(records * self.layout.bytes());
+        if let Some(meters) = &self.meters {
+            meters.grow(records * size_of::<Meter>());
+        }
+    }
+
     /// Writes a record into a free slot. `holder` is the first version of the entry, if this is not
     /// it; else what packets leave behind begins with `now_us`.
     pub(crate) fn fill(&self, slot: u32, new: NewRecord<'_>, holder: Option<u32>, now_us: u64) {
-        self.chunk(place(slot).0);
+        self.make_room(slot);
         let (record, layout) = (self.record(slot), &self.layout);
         let holder = holder.filter(|_| layout.keeps_state);
         let set = |index: usize, word: u64| record.words[index].store(word, Ordering::Relaxed);
         let mut one_shot = None;
         let (kind, target) = match new.binding {
-            Binding::Direct(call) => {
-                for (index, word) in call.params.iter().enumerate() {
-                    set(layout.params + index, *word);
+            BindingRef::Direct(call) => {
+                let params = call.params.iter().copied().chain(std::iter::repeat(0));
+                for (index, word) in params.take(layout.param_words).enumerate() {
+                    set(layout.params + index, word);
                 }
                 (DIRECT, call.action.0)
             }
-            Binding::Member(id) => (MEMBER, *id),
-            Binding::Group(id) => (GROUP, *id),
-            Binding::OneShot(group) => {
+            BindingRef::Member(id) => (MEMBER, id),
+            BindingRef::Group(id) => (GROUP, id),
+            BindingRef::OneShot(group) => {
                 one_shot = Some(Arc::clone(group));
                 (ONE_SHOT, 0)
             }
@@ -250,10 +317,8 @@ impl Slab {
         }
         let flag = |flag: u64, on: bool| if on { flag } else { 0 };
         let head = u64::from(target) | kind << KIND | u64::from(new.key.prefix_len()) << PREFIX_LEN;
-        set(
-            HEAD,
-            head | flag(CONST, new.is_const) | flag(EXTRAS, with_extras),
-        );
+        let flags = flag(CONST, new.is_const) | flag(EXTRAS, with_extras) | ROW_HIT;
+        set(HEAD, head | flags);
         set(LINKS, u64::from(holder.unwrap_or(slot)) << 32);
         if let Some(timeout) = layout.timeout {
             set(timeout, new.idle_timeout_ns);
@@ -342,11 +407,15 @@ impl<'a> Record<'a> {
     /// The direct meter, if the table has one.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&'a Meter> {
-        if !self.slab.layout.metered {
+        let meters = self.slab.meters.as_ref()?;
+        let start = self.holder() as usize * size_of::<Meter>();
+        if start + size_of::<Meter>() > meters.usable() {
             return None;
         }
-        let (chunk, index) = place(self.holder());
-        self.slab.chunks[chunk].get()?.meters.get(index)
+        // SAFETY: these bytes are usable, and begin at a multiple of a meter's size from a boundary of
+        // pages. A meter consists of atomic numbers, for which cleared memory and whatever they were
+        // changed to are valid, and it is only ever borrowed shared; it stays as long as the slab.
+        Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
     }
 
     #[inline]
@@ -366,6 +435,22 @@ impl<'a> Record<'a> {
             GROUP => Target::Group(target),
             _ => Target::OneShot,
         }
+    }
+
+    /// What it leads to and nothing else of it, as a row of the same words as the record begins with.
+    pub(crate) fn class(&self, row: &mut Vec<u64>) {
+        let layout = &self.slab.layout;
+        let head = self.head();
+        let is_one_shot = head >> KIND & 3 == ONE_SHOT;
+        row.clear();
+        row.push(head & (3 << KIND | u64::from(u32::MAX)) | ROW_HIT);
+        row.push(if is_one_shot {
+            u64::from(self.slot) << 32
+        } else {
+            0
+        });
+        row.resize(layout.params, 0);
+        row.extend_from_slice(plain(&self.words[layout.params..layout.row_words()]));
     }
 
     /// What it leads to, for the control plane.
@@ -476,6 +561,41 @@ pub(crate) enum Target<'a> {
     OneShot,
 }
 
+/// What the row of a class leads to, and the slot of the entry that a group belongs to.
+#[inline]
+pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
+    let target = row[HEAD] as u32;
+    let slot = (row[LINKS] >> 32) as u32;
+    let target = match row[HEAD] >> KIND & 3 {
+        DIRECT => Target::Direct(ActionRef {
+            action: ActionId(target),
+            // Tables with classes keep no state.
+            params: &row[STATE..],
+        }),
+        MEMBER => Target::Member(target),
+        GROUP => Target::Group(target),
+        _ => Target::OneShot,
+    };
+    (target, slot)
+}
+
+/// The row of what a table does on a miss.
+pub(crate) fn default_row(layout: &Layout, binding: Option<&Binding>) -> Box<[u64]> {
+    let (kind, target) = match binding {
+        None => (DIRECT, NO_ACTION),
+        Some(Binding::Direct(call)) => (DIRECT, call.action.0),
+        Some(Binding::Member(id)) => (MEMBER, *id),
+        Some(Binding::Group(id)) => (GROUP, *id),
+        Some(Binding::OneShot(_)) => (ONE_SHOT, 0),
+    };
+    let mut row = vec![0; layout.params];
+    row[HEAD] = u64::from(target) | kind << KIND;
+    if let Some(Binding::Direct(call)) = binding {
+        row.extend_from_slice(&call.params);
+    }
+    row.into()
+}
+
 /// Words that nobody writes: parameters and key of a record that can be reached.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
@@ -492,14 +612,6 @@ fn bytes(words: &[u64]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
-/// Words of memory that the system has cleared and that nobody has touched.
-fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    let plain = Box::into_raw(vec![0u64; words].into_boxed_slice());
-    // SAFETY: the box was just taken apart, and `AtomicU64` has the same size, alignment (on the
-    // 64-bit targets that this is built for, as checked below) and bit validity as `u64`.
-    unsafe { Box::from_raw(plain as *mut [AtomicU64]) }
-}
-
 const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 
 #[cfg(test)]
@@ -507,15 +619,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_follow_each_other_without_a_gap() {
-        let mut expected = (0, 0);
-        for slot in 0..100_000 {
-            assert_eq!(place(slot), expected);
-            expected.1 += 1;
-            if expected.1 == FIRST << expected.0 {
-                expected = (expected.0 + 1, 0);
-            }
+    fn records_and_meters_stay_apart_and_in_place() {
+        let layout = Layout::of(Some(true), 1, false, false, [8, 8]);
+        let slab = Slab::new(layout, 1000);
+        let slots: Vec<u32> = (0..5000).step_by(7).chain([slab.slots() - 1]).collect();
+        for slot in &slots {
+            let record = NewRecord {
+                key: KeyRef::new(&[], 0),
+                rank: 0,
+                sequence: 0,
+                binding: BindingRef::Direct(ActionRef {
+                    action: ActionId(*slot),
+                    params: &[u64::from(*slot)],
+                }),
+                idle_timeout_ns: 0,
+                controller_metadata: 0,
+                metadata: Vec::new(),
+                is_const: false,
+            };
+            slab.fill(*slot, record, None, 3);
+            let meter = slab.record(*slot).meter().expect("there is one");
+            meter.execute(1, u64::from(*slot), 3);
         }
-        assert!(place(u32::MAX).0 < CHUNKS);
+        for slot in &slots {
+            let record = slab.record(*slot);
+            let Target::Direct(call) = record.target() else {
+                panic!("an action");
+            };
+            assert_eq!((call.action.0, call.params[0]), (*slot, u64::from(*slot)));
+            assert_eq!(record.state().map(EntryState::last_hit_us), Some(3));
+            let green = record.meter().map(|meter| meter.colors()[0].get());
+            assert_eq!(green, Some((1, u64::from(*slot))));
+        }
     }
 }

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use sluice_program::{ActionId, Program, Table, TableId};
 
 use crate::change::{Change, EntrySwap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry, DefaultState, Entry};
+use crate::entry::{ActionEntry, Binding, BindingRef, DefaultEntry, DefaultState, Entry};
 use crate::expiry::{Expired, SLICE};
 use crate::externs::Externs;
-use crate::key::{KeyShape, MatchKey, constant_fields};
+use crate::key::{KeyRef, KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
 use crate::model::Limits;
 use crate::ports::PortStatus;
 use crate::side::Side;
-use crate::slab::{Layout, NewRecord, Slab};
+use crate::slab::{NewRecord, Slab};
 use crate::transaction::Transaction;
 use crate::truth::Truth;
 use crate::view::View;
@@ -31,7 +31,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// The slot of an entry, as the transaction under way sees it.
-    pub(crate) fn find(&self, table: TableId, key: &MatchKey, rank: i32) -> Option<u32> {
+    pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         let side = &self.sides.inactive().tables[table.index()];
         self.truth.tables[table.index()].get(side, key, rank)
     }
@@ -86,7 +86,7 @@ impl Store {
             .collect();
         let tables = program.tables.iter();
         let slabs: Vec<_> = tables
-            .map(|table| Arc::new(Slab::new(Layout::new(&program, table))))
+            .map(|table| Arc::new(Slab::of(&program, table)))
             .collect();
         let side = || Side::new(&program, &slabs, &defaults, Arc::clone(&ports));
         let sides = Writer::new(side(), side());
@@ -97,9 +97,10 @@ impl Store {
         };
         let changes = constant_entries(&program, &mut control);
         for _ in 0..2 {
-            control
-                .sides
-                .change(|side| changes.iter().for_each(|change| change.apply(side)));
+            control.sides.change(|side| {
+                changes.iter().for_each(|change| change.apply(side));
+                side.settle(epoch);
+            });
             control.sides.flip();
         }
         Self {
@@ -137,9 +138,17 @@ impl Store {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A new reader.
+    /// A new reader. The second waits until the first has let go of what it holds, as a transaction
+    /// does: from then on they count packets with regard to each other.
     pub fn reader(&self) -> Reader {
-        Reader(self.control.lock().sides.reader())
+        let sides = &mut self.control.lock().sides;
+        let reader = sides.reader();
+        if sides.readers() > 1 && !sides.inactive().shared {
+            sides.change(|side| side.shared = true);
+            sides.flip();
+            sides.change(|side| side.shared = true);
+        }
+        Reader(reader)
     }
 
     /// Begins a transaction; others wait until it ends.
@@ -186,31 +195,56 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
     }
 }
 
+/// The entries that a program gives a table, of equal ones the first: each with its position, key and
+/// rank. The slot of an entry is its place in this list.
+fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
+    let lowest = table.entries.iter().map(|entry| entry.priority).max();
+    let mut known = HashSet::new();
+    let mut entries = Vec::new();
+    for (position, entry) in table.entries.iter().enumerate() {
+        // A lower number wins in JSON, a higher one in P4Runtime, where 0 is not allowed.
+        let priority = (lowest.unwrap_or(0) - entry.priority) as i32 + 1;
+        let fields = constant_fields(table, &entry.key);
+        let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
+        let rank = match (table.needs_priority(), KeyShape::of(table)) {
+            (true, _) => priority,
+            (false, KeyShape::Ordered) => key.as_ref().prefix_len() as i32,
+            (false, _) => 0,
+        };
+        if known.insert((
+            key.as_ref().stored().to_vec(),
+            key.as_ref().prefix_len(),
+            rank,
+        )) {
+            entries.push((position, key, rank));
+        }
+    }
+    entries
+}
+
+/// Where the records of a program's own entries are: for each entry of a table the number of its
+/// record, `None` for one that is equal to an earlier one.
+pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
+    let mut rows = vec![None; table.entries.len()];
+    for (slot, (position, _, _)) in own_entries(table).into_iter().enumerate() {
+        rows[position] = Some(slot as u32);
+    }
+    rows
+}
+
 /// Puts the program's entries into truth, and gives the changes for the sides.
 fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {
-        let lowest = table.entries.iter().map(|entry| entry.priority).max();
-        let mut known = HashSet::new();
-        for entry in &table.entries {
+        for (position, key, rank) in own_entries(table) {
+            let entry = &table.entries[position];
             control.sequence += 1;
-            // A lower number wins in JSON, a higher one in P4Runtime, where 0 is not allowed.
-            let priority = (lowest.unwrap_or(0) - entry.priority) as i32 + 1;
-            let fields = constant_fields(table, &entry.key);
-            let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
-            let rank = match (table.needs_priority(), KeyShape::of(table)) {
-                (true, _) => priority,
-                (false, KeyShape::Ordered) => key.prefix_len() as i32,
-                (false, _) => 0,
-            };
-            if !known.insert((key.stored().to_vec(), key.prefix_len(), rank)) {
-                continue; // the first of two equal entries stands
-            }
+            let action = compiled(program, entry.action, &entry.params);
             let record = NewRecord {
-                key: &key,
+                key: key.as_ref(),
                 rank,
                 sequence: control.sequence,
-                binding: &Binding::Direct(compiled(program, entry.action, &entry.params)),
+                binding: BindingRef::Direct(action.as_ref()),
                 idle_timeout_ns: 0,
                 controller_metadata: 0,
                 metadata: Vec::new(),
@@ -219,7 +253,7 @@ fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
             let truth = &mut control.truth.tables[index];
             let slot = truth
                 .allocate()
-                .expect("a program has fewer than 2^32 entries");
+                .expect("a slab has room for the program's entries");
             truth.slab.fill(slot, record, None, 0);
             let swap = EntrySwap {
                 before: None,

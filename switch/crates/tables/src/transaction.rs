@@ -11,15 +11,18 @@ use parking_lot::MutexGuard;
 use sluice_program::{Program, Table, TableId};
 
 use crate::change::{Change, EntrySwap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry, Entry};
+use crate::entry::{ActionEntry, Binding, BindingRef, CompiledEntry, DefaultEntry, Entry};
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
-use crate::key::{KeyShape, MatchKey};
+use crate::key::{KeyRef, KeyShape, MatchKey};
 use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField};
 use crate::slab::NewRecord;
 use crate::store::{Control, Store};
 use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
+
+/// How many changes ahead memory is asked for: as many as a core waits for at a time.
+const AHEAD: usize = 8;
 
 /// A point to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Transaction<'a> {
     store: &'a Store,
     control: MutexGuard<'a, Control>,
     log: Vec<Change>,
+    /// When it began.
+    now_us: u64,
 }
 
 impl<'a> Transaction<'a> {
@@ -39,6 +44,7 @@ impl<'a> Transaction<'a> {
             store,
             control,
             log: Vec::new(),
+            now_us: store.now_us(),
         }
     }
 
@@ -104,9 +110,14 @@ impl<'a> Transaction<'a> {
     /// Brings the side that packets have left up to date.
     fn catch_up(&mut self) {
         let log = std::mem::take(&mut self.log);
-        self.control
-            .sides
-            .change(|side| log.iter().for_each(|change| change.apply(side)));
+        self.control.sides.change(|side| {
+            for (index, change) in log.iter().enumerate() {
+                if let Some(later) = log.get(index + AHEAD) {
+                    later.prefetch(side);
+                }
+                change.apply(side);
+            }
+        });
         // Now what was there before is nowhere any more.
         let tables = &mut self.control.truth.tables;
         for change in &log {
@@ -121,7 +132,12 @@ impl<'a> Transaction<'a> {
     /// Finishes the changes of the side that packets do not use.
     fn settle(&mut self) {
         let now = Instant::now();
-        self.control.sides.change(|side| side.settle(now));
+        let sides = &mut self.control.sides;
+        let shared = sides.readers() > 1;
+        sides.change(|side| {
+            side.settle(now);
+            side.shared = shared;
+        });
     }
 
     /// Adds an entry.
@@ -132,7 +148,101 @@ impl<'a> Transaction<'a> {
     pub fn insert(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
-        if self.control.find(id, &key, rank).is_some() {
+        let key = key.as_ref();
+        self.vacant(id, table, key, rank)?;
+        let binding = self.checked(table, &spec)?;
+        let sequence = self.next_sequence();
+        let record = new_record(key, rank, sequence, binding.as_ref(), spec);
+        self.write(id, table, None, record)
+    }
+
+    /// Adds an entry that has been compiled.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert); `InvalidArgument` for one that is not the table's.
+    pub fn insert_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
+        let (table, key) = self.compiled(id, entry)?;
+        self.callable(table, entry)?;
+        self.vacant(id, table, key, 0)?;
+        let record = compiled_record(key, self.next_sequence(), entry);
+        self.write(id, table, None, record)
+    }
+
+    /// Replaces the action and the timeout of an entry by those of one that has been compiled.
+    ///
+    /// # Errors
+    /// As for [`modify`](Self::modify); `InvalidArgument` for one that is not the table's.
+    pub fn modify_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
+        let (table, key) = self.compiled(id, entry)?;
+        self.callable(table, entry)?;
+        let before = self.existing(id, table, key, 0)?;
+        let sequence = self.sequence_of(id, before);
+        let record = compiled_record(key, sequence, entry);
+        self.write(id, table, Some(before), record)
+    }
+
+    /// Removes the entry with the key of one that has been compiled.
+    ///
+    /// # Errors
+    /// As for [`delete`](Self::delete); `InvalidArgument` for one that is not the table's.
+    pub fn delete_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
+        let (table, key) = self.compiled(id, entry)?;
+        let before = self.existing(id, table, key, 0)?;
+        self.remove(id, before);
+        Ok(())
+    }
+
+    /// Asks for the memory that writing a compiled entry begins with, and returns at once: worth it a few
+    /// updates ahead.
+    pub fn prefetch(&self, id: TableId, entry: &CompiledEntry<'_>) {
+        let side = &self.control.sides.inactive().tables[id.index()];
+        let truth = &self.control.truth.tables[id.index()];
+        if let Ok((_, key)) = self.compiled(id, entry) {
+            truth.prefetch(side, key, 0);
+        }
+    }
+
+    /// The key of a compiled entry, if it can be one of the table's.
+    fn compiled<'e>(
+        &self,
+        id: TableId,
+        entry: &CompiledEntry<'e>,
+    ) -> Result<(&'a Table, KeyRef<'e>)> {
+        let table = self.writable(id)?;
+        let longest = match KeyShape::of(table) {
+            KeyShape::Exact => 0,
+            KeyShape::Lpm(field) => table.key[field].width,
+            KeyShape::Ordered => return not_compiled(table),
+        };
+        if entry.key.len() != table.key_bytes || entry.prefix_len > longest {
+            return not_compiled(table);
+        }
+        Ok((table, KeyRef::new(entry.key, entry.prefix_len)))
+    }
+
+    /// Checks that a table can have what a compiled entry leads to.
+    fn callable(&self, table: &Table, entry: &CompiledEntry<'_>) -> Result<()> {
+        let call = entry.action;
+        let fits = table.profile.is_none()
+            && table.actions.contains(&call.action)
+            && call.params.len() == self.program().action(call.action).param_words
+            && (entry.idle_timeout_ns == 0 || table.support_timeout);
+        if fits { Ok(()) } else { not_compiled(table) }
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.control.sequence += 1;
+        self.control.sequence
+    }
+
+    fn sequence_of(&self, id: TableId, slot: u32) -> u64 {
+        let slab = &self.control.truth.tables[id.index()].slab;
+        slab.record(slot).sequence()
+    }
+
+    /// Whether there is room for an entry, and none with its key.
+    fn vacant(&self, id: TableId, table: &Table, key: KeyRef<'_>, rank: i32) -> Result<()> {
+        if self.control.find(id, key, rank).is_some() {
             return Err(TableError::AlreadyExists(format!(
                 "the entry in table {}",
                 table.name
@@ -141,11 +251,7 @@ impl<'a> Transaction<'a> {
         if self.control.truth.tables[id.index()].len() >= table.max_size {
             return full(table);
         }
-        let binding = self.checked(table, &spec)?;
-        self.control.sequence += 1;
-        let sequence = self.control.sequence;
-        let record = new_record(&key, rank, sequence, &binding, spec);
-        self.write(id, table, None, record)
+        Ok(())
     }
 
     /// Replaces an entry's action and attributes; its counter, meter and last hit stay.
@@ -155,11 +261,11 @@ impl<'a> Transaction<'a> {
     pub fn modify(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
-        let before = self.existing(id, table, &key, rank)?;
+        let key = key.as_ref();
+        let before = self.existing(id, table, key, rank)?;
         let binding = self.checked(table, &spec)?;
-        let slab = &self.control.truth.tables[id.index()].slab;
-        let sequence = slab.record(before).sequence();
-        let record = new_record(&key, rank, sequence, &binding, spec);
+        let sequence = self.sequence_of(id, before);
+        let record = new_record(key, rank, sequence, binding.as_ref(), spec);
         self.write(id, table, Some(before), record)
     }
 
@@ -170,15 +276,17 @@ impl<'a> Transaction<'a> {
     pub fn delete(&mut self, id: TableId, key: &[KeyField], priority: i32) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, key, priority)?;
-        let before = Some(self.existing(id, table, &key, rank)?);
-        self.make(Change::Entry(
-            id,
-            EntrySwap {
-                before,
-                after: None,
-            },
-        ));
+        let before = self.existing(id, table, key.as_ref(), rank)?;
+        self.remove(id, before);
         Ok(())
+    }
+
+    fn remove(&mut self, id: TableId, slot: u32) {
+        let swap = EntrySwap {
+            before: Some(slot),
+            after: None,
+        };
+        self.make(Change::Entry(id, swap));
     }
 
     /// Makes a version of an entry and puts it in the place of the one before.
@@ -189,7 +297,7 @@ impl<'a> Transaction<'a> {
         before: Option<u32>,
         record: NewRecord<'_>,
     ) -> Result<()> {
-        let now_us = self.store.now_us();
+        let now_us = self.now_us;
         let truth = &mut self.control.truth.tables[id.index()];
         let Some(slot) = truth.allocate() else {
             return full(table);
@@ -247,7 +355,7 @@ impl<'a> Transaction<'a> {
     pub fn entry(&self, id: TableId, key: &[KeyField], priority: i32) -> Result<Entry> {
         let table = self.table(id)?;
         let (key, rank) = compile_key(table, key, priority)?;
-        let slot = self.existing(id, table, &key, rank)?;
+        let slot = self.existing(id, table, key.as_ref(), rank)?;
         Ok(self.control.hold(id, slot))
     }
 
@@ -272,7 +380,7 @@ impl<'a> Transaction<'a> {
         Ok(table)
     }
 
-    fn existing(&self, id: TableId, table: &Table, key: &MatchKey, rank: i32) -> Result<u32> {
+    fn existing(&self, id: TableId, table: &Table, key: KeyRef<'_>, rank: i32) -> Result<u32> {
         let missing = || TableError::NotFound(format!("the entry in table {}", table.name));
         self.control.find(id, key, rank).ok_or_else(missing)
     }
@@ -352,11 +460,18 @@ fn full<T>(table: &Table) -> Result<T> {
     )))
 }
 
+fn not_compiled<T>(table: &Table) -> Result<T> {
+    invalid(format!(
+        "the entry was not compiled for table {}",
+        table.name
+    ))
+}
+
 fn new_record<'a>(
-    key: &'a MatchKey,
+    key: KeyRef<'a>,
     rank: i32,
     sequence: u64,
-    binding: &'a Binding,
+    binding: BindingRef<'a>,
     spec: EntrySpec,
 ) -> NewRecord<'a> {
     NewRecord {
@@ -367,6 +482,19 @@ fn new_record<'a>(
         idle_timeout_ns: spec.idle_timeout_ns,
         controller_metadata: spec.controller_metadata,
         metadata: spec.metadata,
+        is_const: false,
+    }
+}
+
+fn compiled_record<'a>(key: KeyRef<'a>, sequence: u64, entry: &CompiledEntry<'a>) -> NewRecord<'a> {
+    NewRecord {
+        key,
+        rank: 0,
+        sequence,
+        binding: BindingRef::Direct(entry.action),
+        idle_timeout_ns: entry.idle_timeout_ns,
+        controller_metadata: 0,
+        metadata: Vec::new(),
         is_const: false,
     }
 }
@@ -387,7 +515,7 @@ pub(crate) fn compile_key(
     let key = MatchKey::compile(table, fields)?;
     let by_length = !table.needs_priority() && KeyShape::of(table) == KeyShape::Ordered;
     let rank = if by_length {
-        key.prefix_len() as i32
+        key.as_ref().prefix_len() as i32
     } else {
         priority
     };

@@ -11,7 +11,7 @@ use crate::change::{Change, EntrySwap, Swap};
 use crate::entry::{ActionEntry, Binding, DefaultEntry};
 use crate::expiry::Expiry;
 use crate::group::Group;
-use crate::key::{KeyShape, MatchKey};
+use crate::key::{KeyRef, KeyShape};
 use crate::model::{CloneSession, MulticastGroup, places};
 use crate::side::TableSide;
 use crate::slab::{Record, Slab, Target};
@@ -50,13 +50,33 @@ pub(crate) struct TableTruth {
 }
 
 /// What the index of entries is about: all that tells two entries of a table apart.
-fn identity(stored: &[u8], prefix_len: u32, rank: i32) -> Vec<u8> {
-    let mut identity = Vec::with_capacity(stored.len() + 6);
-    identity.extend_from_slice(stored);
-    identity.extend_from_slice(&(prefix_len as u16).to_ne_bytes());
-    identity.extend_from_slice(&rank.to_ne_bytes());
-    identity
+fn identity<R>(stored: &[u8], prefix_len: u32, rank: i32, then: impl FnOnce(&[u8]) -> R) -> R {
+    let (length, rank) = ((prefix_len as u16).to_ne_bytes(), rank.to_ne_bytes());
+    let parts = [stored, &length, &rank];
+    let bytes = stored.len() + IDENTITY_BYTES;
+    let mut short = [0; 64];
+    let mut long = Vec::new();
+    let buffer = match short.get_mut(..bytes) {
+        Some(buffer) => buffer,
+        None => {
+            long.resize(bytes, 0);
+            &mut long
+        }
+    };
+    let mut at = 0;
+    for part in parts {
+        buffer[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    then(buffer)
 }
+
+fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
+    identity(record.stored(), record.prefix_len(), record.rank(), then)
+}
+
+/// Bytes of an identity beside the key: length of the prefix, and rank.
+const IDENTITY_BYTES: usize = 6;
 
 impl TableTruth {
     fn new(table: &Table, slab: &Arc<Slab>, default: &Arc<DefaultEntry>) -> Self {
@@ -67,7 +87,7 @@ impl TableTruth {
         };
         Self {
             slab: Arc::clone(slab),
-            index: stored.map(|bytes| Exact::new(bytes + 6)),
+            index: stored.map(|bytes| Exact::new(bytes + IDENTITY_BYTES)),
             len: 0,
             next: 0,
             free: Vec::new(),
@@ -79,10 +99,22 @@ impl TableTruth {
     }
 
     /// The slot of the entry with this key and rank; `side` is one that has all of truth's entries.
-    pub(crate) fn get(&self, side: &TableSide, key: &MatchKey, rank: i32) -> Option<u32> {
+    pub(crate) fn get(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         match &self.index {
-            Some(index) => index.get(&identity(key.stored(), key.prefix_len(), rank)),
+            Some(index) => identity(key.stored(), key.prefix_len(), rank, |identity| {
+                index.get(identity)
+            }),
             None => side.structure.find(key.stored()),
+        }
+    }
+
+    /// Asks for the memory that [`get`](Self::get) will read, and returns at once.
+    pub(crate) fn prefetch(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) {
+        match &self.index {
+            Some(index) => identity(key.stored(), key.prefix_len(), rank, |identity| {
+                index.prefetch(index.hash(identity));
+            }),
+            None => side.structure.prefetch(key.stored()),
         }
     }
 
@@ -100,9 +132,11 @@ impl TableTruth {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
-        // The last number is not a slot: it stands for none.
         let slot = self.next;
-        self.next = slot.checked_add(1)?;
+        if slot == self.slab.slots() {
+            return None;
+        }
+        self.next += 1;
         Some(slot)
     }
 
@@ -143,14 +177,12 @@ impl TableTruth {
 
     fn apply(&mut self, swap: EntrySwap) {
         let Self { slab, index, .. } = self;
-        let identity =
-            |record: Record<'_>| identity(record.stored(), record.prefix_len(), record.rank());
         if let Some(before) = swap.before {
             let record = slab.record(before);
             record.set_live(false);
             self.len -= 1;
             if let (Some(index), None) = (&mut *index, swap.after) {
-                index.remove(&identity(record));
+                of_record(record, |identity| index.remove(identity));
             }
         }
         if let Some(after) = swap.after {
@@ -158,7 +190,7 @@ impl TableTruth {
             record.set_live(true);
             self.len += 1;
             if let Some(index) = index {
-                index.insert(&identity(record), after);
+                of_record(record, |identity| index.insert(identity, after));
             }
         }
     }

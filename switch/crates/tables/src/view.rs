@@ -58,7 +58,10 @@ impl<'a> View<'a> {
         };
         let (key, rank) = compile_key(declared, key, priority)?;
         let missing = || TableError::NotFound(format!("the entry in table {}", declared.name));
-        let slot = self.control.find(table, &key, rank).ok_or_else(missing)?;
+        let slot = self
+            .control
+            .find(table, key.as_ref(), rank)
+            .ok_or_else(missing)?;
         Ok(self.control.hold(table, slot))
     }
 

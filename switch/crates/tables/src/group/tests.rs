@@ -28,7 +28,7 @@ fn plain(ids: impl IntoIterator<Item = u32>) -> Group {
 
 /// The member of each flow.
 fn flows(group: &Group, ports: &PortStatus) -> Vec<Option<u32>> {
-    let choose = |hash| match group.choose(hash, ports) {
+    let choose = |hash| match group.choose(|| hash, ports) {
         Some(Choice::Member(id)) => Some(*id),
         Some(Choice::Action(action)) => Some(action.params[0] as u32),
         None => None,
@@ -163,7 +163,10 @@ fn actions_of_a_one_shot_group_keep_their_flows_too() {
 #[test]
 fn without_a_live_member_there_is_no_choice() {
     let ports = PortStatus::default();
-    assert_eq!(group(vec![]).choose(5, &ports), None);
+    assert_eq!(group(vec![]).choose(|| 5, &ports), None);
     ports.set(3, false);
-    assert_eq!(group(vec![member(7, 1, Some(3))]).choose(5, &ports), None);
+    assert_eq!(
+        group(vec![member(7, 1, Some(3))]).choose(|| 5, &ports),
+        None
+    );
 }

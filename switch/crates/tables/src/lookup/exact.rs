@@ -22,12 +22,22 @@ impl Exact {
         self.0.remove(entry.value());
     }
 
+    /// Asks for the memory where a key is, or belongs.
+    pub(super) fn prefetch(&self, key: &[u8]) {
+        self.0.prefetch(self.0.hash(key));
+    }
+
+    /// As [`lookup`](Self::lookup); `pause` runs while memory is waited for.
     #[inline]
-    pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
-        // Most tables of a program have no key, and so no entries.
-        if self.0.is_empty() {
-            return None;
-        }
+    pub(super) fn lookup_pausing(&self, key: &[u8], pause: impl FnOnce()) -> Option<u32> {
+        let hash = self.0.hash(key);
+        self.0.prefetch(hash);
+        pause();
+        self.0.get_hashed(hash, key)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lookup(&self, key: &[u8]) -> Option<u32> {
         self.0.get(key)
     }
 }

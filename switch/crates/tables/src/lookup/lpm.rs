@@ -7,6 +7,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -16,27 +17,23 @@ use sluice_program::Table;
 use super::Found;
 use super::classes::Classes;
 use crate::entry::EntryState;
-use crate::slab::Record;
+use crate::handle::exact_fields;
+use crate::packing::Packing;
+use crate::slab::{Record, Slab, class_target};
 
-/// The routes of one value of the exact fields.
-#[derive(Debug)]
-struct Routes<A: Family> {
-    fib: Fib<A>,
-    /// The slot of the entry behind a prefix, where the FIB's values are classes.
-    slots: Option<Rib<A>>,
-}
-
-/// Routes by the narrower address type that holds the field.
+/// The routes of one value of the exact fields, by the narrower address type that holds the field.
 #[derive(Debug)]
 enum Width {
-    Narrow(Routes<u32>),
-    Wide(Routes<u128>),
+    Narrow(Fib<u32>),
+    Wide(Fib<u128>),
 }
 
 #[derive(Debug)]
 struct Group {
     /// The exact fields' bytes, one after the other.
     exact: Box<[u8]>,
+    /// These as one number, if they make one.
+    number: u64,
     routes: Width,
 }
 
@@ -45,6 +42,8 @@ struct Group {
 struct Layout {
     /// The exact fields: before and after the prefix field.
     exact: [Range<usize>; 2],
+    /// How these make a number, if they have at most 64 bits.
+    packing: Option<Packing>,
     prefix: Range<usize>,
     width: u32,
 }
@@ -53,7 +52,9 @@ struct Layout {
 pub(crate) struct LpmTable {
     layout: Layout,
     hasher: DefaultHashBuilder,
-    groups: HashTable<Group>,
+    groups: Vec<Group>,
+    /// Positions of groups, by their exact fields.
+    index: HashTable<u32>,
     /// The algorithm for groups that are yet to be made, if an operator has pinned one.
     pinned: Option<String>,
     /// Whether a FIB waits to be built.
@@ -62,7 +63,11 @@ pub(crate) struct LpmTable {
 }
 
 impl Layout {
+    /// The hash of the exact fields of a key.
     fn hash(&self, hasher: &DefaultHashBuilder, key: &[u8]) -> u64 {
+        if let Some(packing) = &self.packing {
+            return hasher.hash_one(packing.number(key));
+        }
         let mut hasher = hasher.build_hasher();
         for range in &self.exact {
             hasher.write(&key[range.clone()]);
@@ -70,8 +75,11 @@ impl Layout {
         hasher.finish()
     }
 
-    fn hash_exact(&self, hasher: &DefaultHashBuilder, exact: &[u8]) -> u64 {
-        let (before, after) = exact.split_at(self.exact[0].len());
+    fn hash_group(&self, hasher: &DefaultHashBuilder, group: &Group) -> u64 {
+        if self.packing.is_some() {
+            return hasher.hash_one(group.number);
+        }
+        let (before, after) = group.exact.split_at(self.exact[0].len());
         let mut hasher = hasher.build_hasher();
         hasher.write(before);
         hasher.write(after);
@@ -112,71 +120,117 @@ impl Layout {
 }
 
 impl LpmTable {
-    pub(super) fn new(table: &Table, field: usize) -> Self {
+    pub(super) fn new(table: &Table, field: usize, slab: &Arc<Slab>) -> Self {
+        let packed = Packing::bits(exact_fields(table)) <= u64::BITS;
         let field = &table.key[field];
         let prefix = field.offset..field.offset + field.bytes();
         Self {
             layout: Layout {
                 exact: [0..prefix.start, prefix.end..table.key_bytes],
+                packing: packed.then(|| Packing::new(exact_fields(table))),
                 prefix,
                 width: u32::from(field.width),
             },
             hasher: DefaultHashBuilder::default(),
-            groups: HashTable::new(),
+            groups: Vec::new(),
+            index: HashTable::new(),
             pinned: None,
             pending: false,
-            classes: (!EntryState::kept_by(table)).then(Classes::default),
+            classes: (!EntryState::kept_by(table)).then(|| Classes::new(slab.layout().row_words())),
         }
     }
 
+    /// The routes for the exact fields of a key.
     #[inline]
     fn group(&self, key: &[u8]) -> Option<&Group> {
-        let same = |group: &Group| self.layout.same_exact(group, key);
-        if self.groups.len() == 1 {
-            return self.groups.iter().next().filter(|group| same(group));
+        match &self.layout.packing {
+            Some(packing) => self.group_of(packing.number(key)),
+            None => self.groups.get(self.position(key)?),
         }
-        self.groups.find(self.layout.hash(&self.hasher, key), same)
+    }
+
+    /// The routes for exact fields that make this number.
+    #[inline]
+    fn group_of(&self, number: u64) -> Option<&Group> {
+        match &self.groups[..] {
+            [only] => Some(only).filter(|group| group.number == number),
+            groups => {
+                let same = |at: &u32| groups[*at as usize].number == number;
+                let at = self.index.find(self.hasher.hash_one(number), same)?;
+                groups.get(*at as usize)
+            }
+        }
+    }
+
+    /// The position of the group for the exact fields of a key.
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        let hash = self.layout.hash(&self.hasher, key);
+        let same = |at: &u32| self.layout.same_exact(&self.groups[*at as usize], key);
+        self.index.find(hash, same).map(|at| *at as usize)
     }
 
     /// The routes for a key's exact fields, made if there are none.
     fn routes(&mut self, key: &[u8]) -> &mut Width {
-        let Self {
-            layout,
-            hasher,
-            groups,
-            ..
-        } = self;
-        let hash = layout.hash(hasher, key);
-        let place = groups.entry(
-            hash,
-            |group| layout.same_exact(group, key),
-            |group| layout.hash_exact(hasher, &group.exact),
-        );
-        let classified = self.classes.is_some();
-        let group = place.or_insert_with(|| Group {
-            exact: layout
-                .exact
-                .iter()
-                .flat_map(|range| &key[range.clone()])
-                .copied()
-                .collect(),
-            routes: Width::new(layout.width, classified, self.pinned.as_deref()),
+        let at = self.position(key).unwrap_or_else(|| {
+            let Self {
+                layout,
+                hasher,
+                groups,
+                index,
+                ..
+            } = self;
+            let at = groups.len();
+            let exact = layout.exact.iter();
+            groups.push(Group {
+                exact: exact
+                    .flat_map(|range| &key[range.clone()])
+                    .copied()
+                    .collect(),
+                number: layout
+                    .packing
+                    .as_ref()
+                    .map_or(0, |packing| packing.number(key)),
+                routes: Width::new(layout.width, self.pinned.as_deref()),
+            });
+            index.insert_unique(layout.hash(hasher, key), at as u32, |at| {
+                layout.hash_group(hasher, &groups[*at as usize])
+            });
+            at
         });
-        &mut group.into_mut().routes
+        &mut self.groups[at].routes
+    }
+
+    /// Takes out a group without routes.
+    fn take_out(&mut self, at: usize) {
+        let last = self.groups.len() - 1;
+        for (position, becomes) in [(at, None), (last, Some(at as u32))] {
+            let hash = self.layout.hash_group(&self.hasher, &self.groups[position]);
+            let found = self
+                .index
+                .find_entry(hash, |known| *known as usize == position);
+            if let Ok(mut place) = found {
+                match becomes {
+                    Some(position) => *place.get_mut() = position,
+                    None => {
+                        place.remove();
+                    }
+                }
+            }
+        }
+        self.groups.swap_remove(at);
     }
 
     pub(super) fn insert(&mut self, entry: Record<'_>) {
-        let (key, length, slot) = (entry.value(), entry.prefix_len(), entry.slot());
-        let class = self.classes.as_mut().map(|classes| classes.add(&entry));
+        let (key, length) = (entry.value(), entry.prefix_len());
+        let value = match &mut self.classes {
+            Some(classes) => classes.add(&entry),
+            None => entry.slot(),
+        };
         let layout = self.layout.clone();
         let routes = self.routes(key);
         let replaced = match routes {
-            Width::Narrow(routes) => {
-                routes.insert(Prefix::new(layout.narrow(key), length), slot, class)
-            }
-            Width::Wide(routes) => {
-                routes.insert(Prefix::new(layout.wide(key), length), slot, class)
-            }
+            Width::Narrow(routes) => routes.insert(Prefix::new(layout.narrow(key), length), value),
+            Width::Wide(routes) => routes.insert(Prefix::new(layout.wide(key), length), value),
         };
         self.pending |= routes.is_pending();
         self.release(replaced);
@@ -184,20 +238,15 @@ impl LpmTable {
 
     pub(super) fn remove(&mut self, entry: Record<'_>) {
         let (key, length) = (entry.value(), entry.prefix_len());
-        let Self { layout, hasher, .. } = self;
-        let hash = layout.hash(hasher, key);
-        let found = self
-            .groups
-            .find_entry(hash, |group| layout.same_exact(group, key));
-        let Ok(mut place) = found else { return };
-        let routes = &mut place.get_mut().routes;
+        let Some(at) = self.position(key) else { return };
+        let (layout, routes) = (&self.layout, &mut self.groups[at].routes);
         let removed = match routes {
             Width::Narrow(routes) => routes.remove(Prefix::new(layout.narrow(key), length)),
             Width::Wide(routes) => routes.remove(Prefix::new(layout.wide(key), length)),
         };
         self.pending |= routes.is_pending();
         if routes.is_empty() {
-            place.remove();
+            self.take_out(at);
         }
         self.release(removed);
     }
@@ -209,29 +258,101 @@ impl LpmTable {
         }
     }
 
+    /// The class or slot of what a key matches.
+    #[inline]
+    fn value(&self, key: &[u8]) -> Option<u32> {
+        let value = match &self.group(key)?.routes {
+            Width::Narrow(routes) => routes.lookup(self.layout.narrow(key)),
+            Width::Wide(routes) => routes.lookup(self.layout.wide(key)),
+        };
+        (value != NONE).then_some(value)
+    }
+
     #[inline]
     pub(super) fn lookup(&self, key: &[u8]) -> Option<Found<'_>> {
-        let value = match &self.group(key)?.routes {
-            Width::Narrow(routes) => routes.fib.lookup(self.layout.narrow(key)),
-            Width::Wide(routes) => routes.fib.lookup(self.layout.wide(key)),
-        };
-        if value == NONE {
-            return None;
-        }
-        match &self.classes {
+        let value = self.value(key)?;
+        Some(match &self.classes {
             Some(classes) => {
-                let (target, slot) = classes.get(value)?;
-                Some(Found::Class(target, slot))
+                let (target, slot) = classes.get(value);
+                Found::Class(target, slot)
             }
-            None => Some(Found::Slot(value)),
+            None => Found::Slot(value),
+        })
+    }
+
+    /// The row of what a key matches.
+    #[inline]
+    pub(super) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
+        self.value(key).map(|value| self.row_at(slab, value))
+    }
+
+    /// The row of what an address of at most 32 bits matches, left-aligned, under exact fields that
+    /// make this number.
+    #[inline]
+    pub(crate) fn row_narrow(&self, slab: &Slab, exact: u64, address: u32) -> Option<*const u64> {
+        let Width::Narrow(routes) = &self.group_of(exact)?.routes else {
+            return None;
+        };
+        let value = routes.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
+    }
+
+    /// Asks for the memory that [`row_narrow`](Self::row_narrow) will read.
+    #[inline]
+    pub(crate) fn prefetch_narrow(&self, exact: u64, address: u32) {
+        if let Some(group) = self.group_of(exact)
+            && let Width::Narrow(fib) = &group.routes
+        {
+            fib.prefetch(address);
         }
     }
 
-    /// The slot of the entry that a key matches.
-    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+    /// Likewise for an address of more bits.
+    #[inline]
+    pub(crate) fn row_wide(&self, slab: &Slab, exact: u64, address: u128) -> Option<*const u64> {
+        let Width::Wide(routes) = &self.group_of(exact)?.routes else {
+            return None;
+        };
+        let value = routes.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
+    }
+
+    /// The row of a class or slot.
+    #[inline]
+    fn row_at(&self, slab: &Slab, value: u32) -> *const u64 {
+        match &self.classes {
+            Some(classes) => classes.row(value).as_ptr(),
+            None => slab.row(value),
+        }
+    }
+
+    /// What is behind a row.
+    ///
+    /// # Safety
+    /// This table gave it, and has not changed since.
+    pub(super) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
+        match &self.classes {
+            Some(classes) => {
+                // SAFETY: the caller's promise: it is one of the classes' rows.
+                let row = unsafe { std::slice::from_raw_parts(row, classes.words()) };
+                let (target, slot) = class_target(row);
+                Found::Class(target, slot)
+            }
+            None => Found::Slot(slab.slot_of(row)),
+        }
+    }
+
+    /// The length of the longest prefix that a key matches.
+    pub(super) fn prefix_len(&self, key: &[u8]) -> Option<u32> {
         match &self.group(key)?.routes {
-            Width::Narrow(routes) => routes.slot(self.layout.narrow(key)),
-            Width::Wide(routes) => routes.slot(self.layout.wide(key)),
+            Width::Narrow(routes) => {
+                let found = routes.rib().lookup(self.layout.narrow(key));
+                found.map(|(prefix, _)| prefix.length())
+            }
+            Width::Wide(routes) => {
+                let found = routes.rib().lookup(self.layout.wide(key));
+                found.map(|(prefix, _)| prefix.length())
+            }
         }
     }
 
@@ -241,10 +362,10 @@ impl LpmTable {
             return;
         }
         self.pending = false;
-        for group in self.groups.iter_mut() {
+        for group in &mut self.groups {
             let pending = match &mut group.routes {
-                Width::Narrow(routes) => routes.settle(now),
-                Width::Wide(routes) => routes.settle(now),
+                Width::Narrow(routes) => settled(routes, now),
+                Width::Wide(routes) => settled(routes, now),
             };
             self.pending |= pending;
         }
@@ -258,8 +379,8 @@ impl LpmTable {
     /// How the FIBs are: for each its exact fields' bytes, and its status.
     pub(crate) fn status(&self) -> Vec<(Vec<u8>, Status)> {
         let status = |group: &Group| match &group.routes {
-            Width::Narrow(routes) => routes.fib.status(),
-            Width::Wide(routes) => routes.fib.status(),
+            Width::Narrow(routes) => routes.status(),
+            Width::Wide(routes) => routes.status(),
         };
         let groups = self.groups.iter();
         groups
@@ -286,12 +407,12 @@ impl LpmTable {
             self.pinned = name.map(str::to_owned);
         }
         let (mut found, mut outcome) = (exact.is_none(), Ok(()));
-        for group in self.groups.iter_mut() {
+        for group in &mut self.groups {
             if exact.is_none_or(|exact| *group.exact == *exact) {
                 found = true;
                 outcome = outcome.and(match &mut group.routes {
-                    Width::Narrow(routes) => routes.fib.pin(name),
-                    Width::Wide(routes) => routes.fib.pin(name),
+                    Width::Narrow(routes) => routes.pin(name),
+                    Width::Wide(routes) => routes.pin(name),
                 });
             }
         }
@@ -302,8 +423,8 @@ impl LpmTable {
     pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
         let group = self.groups.iter().find(|group| *group.exact == *exact)?;
         Some(match &group.routes {
-            Width::Narrow(routes) => RibCopy::Narrow(routes.fib.rib().clone()),
-            Width::Wide(routes) => RibCopy::Wide(routes.fib.rib().clone()),
+            Width::Narrow(routes) => RibCopy::Narrow(routes.rib().clone()),
+            Width::Wide(routes) => RibCopy::Wide(routes.rib().clone()),
         })
     }
 }
@@ -324,65 +445,40 @@ impl RibCopy {
     }
 }
 
-impl<A: Family> Routes<A> {
-    fn new(classified: bool, pinned: Option<&str>) -> Self {
-        let mut fib = Fib::new();
-        // An algorithm that was pinned for other groups can hold no routes as well.
-        let _ = fib.pin(pinned);
-        Self {
-            fib,
-            slots: classified.then(Rib::new),
-        }
-    }
+/// No routes yet.
+fn fib<A: Family>(pinned: Option<&str>) -> Fib<A> {
+    let mut fib = Fib::new();
+    // An algorithm that was pinned for other groups can hold no routes as well.
+    let _ = fib.pin(pinned);
+    fib
+}
 
-    /// Returns the class of the entry that was replaced.
-    fn insert(&mut self, prefix: Prefix<A>, slot: u32, class: Option<u32>) -> Option<u32> {
-        if let Some(slots) = &mut self.slots {
-            slots.insert(prefix, slot);
-        }
-        self.fib.insert(prefix, class.unwrap_or(slot))
-    }
-
-    /// Returns the class of the entry that was there.
-    fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
-        if let Some(slots) = &mut self.slots {
-            slots.remove(prefix);
-        }
-        self.fib.remove(prefix)
-    }
-
-    fn slot(&self, address: A) -> Option<u32> {
-        let slots = self.slots.as_ref().unwrap_or(self.fib.rib());
-        slots.lookup(address).map(|(_, slot)| slot)
-    }
-
-    /// Whether a structure still waits.
-    fn settle(&mut self, now: Instant) -> bool {
-        self.fib.settle(now);
-        self.fib.is_pending()
-    }
+/// Builds what is due; says whether a structure still waits.
+fn settled<A: Family>(fib: &mut Fib<A>, now: Instant) -> bool {
+    fib.settle(now);
+    fib.is_pending()
 }
 
 impl Width {
-    fn new(width: u32, classified: bool, pinned: Option<&str>) -> Self {
+    fn new(width: u32, pinned: Option<&str>) -> Self {
         if width <= u32::BITS {
-            Self::Narrow(Routes::new(classified, pinned))
+            Self::Narrow(fib(pinned))
         } else {
-            Self::Wide(Routes::new(classified, pinned))
+            Self::Wide(fib(pinned))
         }
     }
 
     fn is_pending(&self) -> bool {
         match self {
-            Self::Narrow(routes) => routes.fib.is_pending(),
-            Self::Wide(routes) => routes.fib.is_pending(),
+            Self::Narrow(routes) => routes.is_pending(),
+            Self::Wide(routes) => routes.is_pending(),
         }
     }
 
     fn is_empty(&self) -> bool {
         match self {
-            Self::Narrow(routes) => routes.fib.rib().is_empty(),
-            Self::Wide(routes) => routes.fib.rib().is_empty(),
+            Self::Narrow(routes) => routes.rib().is_empty(),
+            Self::Wide(routes) => routes.rib().is_empty(),
         }
     }
 }

@@ -46,10 +46,26 @@ pub(crate) fn program() -> Arc<Program> {
             json!({"type": "indirect", "action_profile": "profile"}),
         ),
         table(
+            "six",
+            "lpm",
+            &["exact", "lpm"],
+            json!({"key": [
+                {"match_type": "exact", "name": "k0", "target": ["h", "k0"], "mask": null},
+                {"match_type": "lpm", "name": "k1", "target": ["h", "six"], "mask": null}]}),
+        ),
+        table(
             "wide",
             "lpm",
             &["lpm"],
             json!({"key": [{"match_type": "lpm", "name": "k0", "target": ["h", "wide"], "mask": null}]}),
+        ),
+        table(
+            "huge",
+            "range",
+            &[],
+            json!({"key": [
+                {"match_type": "range", "name": "k0", "target": ["h", "k0"], "mask": null},
+                {"match_type": "ternary", "name": "k1", "target": ["h", "huge"], "mask": null}]}),
         ),
     ];
     let json = json!({
@@ -58,7 +74,7 @@ pub(crate) fn program() -> Arc<Program> {
             {"name": "standard_metadata", "id": 0, "fields": [
                 ["ingress_port", 9, false], ["egress_spec", 9, false], ["egress_port", 9, false],
                 ["instance_type", 32, false], ["packet_length", 32, false], ["_padding", 5, false]]},
-            {"name": "h_t", "id": 1, "fields": [["k0", 16, false], ["k1", 32, false], ["wide", 160, false]]}
+            {"name": "h_t", "id": 1, "fields": [["k0", 16, false], ["k1", 32, false], ["wide", 160, false], ["six", 128, false], ["huge", 4160, false]]}
         ],
         "headers": [
             {"name": "standard_metadata", "id": 0, "header_type": "standard_metadata", "metadata": true},

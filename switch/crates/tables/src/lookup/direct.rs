@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Exact match over few bits: an array with a place for every key there can be. Most of a program's
+//! tables are like that: interfaces, next hops, groups, lists.
+
+use sluice_program::Table;
+
+use crate::packing::Packing;
+use crate::reserved::Reserved;
+use crate::slab::Record;
+
+/// Keys of at most so many bits.
+pub(crate) const MOST_BITS: u32 = 22;
+
+#[derive(Debug)]
+pub(crate) struct Direct {
+    packing: Packing,
+    /// For each key as a number 1 more than the slot of its entry, 0 for none.
+    places: Reserved,
+    keys: usize,
+}
+
+impl Direct {
+    /// The bits of a table's key if this is for it: all of its fields must be exact.
+    pub(crate) fn bits(table: &Table) -> Option<u32> {
+        let bits = Packing::bits(table.key.iter());
+        (1..=MOST_BITS).contains(&bits).then_some(bits)
+    }
+
+    pub(super) fn new(table: &Table, bits: u32) -> Self {
+        let keys = 1 << bits;
+        Self {
+            packing: Packing::new(table.key.iter()),
+            places: Reserved::sparse(keys * size_of::<u32>()),
+            keys,
+        }
+    }
+
+    /// The array, for machine code.
+    pub(crate) fn places(&self) -> &[u32] {
+        // SAFETY: so many bytes are usable, are numbers whatever they are, and lie on a boundary of
+        // pages. Who changes them borrows this exclusively.
+        unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
+    }
+
+    fn set(&mut self, key: &[u8], place: u32) {
+        let number = self.packing.number(key) as usize;
+        // SAFETY: as for `places`, and this is borrowed exclusively.
+        let places =
+            unsafe { std::slice::from_raw_parts_mut(self.places.start().cast(), self.keys) };
+        places[number] = place;
+    }
+
+    pub(super) fn insert(&mut self, entry: Record<'_>) {
+        self.set(entry.value(), entry.slot() + 1);
+    }
+
+    pub(super) fn remove(&mut self, entry: Record<'_>) {
+        self.set(entry.value(), 0);
+    }
+
+    #[inline]
+    pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
+        let number = self.packing.number(key) as usize;
+        self.places().get(number)?.checked_sub(1)
+    }
+}
