@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use sluice_engine::native::{Code, Native, NativeProfiled};
+use sluice_engine::native::{Code, Lanes, Native, NativeProfiled};
 use sluice_engine::{
     Clocked, Config, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled, Switch,
 };
@@ -24,7 +24,8 @@ pub(crate) const BATCH: usize = 64;
 /// The engine that runs packets nobody watches.
 pub(crate) enum Plain {
     Interpreter(Switch<Interpreter>),
-    Native(Switch<Native>),
+    /// With lanes for tables that are larger than the caches.
+    Native(Switch<Native>, Option<Lanes>),
 }
 
 /// See the module.
@@ -152,7 +153,11 @@ impl Engines {
         let plain = match &self.code {
             Some(code) => {
                 let native = Native::new(Arc::clone(code), config.clone());
-                Plain::Native(Switch::new(native))
+                let lanes = Lanes::new(code, &config, Lanes::FAR).unwrap_or_else(|error| {
+                    tracing::error!(%error, "no lanes: packets run one after the other");
+                    None
+                });
+                Plain::Native(Switch::new(native), lanes)
             }
             None => {
                 let interpreter = Interpreter::new(program, config.clone());
@@ -197,7 +202,12 @@ impl Running {
         };
         match &mut self.plain {
             Plain::Interpreter(switch) => add(switch.counters()),
-            Plain::Native(switch) => add(switch.counters()),
+            Plain::Native(switch, lanes) => {
+                add(switch.counters());
+                if let Some(lanes) = lanes {
+                    add(&lanes.counters());
+                }
+            }
         }
         if let Some(watched) = &mut self.watched {
             add(watched.counters());
@@ -263,7 +273,12 @@ impl Running {
         };
         match &mut self.plain {
             Plain::Interpreter(switch) => batch.serve(switch, receivers, outputs),
-            Plain::Native(switch) => batch.serve(switch, receivers, outputs),
+            Plain::Native(_, Some(lanes))
+                if lanes.are_worthwhile(&side) && !batch.is_looked_at() =>
+            {
+                batch.serve_in_lanes(lanes, receivers, outputs)
+            }
+            Plain::Native(switch, _) => batch.serve(switch, receivers, outputs),
         }
     }
 }
@@ -282,13 +297,37 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Whether somebody measures packets.
+    fn is_measured(&self) -> bool {
+        matches!(&self.measured, Some(measured) if measured.sampling.is_some())
+    }
+
+    /// Whether somebody measures packets or watches them.
+    fn is_looked_at(&self) -> bool {
+        self.is_measured() || self.tracing.active()
+    }
+
+    /// Processes packets that nobody looks at, several at a time.
+    fn serve_in_lanes<'a>(
+        &self,
+        lanes: &mut Lanes,
+        receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
+        outputs: &mut Outputs,
+    ) -> usize {
+        lanes.batch(self.side, self.store.externs(), outputs, |lanes| {
+            receive(receivers, &mut |port, data| {
+                lanes.process(self.packet(port, data));
+            })
+        })
+    }
+
     fn serve<'a, E: Engine>(
         &mut self,
         switch: &mut Switch<E>,
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
         outputs: &mut Outputs,
     ) -> usize {
-        if matches!(&self.measured, Some(measured) if measured.sampling.is_some()) {
+        if self.is_measured() {
             return receive(receivers, &mut |port, data| {
                 let packet = self.packet(port, data);
                 self.measure(switch, packet, outputs);

@@ -76,9 +76,19 @@ pub(crate) fn store_u128(buffer: &mut [u8], slot: Slot, value: u128) {
 }
 
 #[inline]
-fn put(buffer: &mut [u8], byte: usize, word: &[u8]) {
-    let len = word.len().min(buffer.len() - byte);
-    buffer[byte..byte + len].copy_from_slice(&word[..len]);
+fn put<const N: usize>(buffer: &mut [u8], byte: usize, word: &[u8; N]) {
+    let rest = &mut buffer[byte..];
+    match rest.first_chunk_mut() {
+        Some(chunk) => *chunk = *word,
+        None => put_short(rest, word),
+    }
+}
+
+/// As much of a word as there is room for, at the end of a buffer without slack.
+#[cold]
+fn put_short(rest: &mut [u8], word: &[u8]) {
+    let len = rest.len();
+    rest.copy_from_slice(&word[..len]);
 }
 
 /// Copies the slot's bits, right-aligned in `out`, which has `slot.bytes()` bytes.

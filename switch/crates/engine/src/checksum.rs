@@ -21,6 +21,13 @@ struct BitString<'a> {
 
 impl BitString<'_> {
     fn append(&mut self, source: &[u8], from: usize, count: usize) {
+        if self.bits.is_multiple_of(8) && from.is_multiple_of(8) && count.is_multiple_of(8) {
+            let first = from / 8;
+            self.bytes
+                .extend_from_slice(&source[first..first + count / 8]);
+            self.bits += count;
+            return;
+        }
         self.bytes.resize((self.bits + count).div_ceil(8), 0);
         bits::copy_bits(source, from, self.bytes, self.bits, count);
         self.bits += count;
@@ -53,7 +60,10 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
                 let width = usize::from(*width);
                 string.append(value, value.len() * 8 - width, width);
             }
-            CalculationInput::Payload => string.bytes.extend_from_slice(packet.payload()),
+            CalculationInput::Payload => {
+                string.bytes.extend_from_slice(packet.payload());
+                string.bits = string.bytes.len() * 8;
+            }
             _ => {}
         }
     }

@@ -8,9 +8,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
     /// Walks the program; the oracle.
-    #[default]
     Interpreter,
     /// Runs machine code that was made of the program.
+    #[default]
     Native,
 }
 

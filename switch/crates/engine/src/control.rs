@@ -66,7 +66,7 @@ impl<T: Trace> Machine<'_, T> {
             self.trace.step(Step::Table {
                 table: id,
                 key: &self.work.key,
-                entry: side.find(id, &self.work.key).as_ref(),
+                entry: side.find(program, id, &self.work.key).as_ref(),
                 action: found.action,
             });
         }

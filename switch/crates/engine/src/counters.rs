@@ -43,6 +43,27 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds what another worker has counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.transmitted += other.transmitted;
+        self.dropped_ingress += other.dropped_ingress;
+        self.dropped_egress += other.dropped_egress;
+        self.dropped_no_replica += other.dropped_no_replica;
+        self.dropped_pass_limit += other.dropped_pass_limit;
+        self.dropped_parser_limit += other.dropped_parser_limit;
+        self.replaced += other.replaced;
+        self.received += other.received;
+        self.copies += other.copies;
+        self.parser_errors += other.parser_errors;
+        self.checksum_errors += other.checksum_errors;
+        self.clone_no_session += other.clone_no_session;
+        self.index_out_of_range += other.index_out_of_range;
+        self.action_limit += other.action_limit;
+        self.empty_group += other.empty_group;
+        self.assertions_failed += other.assertions_failed;
+        self.digests += other.digests;
+    }
+
     /// All counters with their names, in a fixed order.
     pub fn named(&self) -> [(&'static str, u64); 17] {
         [

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use sluice_program::{FieldListId, Program};
+use sluice_program::{Program, Slot};
 
-use crate::bits;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::machine::{Context, Machine, Work};
-use crate::number::Number;
-use crate::packet::{InstanceType, Packet, Sink};
+use crate::packet::{Packet, Sink};
 use crate::profile::Place;
 use crate::random::Random;
 use crate::trace::{NoTrace, Step, Trace};
@@ -36,11 +34,18 @@ pub trait Engine: Send {
     /// Counters of what happens inside the parts, and of what the traffic manager does.
     fn counters(&mut self) -> &mut Counters;
 
+    /// Whether anybody reads a standard metadata field in the header vector; if not, it is not written.
+    fn looks_at(&self, slot: Slot) -> bool {
+        let _ = slot;
+        true
+    }
+
     /// Runs the parser and verifies checksums.
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed;
 
-    /// Runs the ingress pipeline.
-    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink);
+    /// Likewise, and then the ingress pipeline unless the parser did not end.
+    fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
+    -> Parsed;
 
     /// Runs the egress pipeline.
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink);
@@ -108,6 +113,7 @@ impl<T: Trace> Interpreter<T> {
         packet: &'a mut Packet,
         sink: &'a mut dyn Sink,
     ) -> Machine<'a, T> {
+        packet.phv.touch();
         Machine {
             program: &self.program,
             config: &self.config,
@@ -140,10 +146,19 @@ impl<T: Trace> Engine for Interpreter<T> {
         }
     }
 
-    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
-        let mut machine = self.machine(context, packet, sink);
-        let program = machine.program;
-        machine.run_pipeline(&program.ingress);
+    fn receive(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> Parsed {
+        let parsed = self.parse(context, packet, sink);
+        if parsed == Parsed::Done {
+            let mut machine = self.machine(context, packet, sink);
+            let program = machine.program;
+            machine.run_pipeline(&program.ingress);
+        }
+        parsed
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
@@ -187,98 +202,6 @@ impl<T: Trace> Engine for Interpreter<T> {
     fn note(&mut self, step: Step<'_>) {
         if T::ENABLED {
             self.trace.step(step);
-        }
-    }
-}
-
-/// Metadata that the architecture reads and writes around the pipelines.
-impl Packet {
-    pub(crate) fn set_instance_type(&mut self, program: &Program, ty: InstanceType) {
-        (ty as i64).store(&mut self.phv.bytes, program.standard_metadata.instance_type);
-    }
-
-    /// `instance_type` as it is now.
-    #[inline]
-    pub(crate) fn instance_type(&self, program: &Program) -> u32 {
-        i64::load(&self.phv.bytes, program.standard_metadata.instance_type) as u32
-    }
-
-    /// What a packet has when it enters the parser.
-    pub(crate) fn set_ingress_metadata(&mut self, program: &Program, now_us: u64) {
-        let standard = &program.standard_metadata;
-        let bytes = &mut self.phv.bytes;
-        i64::from(self.ingress_port).store(bytes, standard.ingress_port);
-        (self.length as i64).store(bytes, standard.packet_length);
-        if let Some(slot) = standard.ingress_global_timestamp {
-            (now_us as i64).store(bytes, slot);
-        }
-    }
-
-    /// What a packet has when it enters egress. Queues are never longer than what one worker holds
-    /// in its hands, so their depth and delay are 0.
-    pub(crate) fn set_egress_metadata(
-        &mut self,
-        program: &Program,
-        port: u32,
-        now_us: u64,
-        drop_port: u32,
-    ) {
-        let standard = &program.standard_metadata;
-        let bytes = &mut self.phv.bytes;
-        i64::from(port).store(bytes, standard.egress_port);
-        // Anything but the drop port: egress drops by setting it.
-        (i64::from(drop_port) + 1).store(bytes, standard.egress_spec);
-        (self.length as i64).store(bytes, standard.packet_length);
-        for slot in [standard.egress_global_timestamp, standard.enq_timestamp]
-            .into_iter()
-            .flatten()
-        {
-            (now_us as i64).store(bytes, slot);
-        }
-        for slot in [
-            standard.enq_qdepth,
-            standard.deq_qdepth,
-            standard.deq_timedelta,
-        ]
-        .into_iter()
-        .flatten()
-        {
-            0i64.store(bytes, slot);
-        }
-    }
-
-    /// The length alone, for a packet whose metadata was preserved from another.
-    pub(crate) fn set_length(&mut self, program: &Program) {
-        let slot = program.standard_metadata.packet_length;
-        (self.length as i64).store(&mut self.phv.bytes, slot);
-    }
-
-    pub(crate) fn set_replica_instance(&mut self, program: &Program, instance: u16) {
-        if let Some(slot) = program.standard_metadata.egress_rid {
-            i64::from(instance).store(&mut self.phv.bytes, slot);
-        }
-    }
-
-    /// `egress_spec` as ingress or egress left it.
-    pub(crate) fn egress_spec(&self, program: &Program) -> u32 {
-        i64::load(&self.phv.bytes, program.standard_metadata.egress_spec) as u32
-    }
-
-    /// The multicast group that ingress asked for; 0 for none.
-    pub(crate) fn multicast_group(&self, program: &Program) -> u32 {
-        let slot = program.standard_metadata.mcast_grp;
-        slot.map_or(0, |slot| i64::load(&self.phv.bytes, slot) as u32)
-    }
-
-    /// Resets metadata but for the fields of a list, which take the values they have in `from`.
-    pub(crate) fn preserve(&mut self, program: &Program, list: Option<FieldListId>, from: &Self) {
-        self.phv.reset_metadata();
-        for slot in list
-            .iter()
-            .flat_map(|list| &program.field_list(*list).fields)
-        {
-            let (bit, width) = (slot.bit(), usize::from(slot.width));
-            bits::copy_bits(&from.phv.bytes, bit, &mut self.phv.bytes, bit, width);
         }
     }
 }

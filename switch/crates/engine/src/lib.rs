@@ -29,6 +29,7 @@ mod parser;
 mod phv;
 mod profile;
 mod random;
+mod standard;
 mod switch;
 mod trace;
 

@@ -6,6 +6,7 @@ use sluice_tables::{Externs, Side};
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::native::Waiting;
 use crate::packet::{Packet, Sink};
 use crate::profile::Profile;
 use crate::random::Random;
@@ -31,6 +32,8 @@ pub(crate) struct Work {
     pub(crate) counters: Counters,
     /// Of machine code that tells where packets are.
     pub(crate) profile: Option<Box<Profile>>,
+    /// Of machine code in a lane.
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// See the module.

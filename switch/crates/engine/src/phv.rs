@@ -8,21 +8,20 @@ use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
 
-/// Bytes that one store clears.
-const SHORT: usize = 16;
-
 /// See the module. The bytes of a header that is not valid are kept, as BMv2 keeps them; at the
 /// start of a packet all bytes are 0, so that nothing of one packet is seen by another. The space
 /// reserved for `varbit` fields is left alone, since only the part in use is ever looked at.
 #[derive(Clone, Debug)]
 pub(crate) struct Phv {
     pub(crate) bytes: Vec<u8>,
-    /// Everything but what is reserved for `varbit` fields.
+    /// Everything but what is reserved for `varbit` fields, as few runs: first those outside of headers
+    /// that have such a field.
     fixed: Vec<Range<usize>>,
-    /// Where those runs of it begin that are no longer than [`SHORT`], and have as many bytes behind.
-    short: Vec<usize>,
-    /// The others.
-    long: Vec<Range<usize>>,
+    /// How many of them lie outside.
+    plain: usize,
+    /// Whether anything may be other than it was at the start in headers with `varbit` fields, in these
+    /// fields' lengths, or in the fill levels of stacks.
+    touched: bool,
     valid: Vec<bool>,
     /// The headers that are valid before parsing: metadata.
     valid_at_start: Vec<bool>,
@@ -44,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) varbit_bits: *mut u32,
     /// One for each stack, then one for each union stack.
     pub(crate) filled: *mut u32,
+    /// To be set to 1 by whoever does what [`Phv::touch`] is for.
+    pub(crate) touched: *mut u8,
 }
 
 impl Phv {
@@ -55,20 +56,21 @@ impl Phv {
             valid: self.valid.as_mut_ptr().cast(),
             varbit_bits: self.varbit_bits.as_mut_ptr(),
             filled: self.filled.as_mut_ptr(),
+            touched: (&raw mut self.touched).cast(),
         }
     }
 
     pub(crate) fn new(program: &Program) -> Self {
         let stacks = program.stacks.len();
-        let fixed = fixed_ranges(program);
-        let is_short =
-            |run: &&Range<usize>| run.len() <= SHORT && run.start + SHORT <= program.phv_bytes;
+        let mut fixed = plain_ranges(program);
+        let plain = fixed.len();
+        fixed.extend(ranges_beside_varbits(program));
         let valid: Vec<_> = program.headers.iter().map(|h| h.metadata).collect();
         Self {
             bytes: vec![0; program.phv_bytes],
-            short: fixed.iter().filter(is_short).map(|r| r.start).collect(),
-            long: fixed.iter().filter(|r| !is_short(r)).cloned().collect(),
             fixed,
+            plain,
+            touched: false,
             valid_at_start: valid.clone(),
             valid,
             varbit_bits: vec![0; program.headers.len()],
@@ -80,19 +82,23 @@ impl Phv {
 
     /// As it is before parsing.
     pub(crate) fn reset(&mut self) {
-        for start in &self.short {
-            // A store of constant length; what it overwrites beyond the run is looked at by nobody, or is 0 in any
-            // case.
-            if let Some(run) = self.bytes[*start..].first_chunk_mut::<SHORT>() {
-                *run = [0; SHORT];
-            }
-        }
-        for run in &self.long {
+        let (plain, beside) = self.fixed.split_at(self.plain);
+        for run in plain {
             self.bytes[run.clone()].fill(0);
         }
-        self.varbit_bits.fill(0);
-        self.filled.fill(0);
         self.valid.copy_from_slice(&self.valid_at_start);
+        if std::mem::take(&mut self.touched) {
+            for run in beside {
+                self.bytes[run.clone()].fill(0);
+            }
+            self.varbit_bits.fill(0);
+            self.filled.fill(0);
+        }
+    }
+
+    /// To be called before bytes are written that may belong to a header with a `varbit` field.
+    pub(crate) fn touch(&mut self) {
+        self.touched = true;
     }
 
     /// All metadata 0, headers as they are.
@@ -101,6 +107,7 @@ impl Phv {
     }
 
     pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
+        self.touch();
         for range in &self.fixed {
             self.bytes[range.clone()].copy_from_slice(&other.bytes[range.clone()]);
         }
@@ -141,6 +148,7 @@ impl Phv {
     }
 
     pub(crate) fn set_varbit_bits(&mut self, header: HeaderId, bits: u32) {
+        self.touch();
         self.varbit_bits[header.index()] = bits;
     }
 
@@ -149,6 +157,7 @@ impl Phv {
     }
 
     pub(crate) fn set_filled(&mut self, stack: StackId, elements: usize) {
+        self.touch();
         self.filled[stack.index()] = elements as u32;
     }
 
@@ -157,6 +166,7 @@ impl Phv {
     }
 
     pub(crate) fn set_union_filled(&mut self, stack: UnionStackId, elements: usize) {
+        self.touch();
         self.filled[self.stacks + stack.index()] = elements as u32;
     }
 
@@ -169,11 +179,13 @@ impl Phv {
 
     /// All fields 0; a `varbit` field keeps the length it had, as in BMv2.
     pub(crate) fn clear(&mut self, program: &Program, header: HeaderId) {
+        self.touch();
         self.bytes[Self::range(program, header)].fill(0);
     }
 
     /// Copies fields and validity from a header of the same type.
     pub(crate) fn copy_header(&mut self, program: &Program, to: HeaderId, from: HeaderId) {
+        self.touch();
         if !self.is_valid(from) {
             self.set_invalid(to);
             return;
@@ -263,6 +275,7 @@ impl Phv {
         match ty.varbit {
             None => self.bytes[start..start + data.len()].copy_from_slice(data),
             Some(varbit) => {
+                self.touched = true;
                 let slot = ty.fields[varbit].slot;
                 let (before, reserved) = (slot.bit(), usize::from(slot.width));
                 let used = varbit_bits as usize;
@@ -283,19 +296,43 @@ pub(crate) fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
     ty.varbit.map(|field| program.slot(id, field))
 }
 
-/// The bytes of the PHV outside of what is reserved for `varbit` fields, as few runs.
-fn fixed_ranges(program: &Program) -> Vec<Range<usize>> {
-    let mut reserved: Vec<Range<usize>> = (0..program.headers.len())
-        .filter_map(|index| varbit_slot(program, HeaderId(index as u32)))
-        .map(|slot| slot.bit().div_ceil(8)..(slot.bit() + usize::from(slot.width)) / 8)
+/// The headers with a `varbit` field: their bytes, and those reserved for the field, in order.
+fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
+    let ids = (0..program.headers.len()).map(|index| HeaderId(index as u32));
+    let mut varbits: Vec<_> = ids
+        .filter_map(|id| {
+            let slot = varbit_slot(program, id)?;
+            let reserved = slot.bit().div_ceil(8)..(slot.bit() + usize::from(slot.width)) / 8;
+            Some((Phv::range(program, id), reserved))
+        })
         .collect();
-    reserved.sort_by_key(|range| range.start);
-    let mut fixed = Vec::new();
+    varbits.sort_by_key(|(header, _)| header.start);
+    varbits
+}
+
+/// The bytes of the PHV outside of headers with a `varbit` field, as few runs.
+fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
+    let mut plain = Vec::new();
     let mut start = 0;
-    for range in reserved.into_iter().filter(|range| !range.is_empty()) {
-        fixed.push(start..range.start);
-        start = range.end;
+    for (header, _) in varbits(program) {
+        plain.push(start..header.start);
+        start = header.end;
     }
-    fixed.push(start..program.phv_bytes);
-    fixed
+    plain.push(start..program.phv_bytes);
+    plain.retain(|range| !range.is_empty());
+    plain
+}
+
+/// The bytes of headers with a `varbit` field before and behind it.
+fn ranges_beside_varbits(program: &Program) -> Vec<Range<usize>> {
+    let varbits = varbits(program).into_iter();
+    varbits
+        .flat_map(|(header, reserved)| {
+            if reserved.is_empty() {
+                return [header, 0..0];
+            }
+            [header.start..reserved.start, reserved.end..header.end]
+        })
+        .filter(|range| !range.is_empty())
+        .collect()
 }

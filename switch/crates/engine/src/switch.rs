@@ -20,8 +20,9 @@ use crate::bits;
 use crate::counters::Counters;
 use crate::interpreter::{Engine, Parsed};
 use crate::machine::Context;
-use crate::packet::{InstanceType, Packet, PacketIn, Requests, Sink};
+use crate::packet::{InstanceType, Packet, PacketIn, Sink};
 use crate::profile::Place;
+use crate::standard::Standard;
 use crate::trace::{self, Fate, Step};
 
 /// What is to be done with a packet.
@@ -37,6 +38,7 @@ enum Stage {
 pub struct Switch<E> {
     engine: E,
     program: Arc<Program>,
+    standard: Standard,
     waiting: VecDeque<(Stage, Box<Packet>)>,
     /// Boxed, so that a packet moves between here and the queue by its pointer.
     #[allow(clippy::vec_box)]
@@ -51,6 +53,7 @@ impl<E: Engine> Switch<E> {
     pub fn new(engine: E) -> Self {
         Self {
             program: Arc::clone(engine.program()),
+            standard: Standard::new(engine.program(), |slot| engine.looks_at(slot)),
             engine,
             waiting: VecDeque::new(),
             spare: Vec::new(),
@@ -86,7 +89,7 @@ impl<E: Engine> Switch<E> {
         self.engine.counters().received += 1;
         let mut packet = self.take_spare();
         packet.start(input.data, input.port);
-        packet.set_ingress_metadata(&self.program, input.now_us);
+        self.standard.enter_ingress(&mut packet, input.now_us);
         self.passes = 0;
         self.run(context, Stage::Ingress, packet, sink);
         while let Some((stage, packet)) = self.waiting.pop_front() {
@@ -122,41 +125,34 @@ impl<E: Engine> Switch<E> {
 
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         self.enter(trace::Stage::Ingress(packet.ingress_port), packet);
-        if self.engine.parse(context, packet, sink) == Parsed::Limit {
+        if self.engine.receive(context, packet, sink) == Parsed::Limit {
             self.engine.counters().dropped_parser_limit += 1;
             return self.fate(Fate::ParserLimit);
         }
-        self.engine.ingress(context, packet, sink);
         self.back();
-        let recirculate = packet.requests.recirculate;
-        let requests = std::mem::replace(
-            &mut packet.requests,
-            Requests {
-                recirculate,
-                ..Requests::default()
-            },
-        );
-        if let Some(clone) = requests.clone {
+        if let Some(clone) = packet.requests.clone.take() {
             self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
         }
-        if let Some(digest) = requests.digest {
+        if let Some(digest) = packet.requests.digest.take() {
             self.send_digest(packet, digest, sink);
         }
-        if let Some(list) = requests.resubmit {
+        if let Some(list) = packet.requests.resubmit.take() {
             self.resubmit(context, packet, list);
             return self.replaced(Fate::Resubmitted);
         }
-        let group = packet.multicast_group(&self.program);
+        let group = self.standard.multicast_group(packet);
         if group != 0 {
-            packet.set_instance_type(&self.program, InstanceType::Replicated);
+            self.standard
+                .set_instance_type(packet, InstanceType::Replicated);
             return self.multicast(context, packet, group);
         }
-        let port = packet.egress_spec(&self.program);
+        let port = self.standard.egress_spec(packet);
         if port == self.engine.config().drop_port {
             self.engine.counters().dropped_ingress += 1;
             return self.fate(Fate::DroppedIngress);
         }
-        packet.set_instance_type(&self.program, InstanceType::Normal);
+        self.standard
+            .set_instance_type(packet, InstanceType::Normal);
         if self.waiting.is_empty() {
             self.egress(context, port, packet, sink);
         } else {
@@ -175,7 +171,8 @@ impl<E: Engine> Switch<E> {
         sink: &mut dyn Sink,
     ) {
         let drop_port = self.engine.config().drop_port;
-        packet.set_egress_metadata(&self.program, port, context.now_us, drop_port);
+        self.standard
+            .enter_egress(packet, port, context.now_us, drop_port);
         self.enter(trace::Stage::Egress(port), packet);
         self.engine.egress(context, packet, sink);
         self.back();
@@ -183,7 +180,7 @@ impl<E: Engine> Switch<E> {
         if let Some(clone) = requests.clone {
             self.clone_egress(context, packet, clone.session, clone.preserve);
         }
-        if packet.egress_spec(&self.program) == drop_port {
+        if self.standard.egress_spec(packet) == drop_port {
             self.engine.counters().dropped_egress += 1;
             return self.fate(Fate::DroppedEgress);
         }
@@ -224,7 +221,7 @@ impl<E: Engine> Switch<E> {
     #[inline]
     fn enter(&mut self, stage: trace::Stage, packet: &Packet) {
         if self.engine.watched() {
-            let kind = packet.instance_type(&self.program);
+            let kind = self.standard.instance_type(packet);
             self.engine.note(Step::Enter(stage, kind));
         }
     }
@@ -249,7 +246,7 @@ impl<E: Engine> Switch<E> {
             copy.copy_from(&self.program, packet);
             copy.truncate = limit;
             let (port, instance) = side.place(replica);
-            copy.set_replica_instance(&self.program, instance);
+            self.standard.set_replica_instance(&mut copy, instance);
             self.enqueue(Stage::Egress(port), copy);
         }
     }
@@ -286,10 +283,11 @@ impl<E: Engine> Switch<E> {
         let mut copy = self.take_spare();
         copy.start(&packet.data, packet.ingress_port);
         copy.ingress_length = packet.ingress_length;
-        copy.set_ingress_metadata(&self.program, context.now_us);
+        self.standard.enter_ingress(&mut copy, context.now_us);
         if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
             copy.preserve(&self.program, preserve, packet);
-            copy.set_instance_type(&self.program, InstanceType::IngressClone);
+            self.standard
+                .set_instance_type(&mut copy, InstanceType::IngressClone);
             self.replicate(context.side, &copy, &session.replicas, limit(session));
         }
         self.spare.push(copy);
@@ -315,7 +313,8 @@ impl<E: Engine> Switch<E> {
         let mut copy = self.take_spare();
         copy.copy_from(&self.program, packet);
         copy.preserve(&self.program, preserve, packet);
-        copy.set_instance_type(&self.program, InstanceType::EgressClone);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::EgressClone);
         self.replicate(context.side, &copy, &session.replicas, limit(session));
         self.spare.push(copy);
     }
@@ -326,8 +325,9 @@ impl<E: Engine> Switch<E> {
         copy.start(&packet.data, packet.ingress_port);
         copy.ingress_length = packet.ingress_length;
         copy.preserve(&self.program, list, packet);
-        copy.set_ingress_metadata(&self.program, context.now_us);
-        copy.set_instance_type(&self.program, InstanceType::Resubmitted);
+        self.standard.enter_ingress(&mut copy, context.now_us);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::Resubmitted);
         self.enqueue(Stage::Ingress, copy);
     }
 
@@ -336,8 +336,9 @@ impl<E: Engine> Switch<E> {
         let mut copy = self.take_spare();
         copy.start(data, 0);
         copy.preserve(&self.program, list, packet);
-        copy.set_length(&self.program);
-        copy.set_instance_type(&self.program, InstanceType::Recirculated);
+        self.standard.set_length(&mut copy);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::Recirculated);
         self.enqueue(Stage::Ingress, copy);
     }
 

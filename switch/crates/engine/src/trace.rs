@@ -8,7 +8,7 @@ use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
     TableId,
 };
-use sluice_tables::{ActionRef, Color, Entry};
+use sluice_tables::{ActionRef, Color, Match};
 
 use crate::profile::Place;
 
@@ -38,7 +38,7 @@ pub enum Step<'a> {
         /// What was looked up: [`sluice_program::Table::key_bytes`] bytes.
         key: &'a [u8],
         /// The entry, unless it was a miss.
-        entry: Option<&'a Entry>,
+        entry: Option<&'a Match>,
         /// What runs; `None` for nothing (a group without a live member among others).
         action: Option<ActionRef<'a>>,
     },

@@ -8,12 +8,13 @@
 //! * so is what the engines have counted;
 //! * after the last frame, so is everything that frames leave behind ([`residue`]).
 //!
-//! The interpreter is what the native engine has to agree with; and so has the interpreter itself when it is watched.
+//! The interpreter is what the native engine has to agree with; and so has the interpreter itself when it is watched, and
+//! the native engine when it runs several packets at a time, of which what is sent and counted is compared batch by batch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_engine::native::Code;
+use sluice_engine::native::{Code, Lanes};
 use sluice_engine::{Engine, PacketIn, Sink, Switch};
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
@@ -33,6 +34,10 @@ pub const NAME: &str = "engines";
 const MAX_FRAMES: u64 = 1024;
 /// Every so often the other engine is the interpreter that is watched.
 const WATCHED: usize = 16;
+/// And so often it runs several packets at a time.
+const IN_LANES: usize = 3;
+/// Frames of a batch.
+const BATCH: usize = 40;
 /// Bytes of a new input.
 const LENGTH: usize = 32 << 10;
 
@@ -76,12 +81,7 @@ impl Target for EnginesTarget {
     }
 
     fn seeds(&self) -> Vec<Vec<u8>> {
-        let seed = |program: usize| {
-            let mut bytes = vec![program as u8];
-            bytes.extend(Random::new(program as u64).bytes(LENGTH));
-            bytes
-        };
-        (0..self.programs.len() * 2).map(seed).collect()
+        programs::seeds(&self.programs, LENGTH)
     }
 
     /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
@@ -94,30 +94,53 @@ impl Target for EnginesTarget {
 
     fn run(&mut self, input: &[u8], tally: &mut Tally) {
         let mut choices = Choices::new(input);
-        // Every other input is the router's.
-        let index = choices.below(self.programs.len() * 2);
-        let (program, code) = self.programs.get(index).unwrap_or(&self.programs[0]);
+        let (program, code) = programs::choose(&self.programs, &mut choices);
         let seed = u64::from(choices.u32());
-        let later = Instant::now() + Duration::from_secs(3600);
-        let store = || {
-            // The clock of control is at 0 until then: entries are not of different ages.
-            let store = Store::with_epoch(Arc::clone(program), later);
-            let mut random = Random::new(seed);
-            state::populate(&store, &mut random);
-            state::set_meters(&store, &mut random);
-            store
-        };
-        let mut oracle = Lane::new(store(), programs::switch(program));
         let sent = if choices.one_in(WATCHED) {
-            let mut rival = Lane::new(store(), programs::watched(program));
-            compare(&mut oracle, &mut rival, &mut choices)
+            let rival = programs::watched(program);
+            against_interpreter(program, seed, rival, &mut choices)
+        } else if choices.one_in(IN_LANES)
+            && let Some(mut lanes) = programs::lanes(code)
+        {
+            let mut oracle = Lane::new(filled(program, seed), programs::switch(program));
+            compare_batches(
+                &mut oracle,
+                &filled(program, seed),
+                &mut lanes,
+                &mut choices,
+            )
         } else {
-            let mut rival = Lane::new(store(), programs::native(code));
-            compare(&mut oracle, &mut rival, &mut choices)
+            against_interpreter(program, seed, programs::native(code), &mut choices)
         };
         tally.add("packets", sent.packets);
         tally.add("outputs", sent.outputs);
     }
+}
+
+/// Sends frames through the interpreter and through another engine, over tables that the seed decides.
+///
+/// # Panics
+/// When the two differ.
+pub fn against_interpreter<E: Engine>(
+    program: &Arc<Program>,
+    seed: u64,
+    rival: Switch<E>,
+    choices: &mut Choices<'_>,
+) -> Sent {
+    let mut oracle = Lane::new(filled(program, seed), programs::switch(program));
+    let mut rival = Lane::new(filled(program, seed), rival);
+    compare(&mut oracle, &mut rival, choices)
+}
+
+/// Tables that the seed decides.
+fn filled(program: &Arc<Program>, seed: u64) -> Store {
+    // The clock of control is at 0 until then: entries are not of different ages.
+    let later = Instant::now() + Duration::from_secs(3600);
+    let store = Store::with_epoch(Arc::clone(program), later);
+    let mut random = Random::new(seed);
+    state::populate(&store, &mut random);
+    state::set_meters(&store, &mut random);
+    store
 }
 
 /// What came of the frames of one input.
@@ -196,6 +219,67 @@ pub fn compare<A: Engine, B: Engine>(
     drop((left, right));
     let cells = oracle.residue().into_iter().zip(rival.residue());
     for (ours, theirs) in cells {
+        assert_eq!(ours, theirs, "what frames left behind differs");
+    }
+    sent
+}
+
+/// Sends frames through a lane one after the other, and in batches through lanes over equal tables, until the choices are
+/// used up.
+///
+/// # Panics
+/// When the two differ.
+pub fn compare_batches<E: Engine>(
+    oracle: &mut Lane<E>,
+    store: &Store,
+    lanes: &mut Lanes,
+    choices: &mut Choices<'_>,
+) -> Sent {
+    let mut sent = Sent::default();
+    let mut outputs = Outputs::default();
+    let (mut left, mut right) = (oracle.store.reader(), store.reader());
+    let (left, right) = (left.pin(), right.pin());
+    while sent.packets < MAX_FRAMES && !choices.is_empty() {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH && !choices.is_empty() {
+            batch.push(frames::frame(
+                choices,
+                scramble(sent.packets + batch.len() as u64),
+            ));
+        }
+        let now_us = sent.packets * 100;
+
+        oracle.outputs.0.clear();
+        outputs.0.clear();
+        for frame in &batch {
+            let (data, port) = (&frame.bytes, frame.port);
+            let input = PacketIn { data, port, now_us };
+            let externs = oracle.store.externs();
+            oracle
+                .switch
+                .process(&left, externs, input, &mut oracle.outputs);
+        }
+        lanes.batch(&right, store.externs(), &mut outputs, |lanes| {
+            for frame in &batch {
+                let (data, port) = (&frame.bytes, frame.port);
+                lanes.process(PacketIn { data, port, now_us });
+            }
+        });
+        let number = sent.packets;
+        assert_eq!(
+            oracle.outputs, outputs,
+            "what is sent differs in the batch from frame {number} on"
+        );
+        assert_eq!(
+            *oracle.switch.counters(),
+            lanes.counters(),
+            "counts differ in the batch from frame {number} on"
+        );
+        sent.packets += batch.len() as u64;
+        sent.outputs += outputs.0.len() as u64;
+    }
+    drop((left, right));
+    for (ours, theirs) in oracle.residue().into_iter().zip(residue::of(store)) {
         assert_eq!(ours, theirs, "what frames left behind differs");
     }
     sent

@@ -68,12 +68,7 @@ impl Target for PacketTarget {
     }
 
     fn seeds(&self) -> Vec<Vec<u8>> {
-        let seed = |program: usize| {
-            let mut bytes = vec![program as u8];
-            bytes.extend(Random::new(program as u64).bytes(LENGTH));
-            bytes
-        };
-        (0..self.programs.len() * 2).map(seed).collect()
+        programs::seeds(&self.programs, LENGTH)
     }
 
     /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
@@ -86,9 +81,7 @@ impl Target for PacketTarget {
 
     fn run(&mut self, input: &[u8], tally: &mut Tally) {
         let mut choices = Choices::new(input);
-        // Every other input is the router's.
-        let index = choices.below(self.programs.len() * 2);
-        let program = self.programs.get(index).unwrap_or(&self.programs[0]);
+        let program = programs::choose(&self.programs, &mut choices);
         let store = Store::new(Arc::clone(program));
         state::populate(&store, &mut Random::new(u64::from(choices.u32())));
         let sent = run(&store, &mut choices);

@@ -4,9 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_engine::native::{Code, Native};
+use sluice_engine::native::{Code, Lanes, Native};
 use sluice_engine::{Config, Interpreter, Step, Switch, Trace};
 use sluice_program::{Op, Program};
+
+use crate::choices::Choices;
+use crate::random::Random;
 
 /// A compiled program.
 pub struct Compiled {
@@ -76,6 +79,22 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
+/// Inputs to begin with, of so many bytes: two for each program.
+pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
+    let seed = |program: usize| {
+        let mut bytes = vec![program as u8];
+        bytes.extend(Random::new(program as u64).bytes(length));
+        bytes
+    };
+    (0..programs.len() * 2).map(seed).collect()
+}
+
+/// The program that an input is about. Every other input is about the first, the router.
+pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
+    let index = choices.below(programs.len() * 2);
+    programs.get(index).unwrap_or(&programs[0])
+}
+
 /// Limits that let a program which never ends be told from one that hangs the switch, soon.
 fn limits() -> Config {
     Config {
@@ -106,6 +125,14 @@ pub fn compile(program: &Arc<Program>) -> Arc<Code> {
 /// A switch that runs machine code.
 pub fn native(code: &Arc<Code>) -> Switch<Native> {
     Switch::new(Native::new(Arc::clone(code), limits()))
+}
+
+/// Lanes in which packets pause in every look-up; none for programs that draw random numbers.
+///
+/// # Panics
+/// Without memory.
+pub fn lanes(code: &Arc<Code>) -> Option<Lanes> {
+    Lanes::new(code, &limits(), 0).expect("memory for stacks")
 }
 
 /// Counts the steps of packets.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
 use sluice_program::{Program, Table, TableId};
-use sluice_tables::{ActionRef, Binding, Color, Entry, KeyField};
+use sluice_tables::{ActionRef, Color, KeyField, LeadsTo, Match};
 
 use super::record::{Kind, PacketTrace, TraceLine};
 
@@ -119,7 +119,7 @@ impl Recorder {
         &self,
         id: TableId,
         key: &[u8],
-        entry: Option<&Entry>,
+        entry: Option<&Match>,
         action: Option<ActionRef<'_>>,
     ) -> TraceLine {
         let table = self.program.table(id);
@@ -138,18 +138,17 @@ impl Recorder {
         }
     }
 
-    fn entry(&self, line: TraceLine, table: &Table, entry: &Entry) -> TraceLine {
-        let spec = entry.spec(&self.program, table);
-        let fields: Vec<_> = spec.key.iter().map(key_field).collect();
+    fn entry(&self, line: TraceLine, table: &Table, entry: &Match) -> TraceLine {
+        let fields: Vec<_> = entry.key.iter().map(key_field).collect();
         let mut line = line.with("entry", fields.join(","));
         if table.needs_priority() {
-            line = line.with("priority", spec.priority);
+            line = line.with("priority", entry.priority);
         }
-        match entry.binding(&self.program) {
-            Binding::Direct(_) => line,
-            Binding::Member(id) => line.with("member", id),
-            Binding::Group(id) => line.with("group", id),
-            Binding::OneShot(_) => line.with("group", "one-shot"),
+        match entry.leads_to {
+            LeadsTo::Action => line,
+            LeadsTo::Member(id) => line.with("member", id),
+            LeadsTo::Group(id) => line.with("group", id),
+            LeadsTo::OneShot => line.with("group", "one-shot"),
         }
     }
 

@@ -65,6 +65,12 @@ impl Lower<'_> {
             .entry(ops.len())
             .or_insert_with(|| self.b.create_block());
         let steps = self.steps(ops);
+        let backward = has_loop(ops);
+        if backward {
+            // On every edge to a label only that is certain which no operation changes.
+            ops.iter().for_each(|op| self.forget_written(op));
+        }
+        let base = self.known.clone();
         let mut open = true;
         let mut ends = false;
         for (index, op) in ops.iter().enumerate() {
@@ -72,7 +78,11 @@ impl Lower<'_> {
                 if open {
                     self.jump(*block);
                 }
-                self.enter(*block);
+                if backward {
+                    self.enter_open(*block, base.clone());
+                } else {
+                    self.enter(*block);
+                }
                 open = true;
             }
             if !open {
@@ -89,10 +99,20 @@ impl Lower<'_> {
                     open = false;
                 }
                 Op::JumpUnless(condition, target) => {
+                    match self.holds(condition) {
+                        Some(true) => continue,
+                        Some(false) => {
+                            ends |= *target == ops.len();
+                            self.jump(blocks[target]);
+                            open = false;
+                            continue;
+                        }
+                        None => {}
+                    }
                     ends |= *target == ops.len();
-                    let condition = self.bool(condition, params);
-                    let after = self.b.create_block();
-                    self.branch(condition, after, blocks[target]);
+                    let (after, target) = (self.b.create_block(), blocks[target]);
+                    let end = |holds| if holds { after } else { target };
+                    self.decide(condition, params, &mut |_, holds| end(holds));
                     self.enter(after);
                 }
                 Op::Exit => {
@@ -114,6 +134,10 @@ impl Lower<'_> {
             self.bump(std::mem::offset_of!(Counters, action_limit));
             self.jump(end);
         }
+        if backward {
+            let labels = blocks.values().filter(|block| **block != end);
+            labels.for_each(|block| self.b.seal_block(*block));
+        }
         if !ends {
             // The block has no way in, but every block must be filled.
             self.enter(end);
@@ -134,11 +158,7 @@ impl Lower<'_> {
 
     /// A counter of operations, unless they cannot be more than are allowed.
     fn steps(&mut self, ops: &[Op]) -> Option<Steps> {
-        let backward = ops.iter().enumerate().any(|(index, op)| match op {
-            Op::Jump(target) | Op::JumpUnless(_, target) => *target <= index,
-            _ => false,
-        });
-        if !backward && ops.len() <= self.config.max_action_steps as usize {
+        if !has_loop(ops) && ops.len() <= self.config.max_action_steps as usize {
             return None;
         }
         let taken = self.b.declare_var(I64);
@@ -268,6 +288,8 @@ impl Lower<'_> {
         if let (Place::Fixed(to), Place::Fixed(from)) = places
             && self.is_small(to)
         {
+            self.as_header(to);
+            self.as_header(from);
             let valid = self.is_valid(from);
             return self.either(
                 valid,
@@ -284,6 +306,7 @@ impl Lower<'_> {
         let (to, from) = (self.header_id(to, params), self.header_id(from, params));
         self.when_both(to, from, |lower, to, from| {
             lower.call(runtime::copy_header as *const (), &[to, from], 0);
+            lower.known.forget_validity();
         });
     }
 
@@ -317,6 +340,7 @@ impl Lower<'_> {
     fn add_header(&mut self, header: &HeaderRef, params: &Params) {
         match self.header(header, params) {
             Place::Fixed(id) if self.is_small(id) => {
+                self.as_header(id);
                 let valid = self.is_valid(id);
                 let absent = self.not(valid);
                 self.when(absent, |lower| {
@@ -327,8 +351,11 @@ impl Lower<'_> {
                 });
             }
             Place::Fixed(id) => {
-                let id = self.int(id.0.into());
-                self.call(runtime::add_header as *const (), &[id], 0);
+                self.as_header(id);
+                let number = self.int(id.0.into());
+                self.call(runtime::add_header as *const (), &[number], 0);
+                self.known.forget_validity();
+                self.known.set_valid(id, true);
             }
             Place::Found(id) => self.on_found(id, runtime::add_header as *const ()),
         }
@@ -354,6 +381,7 @@ impl Lower<'_> {
             exists,
             |lower| {
                 lower.call(function, &[id], 0);
+                lower.known.forget_validity();
             },
             Self::out_of_range,
         );
@@ -367,6 +395,7 @@ impl Lower<'_> {
                 let (to, from) = (self.union_id(to, params), self.union_id(from, params));
                 return self.when_both(to, from, |lower, to, from| {
                     lower.call(runtime::assign_union as *const (), &[to, from], 0);
+                    lower.known.forget_validity();
                 });
             }
             Op::AssignStack(to, from) => {
@@ -396,6 +425,7 @@ impl Lower<'_> {
             other => unreachable!("{other:?} is no operation on a stack"),
         };
         self.call(function, &[left, right], 0);
+        self.known.forget_validity();
     }
 
     fn assign_varbit(&mut self, to: &HeaderRef, from: &HeaderRef, params: &Params) {
@@ -520,6 +550,14 @@ impl Lower<'_> {
         let max = self.b.ins().umax(max, one);
         self.b.ins().urem(value, max)
     }
+}
+
+/// Whether operations are left backward.
+fn has_loop(ops: &[Op]) -> bool {
+    ops.iter().enumerate().any(|(index, op)| match op {
+        Op::Jump(target) | Op::JumpUnless(_, target) => *target <= index,
+        _ => false,
+    })
 }
 
 /// An action's parameters, given as bytes, as the words that [`sluice_program::ParamSlot`] describes.

@@ -5,16 +5,22 @@
 //! words as they lie in memory: the one's complement sum does not depend on byte order (RFC 1071,
 //! section 2). Any other calculation collects its input at run time.
 
+use std::collections::BTreeSet;
+
 use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use sluice_program::expr::Data;
 use sluice_program::{
-    Calculation, CalculationId, CalculationInput, Checksum, HashAlgorithm, HeaderId,
+    Calculation, CalculationId, CalculationInput, Checksum, HashAlgorithm, HeaderId, Slot,
 };
 
 use super::expr::Params;
 use super::lower::Lower;
 use super::runtime;
+use super::table::words_of;
+
+/// Input of more bits is put together by the runtime.
+const MOST_BITS: u32 = 512;
 
 /// Bytes of the header vector that follow each other in the input of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,17 +78,127 @@ fn runs(
     header.filter(|_| short).map(|header| (header, runs))
 }
 
+/// A part of a calculation's input.
+#[derive(Clone, Debug)]
+enum Piece {
+    Slot(Slot),
+    /// Words, least significant first, and bits.
+    Constant(Vec<u64>, u32),
+}
+
+/// The headers that must be valid for a calculation's input to be these pieces of so many bits; `None` where
+/// it is long, or not of fixed length.
+fn pieces(
+    program: &sluice_program::Program,
+    calculation: &Calculation,
+) -> Option<(BTreeSet<HeaderId>, Vec<Piece>, u32)> {
+    let (mut headers, mut pieces, mut bits) = (BTreeSet::new(), Vec::new(), 0);
+    for input in &calculation.input {
+        match input {
+            CalculationInput::Field(id, slot) => {
+                if !program.header(*id).metadata {
+                    headers.insert(*id);
+                }
+                bits += u32::from(slot.width);
+                pieces.push(Piece::Slot(*slot));
+            }
+            CalculationInput::Constant(value, width) => {
+                bits += u32::from(*width);
+                pieces.push(Piece::Constant(words_of(value), (*width).into()));
+            }
+            _ => return None,
+        }
+    }
+    let fits = bits > 0 && bits <= MOST_BITS && calculation.algorithm != HashAlgorithm::Random;
+    fits.then_some((headers, pieces, bits))
+}
+
 impl Lower<'_> {
     /// The value of a calculation.
     pub(super) fn calculation(&mut self, id: CalculationId) -> Value {
         let calculation = self.program.calculation(id);
         match runs(self.program, calculation) {
             Some((header, runs)) => self.internet_checksum(header, &runs),
-            None => {
-                let id = self.int(id.0.into());
-                self.call(runtime::calculate as *const (), &[id], 1)[0]
+            None => self.gathered(id, calculation),
+        }
+    }
+
+    /// Any other calculation: its input put together here if it is short and its headers are valid, else
+    /// by the runtime.
+    fn gathered(&mut self, id: CalculationId, calculation: &Calculation) -> Value {
+        let result = self.b.declare_var(I64);
+        let calculate = |lower: &mut Self| {
+            let id = lower.int(id.0.into());
+            let value = lower.call(runtime::calculate as *const (), &[id], 1)[0];
+            lower.b.def_var(result, value);
+        };
+        match pieces(self.program, calculation) {
+            None => calculate(self),
+            Some((headers, pieces, bits)) => {
+                let mut all = self.byte(true);
+                for header in headers {
+                    let valid = self.is_valid(header);
+                    all = self.both(all, valid);
+                }
+                let algorithm: *const HashAlgorithm = &raw const calculation.algorithm;
+                self.either(
+                    all,
+                    |lower| {
+                        let place = lower.gather(&pieces, bits);
+                        let arguments = [
+                            lower.int(algorithm as u64),
+                            place,
+                            lower.int(u64::from(bits.div_ceil(8))),
+                        ];
+                        let hash = runtime::hash as *const ();
+                        let value = lower.call_bare(hash, &arguments, 1)[0];
+                        lower.b.def_var(result, value);
+                    },
+                    calculate,
+                );
             }
         }
+        self.b.use_var(result)
+    }
+
+    /// Bits one after the other in memory, the last byte padded with 0; their address.
+    fn gather(&mut self, pieces: &[Piece], bits: u32) -> Value {
+        let mut words: Vec<Option<Value>> = vec![None; bits.div_ceil(64) as usize];
+        let mut end = 0;
+        for piece in pieces {
+            let (width, value) = match piece {
+                Piece::Slot(slot) => (u32::from(slot.width), self.load_slot(self.phv, *slot)),
+                Piece::Constant(words, width) => {
+                    let value = self.constants(words);
+                    (*width, self.modulo(value, *width))
+                }
+            };
+            end += width;
+            for (index, value) in value.into_iter().enumerate() {
+                let last = end - index as u32 * 64;
+                let first = last.saturating_sub(64).max(end - width);
+                for word in first / 64..=(last - 1) / 64 {
+                    let limit = (word + 1) * 64;
+                    let part = if last > limit {
+                        self.shr(value, last - limit)
+                    } else {
+                        self.shl(value, limit - last)
+                    };
+                    let place = &mut words[word as usize];
+                    *place = Some(match *place {
+                        Some(before) => self.b.ins().bor(before, part),
+                        None => part,
+                    });
+                }
+            }
+        }
+        let place = self.stack(words.len() * 8);
+        for (index, word) in words.into_iter().enumerate() {
+            let word = word.unwrap_or_else(|| self.int(0));
+            let raw = self.b.ins().bswap(word);
+            self.store(raw, place, index as u32 * 8);
+        }
+        place
     }
 
     /// The Internet checksum over parts of a header, or over nothing if it is not valid.
@@ -105,7 +221,7 @@ impl Lower<'_> {
         }
         let valid = self.is_valid(header);
         let zero = self.int(0);
-        let sum = self.b.ins().select(valid, sum, zero);
+        let sum = self.select(valid, sum, zero);
         // At most 64 words of 32 bits: three folds bring it to 16 bits.
         let mut folded = sum;
         for bits in [32, 16, 16] {

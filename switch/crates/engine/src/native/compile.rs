@@ -11,23 +11,27 @@ use cranelift_codegen::ir::{AbiParam, Function, Signature, UserFuncName};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use sluice_program::Program;
+use sluice_program::{Program, Slot};
 
 use super::code::Pages;
+use super::facts::{self, Facts};
 use super::frame::Frame;
-use super::lower::{Facts, Lower, Statics};
+use super::lower::{Lower, Statics};
 use crate::config::Config;
 
 /// A part of the program that is one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    Parser = 0,
-    Ingress = 1,
-    Egress = 2,
-    Deparser = 3,
+    /// Parser and ingress.
+    Receive = 0,
+    Egress = 1,
+    Deparser = 2,
+    /// The parser alone, for packets that ingress has cloned.
+    Parser = 3,
 }
 
-const PARTS: [Part; 4] = [Part::Parser, Part::Ingress, Part::Egress, Part::Deparser];
+/// First those that look at metadata in memory: [`Part::Receive`] writes there what they read.
+const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Receive];
 
 /// Why a program could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +63,10 @@ pub struct Code {
     program: Arc<Program>,
     config: Config,
     pages: Pages,
-    entries: [usize; 4],
+    entries: [Option<Entry>; 4],
     most_header_bytes: usize,
+    /// Metadata fields that somebody looks at in the header vector.
+    observed: Vec<Slot>,
     /// What the code refers to by address.
     _statics: Statics,
 }
@@ -83,22 +89,37 @@ impl Code {
         let mut not_compiled = Vec::new();
         let mut functions = Vec::new();
         for part in PARTS {
-            let function = build(
-                part,
-                program,
-                config,
-                &facts,
-                &mut statics,
-                &mut not_compiled,
-                &isa,
-            );
-            functions.push(function);
+            let needed = match part {
+                Part::Parser => facts::clones(program),
+                Part::Egress => program.egress.first.is_some(),
+                Part::Receive | Part::Deparser => true,
+            };
+            if needed {
+                let mut build = || {
+                    build(
+                        part,
+                        program,
+                        config,
+                        &facts,
+                        &mut statics,
+                        &mut not_compiled,
+                        &isa,
+                    )
+                };
+                let mut function = build();
+                if part == Part::Receive && facts.keep.get() && facts.whole.get() {
+                    // What was found out on the way: metadata must be in memory.
+                    facts.keep.set(false);
+                    function = build();
+                }
+                functions.push((part, function));
+            }
         }
-        let compiled: Vec<Result<Vec<u8>, NativeError>> = std::thread::scope(|scope| {
+        let compiled: Vec<Result<(Part, Vec<u8>), NativeError>> = std::thread::scope(|scope| {
             let isa = &isa;
             let threads: Vec<_> = functions
                 .into_iter()
-                .map(|function| scope.spawn(move || generate(function, isa)))
+                .map(|(part, function)| scope.spawn(move || Ok((part, generate(function, isa)?))))
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 let panicked = || NativeError::Generator("it panicked".into());
@@ -107,13 +128,21 @@ impl Code {
             threads.into_iter().map(join).collect()
         });
         let mut all = Vec::new();
-        let mut entries = [0; 4];
-        for (entry, code) in entries.iter_mut().zip(compiled) {
+        let mut entries = [None; 4];
+        for compiled in compiled {
+            let (part, code) = compiled?;
             all.resize(all.len().next_multiple_of(64), 0);
-            *entry = all.len();
-            all.extend(code?);
+            entries[part as usize] = Some(all.len());
+            all.extend(code);
         }
         let pages = Pages::new(&all)?;
+        let entries = entries.map(|entry: Option<usize>| {
+            // SAFETY: at this offset begins a function that was generated with this signature, for the
+            // layout of frames that this build has.
+            entry.map(|entry| unsafe {
+                std::mem::transmute::<*const u8, Entry>(pages.address(entry))
+            })
+        });
         let headers = program.deparser.order.iter();
         let code = Self {
             most_header_bytes: headers.map(|id| program.header(*id).bytes as usize).sum(),
@@ -121,6 +150,7 @@ impl Code {
             config: config.clone(),
             entries,
             pages,
+            observed: facts.observed(),
             _statics: statics,
         };
         let report = Report {
@@ -146,13 +176,24 @@ impl Code {
         self.most_header_bytes
     }
 
-    /// Runs a part on a packet.
+    /// Whether a metadata field is looked at in the header vector.
+    pub(super) fn looks_at(&self, slot: Slot) -> bool {
+        self.observed.iter().any(|field| field.bit() == slot.bit())
+    }
+
+    /// Whether a part has anything to do.
+    pub(super) fn has(&self, part: Part) -> bool {
+        self.entries[part as usize].is_some()
+    }
+
+    /// Runs a part on a packet of the program; 0 if it has nothing to do.
+    #[inline]
     pub(super) fn run(&self, part: Part, frame: &mut Frame<'_>) -> u64 {
-        let address = self.pages.address(self.entries[part as usize]);
-        // SAFETY: at this offset begins a function that was generated with this signature, for the
-        // layout of frames that this build has and for the program that the frame belongs to.
-        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-        // SAFETY: the frame points to what it says it does, and to nothing that others use meanwhile.
+        let Some(entry) = self.entries[part as usize] else {
+            return 0;
+        };
+        // SAFETY: the pages live as long as this value. The frame points to what it says it does, and to
+        // nothing that others use meanwhile.
         // The code stays inside the header vector, whose layout the loader checked, and inside the
         // packet, since every read is preceded by the check of its length.
         unsafe { entry(frame) }
@@ -212,9 +253,22 @@ fn build(
         call_conv,
     );
     match part {
-        Part::Parser => lower.parser(),
-        Part::Ingress => lower.pipeline(&program.ingress),
-        Part::Egress => lower.pipeline(&program.egress),
+        Part::Receive => {
+            if facts.keep.get() {
+                lower.keep_fields();
+            }
+            lower.parser();
+            lower.pipeline(&program.ingress);
+            lower.finish(0);
+        }
+        Part::Parser => {
+            lower.parser();
+            lower.finish(0);
+        }
+        Part::Egress => {
+            lower.pipeline(&program.egress);
+            lower.finish(0);
+        }
         Part::Deparser => lower.deparser(),
     }
     lower.b.seal_all_blocks();

@@ -8,12 +8,14 @@
 //! Lakshman and Stiliadis, SIGCOMM 1998).
 
 use std::rc::Rc;
+use std::slice;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{BlockCall, InstBuilder, JumpTableData, Value};
 use sluice_program::control::TableKeyValue;
 use sluice_program::{ActionId, Key, MatchKind, Table, TableEntry, TableId};
+use sluice_tables::constant_rows;
 
 use super::action::param_words;
 use super::expr::Params;
@@ -52,6 +54,8 @@ struct Row {
     patterns: Vec<Pattern>,
     action: ActionId,
     params: Rc<[u64]>,
+    /// The number of the entry's record.
+    record: u32,
 }
 
 /// A column of the key.
@@ -143,10 +147,15 @@ impl Lower<'_> {
         if table.entries.len() > MOST_ROWS {
             return false;
         }
-        let mut entries: Vec<&TableEntry> = table.entries.iter().collect();
-        entries.sort_by_key(|entry| order(table, entry));
+        // An entry that is equal to an earlier one has no record, and never matches first.
+        let records = constant_rows(table).into_iter();
+        let entries = table.entries.iter().zip(records);
+        let mut entries: Vec<(&TableEntry, u32)> = entries
+            .filter_map(|(entry, record)| Some((entry, record?)))
+            .collect();
+        entries.sort_by_key(|(entry, _)| order(table, entry));
         let mut rows = Vec::new();
-        for entry in entries {
+        for (entry, record) in entries {
             let mut all = Vec::new();
             for (key, value) in table.key.iter().zip(&entry.key) {
                 // A mask on the key applies to values and to the upper bounds of no range.
@@ -161,6 +170,7 @@ impl Lower<'_> {
                 patterns: all,
                 action: entry.action,
                 params: param_words(action, &entry.params),
+                record,
             });
         }
         let columns = self.columns(table);
@@ -168,7 +178,7 @@ impl Lower<'_> {
             self.sequence(id, &columns, &rows, graph);
         } else {
             for rows in rows.chunks(64) {
-                self.vectors(table, &columns, rows, graph);
+                self.vectors(id, &columns, rows, graph);
             }
             self.miss(id, graph);
         }
@@ -219,18 +229,25 @@ impl Lower<'_> {
                 if let Some(matches) = self.matches(*column, *pattern) {
                     all = Some(match all {
                         None => matches,
-                        Some(before) => self.b.ins().band(before, matches),
+                        Some(before) => self.both(before, matches),
                     });
                 }
             }
             let params = Params::Known(Rc::clone(&row.params));
-            let Some(all) = all else {
+            match all.map(|all| self.constant(all)) {
+                Some(Some(0)) => continue,
                 // Matches always: what follows is never reached.
-                return self.run(table, row.action, &params, true, graph);
-            };
+                None | Some(Some(_)) => {
+                    self.count_row(id, slice::from_ref(row), None);
+                    return self.run(table, row.action, &params, true, graph);
+                }
+                Some(None) => {}
+            }
+            let all = all.expect("a row that may match has a condition");
             let (hit, next) = (self.b.create_block(), self.b.create_block());
             self.branch(all, hit, next);
             self.enter(hit);
+            self.count_row(id, slice::from_ref(row), None);
             self.run(table, row.action, &params, true, graph);
             self.enter(next);
         }
@@ -238,7 +255,7 @@ impl Lower<'_> {
     }
 
     /// All of up to 64 rows at once; goes on in a new block where none matches.
-    fn vectors(&mut self, table: &Table, columns: &[Column], rows: &[Row], graph: &mut Graph) {
+    fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let mut vector: Option<Value> = None;
         for (index, column) in columns.iter().enumerate() {
             let wanted: Vec<Pattern> = rows.iter().map(|row| row.patterns[index]).collect();
@@ -261,7 +278,7 @@ impl Lower<'_> {
         let (hit, none) = (self.b.create_block(), self.b.create_block());
         self.branch(any, hit, none);
         self.enter(hit);
-        self.run_row(table, vector, rows, graph);
+        self.run_row(id, vector, rows, graph);
         self.enter(none);
     }
 
@@ -289,16 +306,23 @@ impl Lower<'_> {
             if let Some(matches) = self.matches(column, *pattern) {
                 let zero = self.int(0);
                 let these = self.int(rows(&|other| other == *pattern));
-                let these = self.b.ins().select(matches, these, zero);
-                vector = self.b.ins().bor(vector, these);
+                match self.constant(matches) {
+                    Some(0) => {}
+                    _ => {
+                        let these = self.select(matches, these, zero);
+                        vector = self.b.ins().bor(vector, these);
+                    }
+                }
             }
         }
         vector
     }
 
     /// Runs the action of the lowest row of a vector that is not 0. Ends the block.
-    fn run_row(&mut self, table: &Table, vector: Value, rows: &[Row], graph: &mut Graph) {
+    fn run_row(&mut self, id: TableId, vector: Value, rows: &[Row], graph: &mut Graph) {
+        let table: &Table = self.program.table(id);
         let row = self.b.ins().ctz(vector);
+        self.count_row(id, rows, Some(row));
         let mut actions: Vec<ActionId> = Vec::new();
         for row in rows {
             if !actions.contains(&row.action) {
@@ -320,6 +344,7 @@ impl Lower<'_> {
                     BlockCall::new(block_of(row), [], values)
                 })
                 .collect();
+            blocks.iter().for_each(|block| self.flow_to(*block));
             let table = JumpTableData::new(targets[0], &targets);
             let table = self.b.create_jump_table(table);
             let index = self.b.ins().ireduce(I32, row);
@@ -329,6 +354,24 @@ impl Lower<'_> {
             self.enter(block);
             let params = self.row_params(action, row, rows);
             self.run(table, action, &params, true, graph);
+        }
+    }
+
+    /// Counts the packet at the entry of one of these rows, the first one if none is said, if the
+    /// table counts.
+    fn count_row(&mut self, id: TableId, rows: &[Row], row: Option<Value>) {
+        let table: &Table = self.program.table(id);
+        if table.with_counters || table.support_timeout {
+            let record = match row {
+                None => self.int(rows[0].record.into()),
+                Some(row) => {
+                    let records = rows.iter().map(|row| u64::from(row.record)).collect();
+                    let records = self.statics.words(records);
+                    self.constant_at(records, row)
+                }
+            };
+            let state = self.state_of(id, record);
+            self.leave_behind(state);
         }
     }
 

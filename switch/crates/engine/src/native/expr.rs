@@ -356,6 +356,9 @@ impl Lower<'_> {
 
     /// A boolean expression: a byte that is 0 or 1.
     pub(super) fn bool(&mut self, condition: &Bool, params: &Params) -> Value {
+        if let Some(holds) = self.holds(condition) {
+            return self.byte(holds);
+        }
         match condition {
             Bool::Const(value) => self.byte(*value),
             Bool::Valid(header) => match self.header(header, params) {
@@ -399,7 +402,7 @@ impl Lower<'_> {
             Bool::And(operands) => {
                 let left = self.bool(&operands.0, params);
                 let right = self.bool(&operands.1, params);
-                self.b.ins().band(left, right)
+                self.both(left, right)
             }
             Bool::Or(operands) => {
                 let left = self.bool(&operands.0, params);
@@ -421,7 +424,10 @@ impl Lower<'_> {
     }
 
     pub(super) fn not(&mut self, flag: Value) -> Value {
-        self.b.ins().bxor_imm_u(flag, 1)
+        match self.constant(flag) {
+            Some(constant) => self.byte(constant == 0),
+            None => self.b.ins().bxor_imm_u(flag, 1),
+        }
     }
 
     /// Asks a runtime function a question.
@@ -526,10 +532,20 @@ impl Lower<'_> {
         }
     }
 
+    /// Notes that an instance is taken as a whole, which metadata may not be where its fields are kept.
+    pub(super) fn as_header(&mut self, id: HeaderId) {
+        if self.program.header(id).metadata {
+            self.facts.whole.set(true);
+        }
+    }
+
     /// The id of the header that a reference means, or `NONE`.
     pub(super) fn header_id(&mut self, header: &HeaderRef, params: &Params) -> Value {
         match self.header(header, params) {
-            Place::Fixed(id) => self.int(id.0.into()),
+            Place::Fixed(id) => {
+                self.as_header(id);
+                self.int(id.0.into())
+            }
             Place::Found(id) => id,
         }
     }

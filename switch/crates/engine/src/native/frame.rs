@@ -3,8 +3,9 @@
 //! need.
 
 use sluice_program::Program;
-use sluice_tables::{Externs, Side};
+use sluice_tables::{Externs, Side, TableHandle};
 
+use super::Waiting;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::machine::{Context, Machine, Work};
@@ -24,6 +25,8 @@ pub(super) struct Frame<'a> {
     pub(super) filled: *mut u32,
     /// Bits in the `varbit` field of each header.
     pub(super) varbit: *mut u32,
+    /// Set to 1 before what [`crate::phv::Phv::touch`] is for.
+    pub(super) touched: *mut u8,
     /// The packet as it entered the parser.
     pub(super) data: *const u8,
     /// Its bytes.
@@ -36,6 +39,14 @@ pub(super) struct Frame<'a> {
     pub(super) out: *mut u8,
     /// The worker's counters.
     pub(super) counters: *mut Counters,
+    /// One for each table.
+    pub(super) tables: *const TableHandle,
+    /// Now, in microseconds.
+    pub(super) now_us: u64,
+    /// What counters count of the packet.
+    pub(super) ingress_length: u64,
+    /// Not 0 where nobody else counts packets at the same time.
+    pub(super) alone: u64,
     packet: *mut Packet,
     work: *mut Work,
     sink: *mut (dyn Sink + 'a),
@@ -65,12 +76,17 @@ impl<'a> Frame<'a> {
                 valid: phv.valid,
                 filled: phv.filled,
                 varbit: phv.varbit_bits,
+                touched: phv.touched,
                 data: (*packet).data.as_ptr(),
                 data_len: (*packet).data.len(),
                 parsed: &raw mut (*packet).parsed,
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
                 counters: &raw mut (*work).counters,
+                tables: context.side.handles(),
+                now_us: context.now_us,
+                ingress_length: (*packet).ingress_length,
+                alone: (!context.side.is_shared()).into(),
                 packet,
                 work,
                 sink,
@@ -102,7 +118,22 @@ impl<'a> Frame<'a> {
     /// Now, in microseconds.
     #[inline]
     pub(super) fn now_us(&self) -> u64 {
-        self.context.now_us
+        self.now_us
+    }
+
+    /// How the packet waits, if it runs in a lane.
+    #[inline]
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { (*self.work).waiting }
+    }
+
+    /// Waits until what earlier packets do to registers and meters is done.
+    #[inline]
+    pub(super) fn turn(&self) {
+        if let Some(waiting) = self.waiting() {
+            waiting.turn();
+        }
     }
 
     /// Where the packet's time is added up, if it is.
@@ -125,6 +156,7 @@ impl<'a> Frame<'a> {
         // SAFETY: the frame was made from exclusive references to these, which live as long; the
         // borrow of the frame keeps a second machine from existing. `NoTrace` has no bytes.
         unsafe {
+            (*self.packet).phv.touch();
             Machine {
                 program: self.program,
                 config: self.config,

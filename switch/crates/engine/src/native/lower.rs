@@ -2,20 +2,20 @@
 //! What all of code generation stands on: a function under construction, constants that outlive it, and
 //! access to runs of bits in the packet header vector, the packet, and the frame.
 
-use std::collections::HashSet;
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{
-    AbiParam, Block, InstBuilder, MemFlagsData, SigRef, Signature, StackSlotData, StackSlotKind,
-    Type, Value,
+    AbiParam, InstBuilder, InstructionData, MemFlagsData, Opcode, SigRef, Signature, StackSlotData,
+    StackSlotKind, Type, Value,
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilder;
 use sluice_program::layout::Slot;
 use sluice_program::{HeaderId, Program};
 
+use super::facts::{Facts, Flow, Known};
 use super::frame::Frame;
 use super::runtime;
 use crate::config::Config;
@@ -46,34 +46,6 @@ impl Statics {
     }
 }
 
-/// Facts about a program that code generation asks for again and again.
-#[derive(Debug)]
-pub(super) struct Facts {
-    /// Metadata fields: each has the bytes it lies in for itself, and its spare bits are always 0.
-    alone: HashSet<Slot>,
-}
-
-impl Facts {
-    pub(super) fn new(program: &Program) -> Self {
-        let headers = program.headers.iter().filter(|header| header.metadata);
-        let alone = headers
-            .flat_map(|header| {
-                let slots = header.metadata_slots.iter();
-                slots.map(|slot| key(slot.moved(header.offset)))
-            })
-            .collect();
-        Self { alone }
-    }
-}
-
-/// A slot without what does not concern its place.
-fn key(slot: Slot) -> Slot {
-    Slot {
-        signed: false,
-        ..slot
-    }
-}
-
 /// Where a slot counts from: the header vector, or a header found at run time.
 pub(super) type Base = Value;
 
@@ -87,11 +59,14 @@ pub(super) struct Lower<'a> {
     /// Constructs that are not compiled.
     pub(super) not_compiled: &'a mut Vec<String>,
     pub(super) b: FunctionBuilder<'a>,
+    /// What is certain where the builder is.
+    pub(super) known: Known,
+    pub(super) flow: Flow,
     call_conv: CallConv,
     signatures: Vec<(usize, usize, SigRef)>,
     pub(super) frame: Value,
     pub(super) phv: Base,
-    valid: Value,
+    pub(super) valid: Value,
     filled: Value,
     varbit: Value,
     counters: Value,
@@ -111,6 +86,7 @@ impl<'a> Lower<'a> {
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
         b.switch_to_block(entry);
+        b.seal_block(entry);
         let frame = b.block_params(entry)[0];
         let mut field = |offset: usize| {
             let flags = MemFlagsData::trusted().with_readonly().with_can_move();
@@ -128,6 +104,8 @@ impl<'a> Lower<'a> {
             statics,
             not_compiled,
             b,
+            known: Known::default(),
+            flow: Flow::default(),
             call_conv,
             signatures: Vec::new(),
             frame,
@@ -159,28 +137,63 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    pub(super) fn and(&mut self, value: Value, mask: u64) -> Value {
-        match mask {
-            u64::MAX => value,
-            _ => {
-                let mask = self.int(mask);
-                self.b.ins().band(value, mask)
-            }
+    /// The number that a value is, if that is certain: a constant in the code.
+    pub(super) fn constant(&self, value: Value) -> Option<u64> {
+        match self.definition(value)? {
+            InstructionData::UnaryImm {
+                opcode: Opcode::Iconst,
+                imm,
+            } => Some(imm.bits() as u64),
+            _ => None,
         }
     }
 
+    fn definition(&self, value: Value) -> Option<InstructionData> {
+        let dfg = &self.b.func.dfg;
+        let value = dfg.resolve_aliases(value);
+        dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
+    }
+
+    /// How many low bits of a value may be set, as far as its last step shows.
+    fn bits(&self, value: Value) -> u32 {
+        match self.definition(value) {
+            Some(InstructionData::UnaryImm {
+                opcode: Opcode::Iconst,
+                imm,
+            }) => 64 - imm.bits().leading_zeros(),
+            Some(InstructionData::Unary {
+                opcode: Opcode::Uextend,
+                arg,
+            }) => self.b.func.dfg.value_type(arg).bits(),
+            _ => 64,
+        }
+    }
+
+    pub(super) fn and(&mut self, value: Value, mask: u64) -> Value {
+        if let Some(constant) = self.constant(value) {
+            return self.int(constant & mask);
+        }
+        if mask.trailing_ones() >= self.bits(value) {
+            return value;
+        }
+        let mask = self.int(mask);
+        self.b.ins().band(value, mask)
+    }
+
     pub(super) fn shl(&mut self, value: Value, count: u32) -> Value {
-        match count {
-            0 => value,
-            64.. => self.int(0),
+        match (count, self.constant(value)) {
+            (0, _) => value,
+            (64.., _) => self.int(0),
+            (_, Some(constant)) => self.int(constant << count),
             _ => self.b.ins().ishl_imm_u(value, i64::from(count)),
         }
     }
 
     pub(super) fn shr(&mut self, value: Value, count: u32) -> Value {
-        match count {
-            0 => value,
-            64.. => self.int(0),
+        match (count, self.constant(value)) {
+            (0, _) => value,
+            (64.., _) => self.int(0),
+            (_, Some(constant)) => self.int(constant >> count),
             _ => self.b.ins().ushr_imm_u(value, i64::from(count)),
         }
     }
@@ -241,6 +254,7 @@ impl<'a> Lower<'a> {
         });
         let address = self.int(function as usize as u64);
         let call = self.b.ins().call_indirect(signature, address, args);
+        self.forget_values();
         self.b.inst_results(call).to_vec()
     }
 
@@ -371,7 +385,7 @@ impl<'a> Lower<'a> {
         let mask = u64::MAX >> (64 - width);
         let value = self.and(value, mask);
         let placed = self.shl(value, spare);
-        if base == self.phv && self.facts.alone.contains(&key(slot)) {
+        if base == self.phv && self.facts.is_field(slot) {
             return self.store_bytes(base, slot.byte, bytes, placed);
         }
         let old = self.load_bytes(base, slot.byte, bytes, true);
@@ -392,6 +406,11 @@ impl<'a> Lower<'a> {
 
     /// A slot's value in 64-bit words, least significant first, as many as it takes.
     pub(super) fn load_slot(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+        if base == self.phv
+            && let Some(value) = self.load_kept(slot)
+        {
+            return value;
+        }
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()
@@ -407,6 +426,16 @@ impl<'a> Lower<'a> {
 
     /// Writes words, of which there are enough.
     pub(super) fn store_slot(&mut self, base: Base, slot: Slot, words: &[Value]) {
+        if base != self.phv || !self.store_kept(slot, words) {
+            self.store_memory(base, slot, words);
+        }
+    }
+
+    /// Likewise, to memory.
+    pub(super) fn store_memory(&mut self, base: Base, slot: Slot, words: &[Value]) {
+        if base != self.phv || self.facts.is_beside_varbit(slot) {
+            self.touch();
+        }
         for (piece, word) in Self::pieces(slot).zip(words) {
             // A piece of a field is not alone in its bytes, whatever the field is.
             self.store_bits(base, piece, *word);
@@ -449,7 +478,10 @@ impl<'a> Lower<'a> {
     // Validity, fill levels, counters.
 
     pub(super) fn is_valid(&mut self, header: HeaderId) -> Value {
-        self.load(I8, self.valid, header.0)
+        match self.known.valid(header) {
+            Some(valid) => self.byte(valid),
+            None => self.load(I8, self.valid, header.0),
+        }
     }
 
     /// Whether the header with this id, which exists, is valid.
@@ -459,6 +491,7 @@ impl<'a> Lower<'a> {
     }
 
     pub(super) fn set_invalid(&mut self, header: HeaderId) {
+        self.known.set_valid(header, false);
         let no = self.byte(false);
         self.store(no, self.valid, header.0);
     }
@@ -470,8 +503,16 @@ impl<'a> Lower<'a> {
                 self.set_invalid(*member);
             }
         }
+        self.known.set_valid(header, true);
         let yes = self.byte(true);
         self.store(yes, self.valid, header.0);
+    }
+
+    /// Notes that the header vector is written where [`crate::phv::Phv::touch`] says.
+    fn touch(&mut self) {
+        let place = self.frame_field(offset_of!(Frame<'static>, touched));
+        let yes = self.byte(true);
+        self.store(yes, place, 0);
     }
 
     /// Elements in a stack; union stacks come after the `stacks` of the program.
@@ -481,6 +522,7 @@ impl<'a> Lower<'a> {
     }
 
     pub(super) fn set_filled(&mut self, stack: usize, elements: Value) {
+        self.touch();
         let elements = self.b.ins().ireduce(I32, elements);
         self.store(elements, self.filled, stack as u32 * 4);
     }
@@ -503,63 +545,39 @@ impl<'a> Lower<'a> {
         self.bump(offset_of!(Counters, index_out_of_range));
     }
 
-    // Control flow.
+    // Flags.
 
-    pub(super) fn jump(&mut self, to: Block) {
-        self.b.ins().jump(to, &[]);
-    }
-
-    pub(super) fn branch(&mut self, condition: Value, yes: Block, no: Block) {
-        if yes == no {
-            self.jump(yes);
-        } else {
-            self.b.ins().brif(condition, yes, &[], no, &[]);
+    /// Whether both flags are 1.
+    pub(super) fn both(&mut self, left: Value, right: Value) -> Value {
+        match (self.constant(left), self.constant(right)) {
+            (Some(0), _) | (_, Some(1)) => left,
+            (_, Some(0)) | (Some(1), _) => right,
+            _ => self.b.ins().band(left, right),
         }
     }
 
-    pub(super) fn enter(&mut self, block: Block) {
-        self.b.switch_to_block(block);
-    }
-
-    /// Runs `then` or `otherwise`, each of which leaves its block open, and goes on after both.
-    pub(super) fn either(
-        &mut self,
-        condition: Value,
-        then: impl FnOnce(&mut Self),
-        otherwise: impl FnOnce(&mut Self),
-    ) {
-        let (yes, no, after) = (
-            self.b.create_block(),
-            self.b.create_block(),
-            self.b.create_block(),
-        );
-        self.branch(condition, yes, no);
-        self.enter(yes);
-        then(self);
-        self.jump(after);
-        self.enter(no);
-        otherwise(self);
-        self.jump(after);
-        self.enter(after);
-    }
-
-    /// Runs `then` if the condition holds.
-    pub(super) fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
-        let (yes, after) = (self.b.create_block(), self.b.create_block());
-        self.branch(condition, yes, after);
-        self.enter(yes);
-        then(self);
-        self.jump(after);
-        self.enter(after);
-    }
-
     pub(super) fn compare(&mut self, how: IntCC, left: Value, right: Value) -> Value {
-        self.b.ins().icmp(how, left, right)
+        match (how, self.constant(left), self.constant(right)) {
+            (IntCC::Equal, Some(left), Some(right)) => self.byte(left == right),
+            (IntCC::NotEqual, Some(left), Some(right)) => self.byte(left != right),
+            _ => self.b.ins().icmp(how, left, right),
+        }
+    }
+
+    pub(super) fn select(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+        match self.constant(condition) {
+            Some(0) => no,
+            Some(_) => yes,
+            None => self.b.ins().select(condition, yes, no),
+        }
     }
 
     /// A byte that is 0 or 1 as a number.
     pub(super) fn widen(&mut self, flag: Value) -> Value {
-        self.b.ins().uextend(I64, flag)
+        match self.constant(flag) {
+            Some(constant) => self.int(constant),
+            None => self.b.ins().uextend(I64, flag),
+        }
     }
 }
 

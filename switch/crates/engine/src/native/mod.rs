@@ -3,19 +3,19 @@
 //! Cranelift when the program is loaded.
 //!
 //! ```text
-//! Program -> Lower (parser, pipeline, table, action, expr, ...) -> Cranelift -> Pages
+//! Program -> Facts -> Lower (parser, pipeline, table, action, expr, ...) -> Cranelift -> Pages
 //!                                                   Native: frame -> machine code -> runtime
 //! ```
 //!
 //! Code is specialised to the program: fields are loads and shifts at fixed addresses of the packet
-//! header vector, actions stand where their tables are applied, tables with constant entries are
+//! header vector, metadata is on the stack as far as nobody else looks at it (`facts`), actions stand where their tables are applied, tables with constant entries are
 //! decisions without a look-up, and arithmetic is done in as many words as can matter. Tables that the
 //! control plane fills, hashes and rare operations are functions in `runtime` that the code calls.
 //!
 //! Promises: what it does with a packet is what [`crate::Interpreter`] does, counters and random
 //! numbers included. Every access to the packet is preceded by the check that the interpreter makes.
 //! Nothing is left to the interpreter silently: see [`Report`]. The code lives as long as an engine
-//! that runs it.
+//! that runs it. [`Lanes`] run several packets at a time.
 
 mod action;
 mod checksum;
@@ -24,21 +24,27 @@ mod compile;
 mod constant;
 mod deparser;
 mod expr;
+mod facts;
+mod flow;
 mod frame;
 mod key;
+mod lanes;
 mod lower;
 mod number;
 mod parser;
 mod pipeline;
 mod profiled;
 mod runtime;
+mod states;
 mod table;
 
 use std::sync::Arc;
 
-use sluice_program::Program;
+use sluice_program::{Program, Slot};
 
 pub use compile::{Code, NativeError, Report};
+pub(crate) use lanes::Waiting;
+pub use lanes::{Batch, Lanes};
 pub use profiled::NativeProfiled;
 
 use crate::config::Config;
@@ -47,6 +53,7 @@ use crate::interpreter::{Engine, Parsed};
 use crate::machine::{Context, Work};
 use crate::packet::{Packet, Sink};
 use crate::random::Random;
+use compile::Part;
 use frame::Frame;
 
 /// Runs a compiled program; one for each worker.
@@ -77,9 +84,14 @@ impl Native {
         &self.code
     }
 
+    /// How packets wait from now on, if they run in a lane.
+    fn set_waiting(&mut self, waiting: Option<lanes::Waiting>) {
+        self.work.waiting = waiting;
+    }
+
     fn call<'a>(
         &'a mut self,
-        part: compile::Part,
+        part: Part,
         context: Context<'a>,
         packet: &'a mut Packet,
         sink: &'a mut (dyn Sink + 'a),
@@ -87,6 +99,16 @@ impl Native {
         let program = self.code.program();
         let mut frame = Frame::new(program, &self.config, &mut self.work, context, packet, sink);
         self.code.run(part, &mut frame)
+    }
+}
+
+impl Parsed {
+    /// From what the machine code of the parser returns.
+    fn from_code(code: u64) -> Self {
+        match code {
+            0 => Self::Done,
+            _ => Self::Limit,
+        }
     }
 }
 
@@ -103,19 +125,27 @@ impl Engine for Native {
         &mut self.work.counters
     }
 
-    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
-        match self.call(compile::Part::Parser, context, packet, sink) {
-            0 => Parsed::Done,
-            _ => Parsed::Limit,
-        }
+    fn looks_at(&self, slot: Slot) -> bool {
+        self.code.looks_at(slot)
     }
 
-    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
-        self.call(compile::Part::Ingress, context, packet, sink);
+    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
+        Parsed::from_code(self.call(Part::Parser, context, packet, sink))
+    }
+
+    fn receive(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> Parsed {
+        Parsed::from_code(self.call(Part::Receive, context, packet, sink))
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
-        self.call(compile::Part::Egress, context, packet, sink);
+        if self.code.has(Part::Egress) {
+            self.call(Part::Egress, context, packet, sink);
+        }
     }
 
     fn deparse(
@@ -130,11 +160,15 @@ impl Engine for Native {
         out.reserve(code.most_header_bytes() + packet.data.len());
         let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
-        let headers = code.run(compile::Part::Deparser, &mut frame) as usize;
+        let headers = code.run(Part::Deparser, &mut frame) as usize;
+        let payload = &packet.data[packet.parsed..];
         // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
-        // it wrote; room for all of them was reserved.
-        unsafe { out.set_len(headers) };
-        out.extend_from_slice(&packet.data[packet.parsed..]);
+        // it wrote; room for all of them was reserved, and for the payload behind them.
+        unsafe {
+            let place = out.as_mut_ptr().add(headers);
+            std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len());
+            out.set_len(headers + payload.len());
+        }
         out.truncate(packet.truncate);
     }
 }

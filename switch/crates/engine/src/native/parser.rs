@@ -6,13 +6,13 @@ use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::{Switch, Variable};
 use sluice_program::expr::Arith;
 use sluice_program::parser::{
     ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
 };
-use sluice_program::{HeaderId, Program, StackId, StateId};
+use sluice_program::{HeaderId, StackId, StateId};
 
 use super::expr::Params;
 use super::frame::Frame;
@@ -20,6 +20,7 @@ use super::key::KeyField;
 use super::lower::Lower;
 use super::number::Words;
 use super::runtime;
+use super::states::{groups, is_cycle};
 use super::table::words_of;
 use crate::counters::Counters;
 use crate::profile::Place;
@@ -41,7 +42,6 @@ struct Parsing {
     /// States entered, if they could be too many.
     steps: Option<Variable>,
     states: Vec<Option<Block>>,
-    waiting: Vec<StateId>,
 }
 
 impl Parsing {
@@ -50,11 +50,7 @@ impl Parsing {
         match target {
             Target::Accept => self.accepted,
             Target::State(id) => {
-                let waiting = &mut self.waiting;
-                *self.states[id.index()].get_or_insert_with(|| {
-                    waiting.push(id);
-                    lower.b.create_block()
-                })
+                *self.states[id.index()].get_or_insert_with(|| lower.b.create_block())
             }
         }
     }
@@ -77,44 +73,18 @@ impl Destination {
     }
 }
 
-/// Whether some way through the states enters one of them twice.
-fn has_cycle(program: &Program) -> bool {
-    fn visit(program: &Program, target: Target, marks: &mut [u8]) -> bool {
-        let Target::State(id) = target else {
-            return false;
-        };
-        match marks[id.index()] {
-            1 => return true,
-            2 => return false,
-            _ => marks[id.index()] = 1,
-        }
-        let state = program.state(id);
-        let targets = state.transitions.iter().map(|case| case.next);
-        let found = targets
-            .chain(state.default)
-            .any(|target| visit(program, target, marks));
-        marks[id.index()] = 2;
-        found
-    }
-    // A very long chain of states is counted instead of followed.
-    program.states.len() > 1_000
-        || visit(
-            program,
-            program.parser.start,
-            &mut vec![0; program.states.len()],
-        )
-}
-
 impl Lower<'_> {
-    /// The parser with the verification of checksums, and the end of the function: 0, or 1 if the
-    /// parser took too many steps.
+    /// The parser with the verification of checksums; the builder is at its end. If it takes too many
+    /// steps, the function ends with 1.
     pub(super) fn parser(&mut self) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
         let data = self.frame_field(offset_of!(Frame<'static>, data));
         let length = self.frame_field(offset_of!(Frame<'static>, data_len));
         let most = self.config.max_parser_steps as usize;
-        let counts = has_cycle(program) || program.states.len() > most;
+        let groups = groups(program);
+        let counts =
+            program.states.len() > most || groups.iter().any(|group| is_cycle(program, group));
         let zero = self.int(0);
         let mut variable = || {
             let variable = self.b.declare_var(I64);
@@ -134,18 +104,78 @@ impl Lower<'_> {
             limit: self.b.create_block(),
             steps,
             states: vec![None; program.states.len()],
-            waiting: Vec::new(),
         };
         self.b.append_block_param(parsing.failed, I64);
         let first = parsing.target(self, program.parser.start);
         self.jump(first);
-        while let Some(id) = parsing.waiting.pop() {
-            let block = parsing.states[id.index()].expect("a waiting state has a block");
-            self.enter(block);
-            self.mark(Place::State(id));
-            self.state(program.state(id), &mut parsing);
+        for group in groups {
+            self.states(&group, &mut parsing);
         }
         self.finish_parser(&parsing);
+    }
+
+    /// States that lead to each other, or a single one.
+    fn states(&mut self, group: &[StateId], parsing: &mut Parsing) {
+        let program = self.program;
+        let cycle = is_cycle(program, group);
+        let blocks: Vec<Block> = group
+            .iter()
+            .map(|id| parsing.target(self, Target::State(*id)))
+            .collect();
+        if cycle {
+            // In all of them only that is certain which is so on every way in, and stays so.
+            self.known = self.incoming_to_any(&blocks);
+            for op in group.iter().flat_map(|id| &program.state(*id).ops) {
+                self.forget_parsed(op);
+            }
+        }
+        let known = self.known.clone();
+        for (id, block) in group.iter().zip(&blocks) {
+            if cycle {
+                self.enter_open(*block, known.clone());
+            } else {
+                self.enter(*block);
+            }
+            self.mark(Place::State(*id));
+            self.state(program.state(*id), parsing);
+        }
+        if cycle {
+            self.incoming_to_any(&blocks);
+            blocks.iter().for_each(|block| self.b.seal_block(*block));
+        }
+    }
+
+    /// Nothing is certain any more of what a parser's operation may write.
+    fn forget_parsed(&mut self, op: &ParserOp) {
+        match op {
+            ParserOp::Run(op) => self.forget_written(op),
+            ParserOp::Lookahead { target, .. } => self.forget_field(*target),
+            ParserOp::Extract(to) | ParserOp::ExtractVarbit(to, _) => {
+                let program = self.program;
+                let headers: Vec<HeaderId> = match to {
+                    ExtractTo::Header(id) => vec![*id],
+                    ExtractTo::Stack(id) => program.stack(*id).headers.clone(),
+                    ExtractTo::UnionStack(id, _) => {
+                        let unions = program.union_stack(*id).unions.iter();
+                        unions
+                            .flat_map(|id| program.union(*id).headers.clone())
+                            .collect()
+                    }
+                };
+                headers.into_iter().for_each(|id| self.forget_header(id));
+            }
+            ParserOp::Advance(_) | ParserOp::Verify(..) => {}
+        }
+    }
+
+    /// A header, and with it the others of its union, may be valid or not.
+    fn forget_header(&mut self, id: HeaderId) {
+        self.known.forget_valid(id);
+        if let Some(union) = self.program.header(id).union {
+            for member in &self.program.union(union).headers {
+                self.known.forget_valid(*member);
+            }
+        }
     }
 
     fn finish_parser(&mut self, parsing: &Parsing) {
@@ -153,11 +183,11 @@ impl Lower<'_> {
         self.b.append_block_param(done, I64);
         self.enter(parsing.accepted);
         let no_error = self.int(self.program.core_errors.no_error.into());
-        self.b.ins().jump(done, &[BlockArg::Value(no_error)]);
+        self.jump_with(done, no_error);
         self.enter(parsing.failed);
         self.bump(offset_of!(Counters, parser_errors));
         let error = self.b.block_params(parsing.failed)[0];
-        self.b.ins().jump(done, &[BlockArg::Value(error)]);
+        self.jump_with(done, error);
         self.enter(parsing.limit);
         self.finish(1);
         self.enter(done);
@@ -176,17 +206,19 @@ impl Lower<'_> {
                 self.store_slot(self.phv, slot, &value);
             }
         }
-        self.finish(0);
     }
 
     /// Ends the block with an error.
     fn fail(&mut self, error: u32, parsing: &Parsing) {
         let error = self.int(error.into());
-        self.b.ins().jump(parsing.failed, &[BlockArg::Value(error)]);
+        self.jump_with(parsing.failed, error);
     }
 
     /// Goes on if the condition holds, else ends parsing with an error.
     fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
+        if self.constant(condition) == Some(1) {
+            return;
+        }
         let (after, failed) = (self.b.create_block(), self.b.create_block());
         self.b.set_cold_block(failed);
         self.branch(condition, after, failed);
@@ -266,7 +298,7 @@ impl Lower<'_> {
                 self.enter(failed);
                 let error = self.low(error, &Params::None);
                 let error = self.and(error, u32::MAX.into());
-                self.b.ins().jump(parsing.failed, &[BlockArg::Value(error)]);
+                self.jump_with(parsing.failed, error);
                 self.enter(after);
             }
         }
@@ -354,6 +386,7 @@ impl Lower<'_> {
                 let start = self.b.use_var(parsing.parsed);
                 let bits = varbit_bits.unwrap_or_else(|| self.int(0));
                 self.call(runtime::extract as *const (), &[id, start, bytes, bits], 0);
+                self.forget_parsed(&ParserOp::Extract(to.clone()));
             }
         }
         self.take(bytes, parsing);
@@ -490,7 +523,7 @@ impl Lower<'_> {
         }
         let number = self.shr(*word, (8 - bytes as u32) * 8);
         let none = self.b.create_block();
-        switch.emit(&mut self.b, number, none);
+        self.emit_switch(switch, number, none);
         self.enter(none);
         self.otherwise(state, parsing);
         true

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pipelines: every step a block (or more), every step once, whatever leads to it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cranelift_codegen::ir::Block;
-use cranelift_frontend::FunctionBuilder;
-use sluice_program::{Next, Node, Pipeline};
+use sluice_program::{Next, Node, Pipeline, Program};
 
 use super::expr::Params;
 use super::lower::Lower;
@@ -12,9 +13,7 @@ use crate::profile::Place;
 /// Which block each step begins with.
 pub(super) struct Graph {
     exit: Block,
-    tables: Vec<Option<Block>>,
-    conditionals: Vec<Option<Block>>,
-    waiting: Vec<(Node, Block)>,
+    blocks: BTreeMap<(bool, u32), Block>,
 }
 
 impl Graph {
@@ -22,49 +21,107 @@ impl Graph {
     pub(super) fn exit(&self) -> Block {
         self.exit
     }
+}
 
-    /// The block that a step begins with.
-    pub(super) fn block(&mut self, b: &mut FunctionBuilder<'_>, next: Next) -> Block {
-        let Some(node) = next else { return self.exit };
-        let place = match node {
-            Node::Table(id) => &mut self.tables[id.index()],
-            Node::Conditional(id) => &mut self.conditionals[id.index()],
-        };
-        *place.get_or_insert_with(|| {
-            let block = b.create_block();
-            self.waiting.push((node, block));
-            block
-        })
+/// What tells steps apart.
+fn key(node: Node) -> (bool, u32) {
+    match node {
+        Node::Table(id) => (true, id.0),
+        Node::Conditional(id) => (false, id.0),
     }
 }
 
+/// The steps that may follow one.
+fn followers(program: &Program, node: Node) -> Vec<Node> {
+    let next: Vec<Next> = match node {
+        Node::Conditional(id) => {
+            let conditional = program.conditional(id);
+            vec![conditional.if_true, conditional.if_false]
+        }
+        Node::Table(id) => {
+            let table = program.table(id);
+            let default = table.default.as_ref().map(|default| default.action);
+            let actions = table.actions.iter().copied().chain(default).map(Some);
+            let ends = actions.chain([None]);
+            ends.flat_map(|action| [true, false].map(|hit| table.next_after(action, hit)))
+                .collect()
+        }
+    };
+    next.into_iter().flatten().collect()
+}
+
+/// A pipeline's steps, each after all that may lead to it.
+fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
+    let mut done = Vec::new();
+    let mut seen: BTreeSet<_> = pipeline.first.map(key).into_iter().collect();
+    let enter = |node| (node, followers(program, node));
+    let mut path: Vec<_> = pipeline.first.into_iter().map(enter).collect();
+    while let Some((node, rest)) = path.last_mut() {
+        match rest.pop() {
+            Some(next) if seen.insert(key(next)) => path.push(enter(next)),
+            Some(_) => {}
+            None => {
+                done.push(*node);
+                path.pop();
+            }
+        }
+    }
+    done.reverse();
+    done
+}
+
 impl Lower<'_> {
-    /// A pipeline, and the end of the function.
+    /// The block that goes on with a step: past conditions whose outcome is certain here.
+    pub(super) fn next_block(&mut self, graph: &mut Graph, mut next: Next) -> Block {
+        // A profile counts conditions, too.
+        while !self.config.profile
+            && let Some(Node::Conditional(id)) = next
+            && let Some(holds) = self.holds(&self.program.conditional(id).condition)
+        {
+            let conditional = self.program.conditional(id);
+            next = match holds {
+                true => conditional.if_true,
+                false => conditional.if_false,
+            };
+        }
+        let Some(node) = next else { return graph.exit };
+        let b = &mut self.b;
+        *graph
+            .blocks
+            .entry(key(node))
+            .or_insert_with(|| b.create_block())
+    }
+
+    /// A pipeline; the builder is at its end.
     pub(super) fn pipeline(&mut self, pipeline: &Pipeline) {
-        let exit = self.b.create_block();
         let mut graph = Graph {
-            exit,
-            tables: vec![None; self.program.tables.len()],
-            conditionals: vec![None; self.program.conditionals.len()],
-            waiting: Vec::new(),
+            exit: self.b.create_block(),
+            blocks: BTreeMap::new(),
         };
-        let first = graph.block(&mut self.b, pipeline.first);
+        let first = self.next_block(&mut graph, pipeline.first);
         self.jump(first);
-        while let Some((node, block)) = graph.waiting.pop() {
+        for node in order(self.program, pipeline) {
+            let block = graph.blocks.get(&key(node)).copied();
+            let Some(block) = block.filter(|block| self.is_reached(*block)) else {
+                continue; // nothing leads to it
+            };
             self.enter(block);
             self.mark(Place::Node(node));
             match node {
                 Node::Table(id) => self.table(id, &mut graph),
                 Node::Conditional(id) => {
                     let conditional = self.program.conditional(id);
-                    let value = self.bool(&conditional.condition, &Params::None);
-                    let yes = graph.block(&mut self.b, conditional.if_true);
-                    let no = graph.block(&mut self.b, conditional.if_false);
-                    self.branch(value, yes, no);
+                    let condition = &conditional.condition;
+                    self.decide(condition, &Params::None, &mut |lower, holds| {
+                        let next = match holds {
+                            true => conditional.if_true,
+                            false => conditional.if_false,
+                        };
+                        lower.next_block(&mut graph, next)
+                    });
                 }
             }
         }
-        self.enter(exit);
-        self.finish(0);
+        self.enter(graph.exit);
     }
 }

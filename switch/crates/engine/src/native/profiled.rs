@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluice_program::Program;
+use sluice_program::{Program, Slot};
 
 use super::{Code, Native};
 use crate::config::Config;
@@ -14,8 +14,8 @@ use crate::packet::{Packet, Sink};
 use crate::profile::{Profile, Profiled};
 use crate::trace::Step;
 
-/// See the module. The code is what [`Code::compile`] makes with [`Config::profile`], apart from the calls that tell the
-/// same as what it makes without.
+/// See the module. The code is what [`Code::compile`] makes with [`Config::profile`]: it does the same as what it
+/// makes without, and tests every condition on the way, so that it is told.
 pub struct NativeProfiled(Native);
 
 impl NativeProfiled {
@@ -52,12 +52,21 @@ impl Engine for NativeProfiled {
         self.0.counters()
     }
 
+    fn looks_at(&self, slot: Slot) -> bool {
+        self.0.looks_at(slot)
+    }
+
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
         self.0.parse(context, packet, sink)
     }
 
-    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
-        self.0.ingress(context, packet, sink);
+    fn receive(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> Parsed {
+        self.0.receive(context, packet, sink)
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {

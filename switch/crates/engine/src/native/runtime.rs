@@ -9,21 +9,22 @@ use num_integer::Integer;
 use num_traits::Zero;
 use sluice_program::action::LogPart;
 use sluice_program::{
-    ActionId, CalculationId, CounterId, DigestId, FieldListId, HeaderId, MeterId, MeterUnit,
-    RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
+    ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
+    MeterUnit, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
 };
-use sluice_tables::ActionRef;
+use sluice_tables::EntryState;
 
 use super::frame::Frame;
 use crate::checksum::hash_inputs;
 use crate::packet::CloneRequest;
+use crate::random::Random;
 
 /// No header, union or action.
 pub(super) const NONE: u64 = u32::MAX as u64;
-/// In the result of a look-up: an entry was hit.
+/// In [`Found`]: an entry was hit.
 pub(super) const HIT: u64 = 1 << 32;
 
-/// What a look-up found, in two registers.
+/// An action with its parameters, in two registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
@@ -33,47 +34,117 @@ pub(super) struct Found {
     action: u64,
 }
 
-impl Found {
-    fn new(action: Option<ActionRef<'_>>, hit: bool) -> Self {
-        let (id, params) = match action {
-            Some(entry) => (u64::from(entry.action.0), entry.params.as_ptr()),
-            None => (NONE, std::ptr::null()),
-        };
-        Self {
-            params,
-            action: id | u64::from(hit) << 32,
-        }
-    }
-}
-
-/// Looks a key of `bytes` bytes up in a table without direct resources and selector.
+/// Looks a key of `bytes` bytes up; the row that it leads to.
 ///
 /// # Safety
 /// `key` points to as many bytes.
-pub(super) unsafe extern "C" fn lookup(
-    frame: &mut Frame<'_>,
+pub(super) unsafe extern "C" fn row(
+    frame: &Frame<'_>,
     table: u64,
     key: *const u8,
     bytes: u64,
-) -> Found {
+) -> *const u64 {
     // SAFETY: the caller's promise.
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
-    let found = frame.side().lookup(TableId(table as u32), key, || 0);
-    Found::new(found.action, found.hit)
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.waiting() {
+        Some(waiting) if waiting.is_far(side.entries(table)) => {
+            side.row_pausing(table, key, || waiting.pause())
+        }
+        _ => side.row(table, key),
+    }
 }
 
-/// Looks a key up, whatever the table has: a selector, a direct counter, a direct meter.
+/// As [`row`], in a table that is matched exactly.
+pub(super) type RowExact = unsafe extern "C" fn(&Frame<'_>, u64, *const u8, u64) -> *const u64;
+
+/// For keys of one 64-bit word, of two, and so on; the last may be incomplete.
+pub(super) const ROW_EXACT: [RowExact; 8] = [
+    row_exact::<1>,
+    row_exact::<2>,
+    row_exact::<3>,
+    row_exact::<4>,
+    row_exact::<5>,
+    row_exact::<6>,
+    row_exact::<7>,
+    row_exact::<8>,
+];
+
+/// See [`ROW_EXACT`].
 ///
 /// # Safety
-/// As for [`lookup`].
-pub(super) unsafe extern "C" fn lookup_full(
-    frame: &mut Frame<'_>,
+/// As for [`row`], and the key has `WORDS` words.
+unsafe extern "C" fn row_exact<const WORDS: usize>(
+    frame: &Frame<'_>,
     table: u64,
     key: *const u8,
     bytes: u64,
-) -> Found {
+) -> *const u64 {
+    // SAFETY: the caller's promise. Code for keys of all other sizes goes.
+    let key = unsafe {
+        std::hint::assert_unchecked(bytes as usize <= WORDS * 8);
+        std::hint::assert_unchecked(bytes as usize > (WORDS - 1) * 8);
+        std::slice::from_raw_parts(key, bytes as usize)
+    };
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.waiting() {
+        Some(waiting) if waiting.is_far(side.entries(table)) => {
+            side.row_pausing(table, key, || waiting.pause())
+        }
+        _ => side.row_exact(table, key),
+    }
+}
+
+/// Looks an address of at most 32 bits up, left-aligned, under exact fields that make one number.
+pub(super) extern "C" fn row_narrow(
+    frame: &Frame<'_>,
+    table: u64,
+    exact: u64,
+    address: u64,
+) -> *const u64 {
+    let (side, table) = (frame.side(), TableId(table as u32));
+    if let Some(waiting) = frame.waiting()
+        && waiting.is_far(side.entries(table))
+    {
+        side.prefetch_narrow(table, exact, address as u32);
+        waiting.pause();
+    }
+    side.row_narrow(table, exact, address as u32)
+}
+
+/// Looks an address of at most 128 bits up likewise.
+pub(super) extern "C" fn row_wide(
+    frame: &Frame<'_>,
+    table: u64,
+    exact: u64,
+    high: u64,
+    low: u64,
+) -> *const u64 {
+    let address = u128::from(high) << 64 | u128::from(low);
+    let table = TableId(table as u32);
+    frame.side().row_wide(table, exact, address)
+}
+
+/// Counts the packet at what is behind a row, where others count as well.
+///
+/// # Safety
+/// `state` is where machine code found it.
+pub(super) unsafe extern "C" fn leave_behind(frame: &mut Frame<'_>, state: *const EntryState) {
     // SAFETY: the caller's promise.
-    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    let state = unsafe { &*state };
+    state.hit(frame.ingress_length, frame.now_us());
+}
+
+/// What a row leads to, whatever the table has: a selector, a direct counter, a direct meter. Counts
+/// and meters the packet.
+///
+/// # Safety
+/// `row` came of a look-up in this table for this packet.
+pub(super) unsafe extern "C" fn behind(
+    frame: &mut Frame<'_>,
+    table: u64,
+    row: *const u64,
+) -> Found {
     let id = TableId(table as u32);
     let program = frame.program();
     let side = frame.side();
@@ -89,11 +160,22 @@ pub(super) unsafe extern "C" fn lookup_full(
             hash_inputs(program, packet, algorithm, input, scratch, random)
         })
     };
-    let found = side.lookup(id, key, selector);
+    // SAFETY: the caller's promise; the side is held as long as the packet is processed.
+    let found = unsafe { side.behind(id, row, selector) };
+    if found.meter.is_some() {
+        frame.turn();
+    }
     if let Some(state) = found.state {
         frame.machine().leave_behind(table, state, found.meter);
     }
-    Found::new(found.action, found.hit)
+    let (action, params) = match found.action {
+        Some(entry) => (u64::from(entry.action.0), entry.params.as_ptr()),
+        None => (NONE, std::ptr::null()),
+    };
+    Found {
+        params,
+        action: action | u64::from(found.hit) << 32,
+    }
 }
 
 /// Whether a key of `bytes` bytes is in a value set; `mask` is null or as long as the key.
@@ -276,13 +358,15 @@ pub(super) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
 pub(super) extern "C" fn count(frame: &mut Frame<'_>, counter: u64, index: u64) {
     let externs = frame.externs();
     match externs.counter(CounterId(counter as u32), index as usize) {
-        Some(cell) => cell.count(frame.packet().ingress_length),
+        Some(cell) if frame.alone != 0 => cell.count_alone(frame.ingress_length),
+        Some(cell) => cell.count(frame.ingress_length),
         None => frame.machine().out_of_range(),
     }
 }
 
 /// Executes a meter; the colour, or [`NONE`] beyond the array.
 pub(super) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
+    frame.turn();
     let id = MeterId(meter as u32);
     let bytes = frame.packet().ingress_length;
     let amount = match frame.program().meter(id).unit {
@@ -298,6 +382,7 @@ pub(super) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index:
 /// The first word of a register cell, or null beyond the array. The caller reads and writes the
 /// cell's words, which live as long as the packet is processed.
 pub(super) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
+    frame.turn();
     let externs = frame.externs();
     match externs.register(RegisterId(id as u32), index as usize) {
         Some(words) => words.as_ptr().cast(),
@@ -307,6 +392,7 @@ pub(super) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) ->
 
 /// Takes the registers that an action uses.
 pub(super) extern "C" fn hold_registers(frame: &mut Frame<'_>, action: u64) {
+    frame.turn();
     let ids = &frame.program().action(ActionId(action as u32)).registers;
     std::mem::forget(frame.externs().hold_registers(ids));
 }
@@ -324,6 +410,21 @@ pub(super) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action:
 /// The value of a calculation.
 pub(super) extern "C" fn calculate(frame: &mut Frame<'_>, id: u64) -> u64 {
     frame.machine().calculate(CalculationId(id as u32))
+}
+
+/// The hash of some bytes, by an algorithm that is not the random one.
+///
+/// # Safety
+/// `algorithm` belongs to the program, `data` points to as many bytes.
+pub(super) unsafe extern "C" fn hash(
+    algorithm: *const HashAlgorithm,
+    data: *const u8,
+    bytes: u64,
+) -> u64 {
+    // SAFETY: the caller's promise.
+    let (algorithm, data) =
+        unsafe { (*algorithm, std::slice::from_raw_parts(data, bytes as usize)) };
+    crate::hash::hash(algorithm, data, &mut Random::new(0))
 }
 
 /// A number between two bounds, of which the first is not above the second.

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables: the key, the look-up, and the actions, inlined where the table is applied.
 
+use std::mem::offset_of;
 use std::rc::Rc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 use cranelift_frontend::Switch;
 use sluice_program::control::KeySource;
-use sluice_program::{ActionId, Key, Next, Table, TableId};
+use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
+use sluice_tables::{Access, EntryState, NO_ACTION, ROW_HIT, RowShape, TableHandle};
 
 use super::action::{End, param_words};
 use super::expr::Params;
+use super::frame::Frame;
 use super::key::KeyField;
 use super::lower::Lower;
 use super::number::Words;
 use super::pipeline::Graph;
-use super::runtime::{self, HIT, NONE};
+use super::runtime::{self, HIT, ROW_EXACT};
 use crate::counters::Counters;
 
 impl Lower<'_> {
@@ -34,33 +38,34 @@ impl Lower<'_> {
                 Some(_) => {}
             }
         }
-        if self.is_constant(table) && !counted && self.constant_table(id, graph) {
+        if self.is_constant(table) && self.constant_table(id, graph) {
             return;
         }
-        let found = self.look_up(id, table);
-        self.dispatch(table, found, graph);
+        self.look_up_and_run(id, graph);
     }
 
     /// Whether a table's entries are known now, and few enough.
     fn is_constant(&self, table: &Table) -> bool {
-        table.const_entries && table.profile.is_none() && !table.key.is_empty()
+        let plain = table.profile.is_none() && table.meter.is_none();
+        table.const_entries && plain && !table.key.is_empty()
     }
 
     /// What a miss of a constant table does. Ends the block.
     pub(super) fn miss(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         match &table.default {
-            None => self.after(table, None, false, graph),
+            None => {
+                self.count_miss(id);
+                self.after(table, None, false, graph);
+            }
             Some(default) if default.const_entry => {
+                self.count_miss(id);
                 let action = self.program.action(default.action);
                 let params = Params::Known(param_words(action, &default.params));
                 self.run(table, default.action, &params, false, graph);
             }
-            // The control plane may have changed it. No entry matches here, so this is a miss again.
-            Some(_) => {
-                let found = self.look_up(id, table);
-                self.dispatch(table, found, graph);
-            }
+            // The control plane may have changed it.
+            Some(_) => self.run_default(id, graph),
         }
     }
 
@@ -81,7 +86,7 @@ impl Lower<'_> {
 
     /// Goes on with what follows. Ends the block.
     fn after(&mut self, table: &Table, action: Option<ActionId>, hit: bool, graph: &mut Graph) {
-        let next = graph.block(&mut self.b, table.next_after(action, hit));
+        let next = self.next_block(graph, table.next_after(action, hit));
         self.jump(next);
     }
 
@@ -95,7 +100,7 @@ impl Lower<'_> {
                 let value = self.load_slot(self.phv, slot);
                 value
                     .into_iter()
-                    .map(|word| self.b.ins().select(valid, word, zero))
+                    .map(|word| self.select(valid, word, zero))
                     .collect()
             }
             KeySource::Valid(header) => {
@@ -113,37 +118,212 @@ impl Lower<'_> {
         }
     }
 
-    /// Looks the table's key up: where the parameters lie, and the action with the flag [`HIT`].
-    fn look_up(&mut self, id: TableId, table: &Table) -> (Value, Value) {
-        let fields: Vec<KeyField> = table
-            .key
-            .iter()
-            .map(|key| KeyField {
-                offset: key.offset,
-                bytes: key.bytes(),
-                value: self.key_value(key),
-            })
-            .collect();
-        let key = self.key_in_memory(&fields, table.key_bytes);
-        let plain = !(table.with_counters || table.support_timeout)
-            && table.meter.is_none()
-            && table.profile.is_none();
-        let function = if plain {
-            runtime::lookup as *const ()
-        } else {
-            runtime::lookup_full as *const ()
-        };
-        let (id, bytes) = (self.int(id.0.into()), self.int(table.key_bytes as u64));
-        let found = self.call(function, &[id, key, bytes], 2);
-        (found[0], found[1])
+    /// Looks the table's key up, and runs what it leads to. Ends the block.
+    fn look_up_and_run(&mut self, id: TableId, graph: &mut Graph) {
+        let table: &Table = self.program.table(id);
+        let row = self.look_up(id, table);
+        self.run_row_of(id, row, !table.key.is_empty(), graph);
     }
 
-    /// Runs the action that a look-up found. Ends the block.
-    fn dispatch(&mut self, table: &Table, (params, found): (Value, Value), graph: &mut Graph) {
-        let hit = self.and(found, HIT);
+    /// Runs what a miss leads to. Ends the block.
+    fn run_default(&mut self, id: TableId, graph: &mut Graph) {
+        let row = self.handle(id, TableHandle::DEFAULT);
+        self.run_row_of(id, row, false, graph);
+    }
+
+    /// Runs what a row leads to; it may be a hit only if `entries`. Ends the block.
+    fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
+        let table: &Table = self.program.table(id);
+        if table.profile.is_some() || table.meter.is_some() {
+            let number = self.int(id.0.into());
+            let found = self.call(runtime::behind as *const (), &[number, row], 2);
+            let hit = self.flag(found[1], HIT);
+            let action = self.b.ins().ireduce(I32, found[1]);
+            return self.dispatch(table, action, found[0], hit, graph);
+        }
+        let head = self.load(I64, row, 0);
+        let hit = if entries {
+            self.flag(head, ROW_HIT)
+        } else {
+            self.byte(false)
+        };
+        let shape = RowShape::of(self.program, table);
+        if table.with_counters || table.support_timeout {
+            let missed = self.handle(id, TableHandle::DEFAULT_STATE);
+            let state = if entries {
+                let holder = self.load(I32, row, shape.holder as u32);
+                let holder = self.b.ins().uextend(I64, holder);
+                let state = self.state_of(id, holder);
+                self.b.ins().select(hit, state, missed)
+            } else {
+                missed
+            };
+            self.leave_behind(state);
+        }
+        let action = self.b.ins().ireduce(I32, head);
+        let params = self.b.ins().iadd_imm_s(row, shape.params as i64);
+        self.dispatch(table, action, params, hit, graph);
+    }
+
+    /// What packets left behind at an entry, given by its number.
+    pub(super) fn state_of(&mut self, id: TableId, number: Value) -> Value {
+        let shape = RowShape::of(self.program, self.program.table(id));
+        let stride = self.int(shape.stride as u64);
+        let offset = self.b.ins().imul(number, stride);
+        let records = self.handle(id, TableHandle::RECORDS);
+        let record = self.b.ins().iadd(records, offset);
+        self.b.ins().iadd_imm_s(record, shape.state as i64)
+    }
+
+    /// Counts the packet at a miss of a table, if the table counts.
+    pub(super) fn count_miss(&mut self, id: TableId) {
+        let table: &Table = self.program.table(id);
+        if table.with_counters || table.support_timeout {
+            let state = self.handle(id, TableHandle::DEFAULT_STATE);
+            self.leave_behind(state);
+        }
+    }
+
+    /// Counts the packet, and notes when it came.
+    pub(super) fn leave_behind(&mut self, state: Value) {
+        let alone = self.frame_field(offset_of!(Frame<'static>, alone));
+        self.either(
+            alone,
+            |lower| {
+                let one = lower.int(1);
+                let bytes = lower.frame_field(offset_of!(Frame<'static>, ingress_length));
+                for (index, more) in [one, bytes].into_iter().enumerate() {
+                    let place = (EntryState::COUNTER + index * size_of::<u64>()) as u32;
+                    let before = lower.load(I64, state, place);
+                    let after = lower.b.ins().iadd(before, more);
+                    lower.store(after, state, place);
+                }
+                let now = lower.frame_field(offset_of!(Frame<'static>, now_us));
+                lower.store(now, state, EntryState::LAST_HIT as u32);
+            },
+            |lower| {
+                lower.call(runtime::leave_behind as *const (), &[state], 0);
+            },
+        );
+    }
+
+    /// A field of a table's handle.
+    fn handle(&mut self, id: TableId, field: usize) -> Value {
+        let tables = self.frame_field(offset_of!(Frame<'static>, tables));
+        let offset = id.index() * size_of::<TableHandle>() + field;
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        self.b.ins().load(I64, flags, tables, offset as i32)
+    }
+
+    /// Whether a flag is set in a word.
+    fn flag(&mut self, word: Value, flag: u64) -> Value {
+        let bit = self.and(word, flag);
         let zero = self.int(0);
-        let hit = self.compare(IntCC::NotEqual, hit, zero);
-        let action = self.and(found, HIT - 1);
+        self.compare(IntCC::NotEqual, bit, zero)
+    }
+
+    /// The row that the table's key leads to.
+    fn look_up(&mut self, id: TableId, table: &Table) -> Value {
+        let access = Access::of(table);
+        match access {
+            Access::Keyless => self.handle(id, TableHandle::DEFAULT),
+            Access::Direct(bits) => self.look_up_direct(id, table, bits),
+            Access::Prefix(field) => self.unless_empty(id, |lower| {
+                let exact = lower.packed(table, |key| key.kind == MatchKind::Exact);
+                let address = lower.key_value(&table.key[field]);
+                let width = u32::from(table.key[field].width);
+                let number = lower.int(id.0.into());
+                let function = if width <= u32::BITS {
+                    runtime::row_narrow as *const ()
+                } else {
+                    runtime::row_wide as *const ()
+                };
+                let mut arguments = vec![number, exact];
+                if width <= u32::BITS {
+                    arguments.push(lower.shl(address[0], u32::BITS - width));
+                } else {
+                    let address = lower.resize(address, 2);
+                    let aligned = lower.shift_left(&address, u128::BITS - width);
+                    arguments.extend([aligned[1], aligned[0]]);
+                }
+                lower.call(function, &arguments, 1)[0]
+            }),
+            Access::Exact | Access::Bytes => self.unless_empty(id, |lower| {
+                let fields: Vec<KeyField> = table
+                    .key
+                    .iter()
+                    .map(|key| KeyField {
+                        offset: key.offset,
+                        bytes: key.bytes(),
+                        value: lower.key_value(key),
+                    })
+                    .collect();
+                let key = lower.key_in_memory(&fields, table.key_bytes);
+                let (number, bytes) = (lower.int(id.0.into()), table.key_bytes as u64);
+                let arguments = [number, key, lower.int(bytes)];
+                let sized = ROW_EXACT.get(table.key_bytes.div_ceil(size_of::<u64>()) - 1);
+                let function = match (access, sized) {
+                    (Access::Exact, Some(function)) => *function as *const (),
+                    _ => runtime::row as *const (),
+                };
+                lower.call(function, &arguments, 1)[0]
+            }),
+        }
+    }
+
+    /// The row of a miss where the table has no entries, else what `look_up` gives.
+    fn unless_empty(&mut self, id: TableId, look_up: impl FnOnce(&mut Self) -> Value) -> Value {
+        let row = self.b.declare_var(I64);
+        let default = self.handle(id, TableHandle::DEFAULT);
+        self.b.def_var(row, default);
+        let entries = self.handle(id, TableHandle::ENTRIES);
+        self.when(entries, |lower| {
+            let found = look_up(lower);
+            lower.b.def_var(row, found);
+        });
+        self.b.use_var(row)
+    }
+
+    /// The row of a key that is a place in an array.
+    fn look_up_direct(&mut self, id: TableId, table: &Table, bits: u32) -> Value {
+        let key = self.packed(table, |_| true);
+        // Nothing else is set; but what is read depends on it.
+        let key = self.and(key, (1 << bits) - 1);
+        let places = self.handle(id, TableHandle::PLACES);
+        let offset = self.shl(key, size_of::<u32>().ilog2());
+        let place = self.b.ins().iadd(places, offset);
+        let place = self.load(I32, place, 0);
+        let place = self.b.ins().uextend(I64, place);
+        let stride = RowShape::of(self.program, table).stride;
+        let length = self.int(stride as u64);
+        let offset = self.b.ins().imul(place, length);
+        let records = self.handle(id, TableHandle::RECORDS);
+        let record = self.b.ins().iadd(records, offset);
+        let record = self.b.ins().iadd_imm_s(record, -(stride as i64));
+        let default = self.handle(id, TableHandle::DEFAULT);
+        self.b.ins().select(place, record, default)
+    }
+
+    /// Some key fields, of at most 64 bits together, as one number.
+    fn packed(&mut self, table: &Table, which: impl Fn(&Key) -> bool) -> Value {
+        let mut number = self.int(0);
+        for key in table.key.iter().filter(|key| which(key)) {
+            let value = self.key_value(key)[0];
+            let before = self.shl(number, u32::from(key.width));
+            number = self.b.ins().bor(before, value);
+        }
+        number
+    }
+
+    /// Runs one of the table's actions, given by its number. Ends the block.
+    fn dispatch(
+        &mut self,
+        table: &Table,
+        action: Value,
+        params: Value,
+        hit: Value,
+        graph: &mut Graph,
+    ) {
         let mut switch = Switch::new();
         let mut blocks: Vec<(ActionId, Block)> = Vec::new();
         let default = table.default.as_ref().map(|default| default.action);
@@ -155,8 +335,8 @@ impl Lower<'_> {
             }
         }
         let none = self.b.create_block();
-        debug_assert!(blocks.iter().all(|(id, _)| u64::from(id.0) != NONE));
-        switch.emit(&mut self.b, action, none);
+        debug_assert!(blocks.iter().all(|(id, _)| id.0 != NO_ACTION));
+        self.emit_switch(switch, action, none);
         for (id, block) in blocks {
             self.enter(block);
             let params = if self.program.action(id).param_words == 0 {
@@ -170,7 +350,7 @@ impl Lower<'_> {
         }
         self.enter(none);
         self.when(hit, |lower| {
-            lower.bump(std::mem::offset_of!(Counters, empty_group));
+            lower.bump(offset_of!(Counters, empty_group));
         });
         self.after_either(table, None, hit, graph);
     }
@@ -184,8 +364,12 @@ impl Lower<'_> {
         graph: &mut Graph,
     ) {
         let next = |hit| -> Next { table.next_after(action, hit) };
-        let on_hit = graph.block(&mut self.b, next(true));
-        let on_miss = graph.block(&mut self.b, next(false));
+        if let Some(hit) = self.constant(hit) {
+            let next = self.next_block(graph, next(hit != 0));
+            return self.jump(next);
+        }
+        let on_hit = self.next_block(graph, next(true));
+        let on_miss = self.next_block(graph, next(false));
         self.branch(hit, on_hit, on_miss);
     }
 }

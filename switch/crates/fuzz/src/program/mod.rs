@@ -2,7 +2,8 @@
 //! Target `program`: BMv2 JSON that is damaged, into the loader.
 //!
 //! The input is the JSON. It is refused with an error that says what is wrong, or it is a program that can run: then fifty
-//! frames go through it, with random tables, and what the target `packet` demands must hold for it too.
+//! frames go through it, with random tables, and what the target `packet` demands must hold for it too. One program of
+//! eight is also compiled, all of it, and must then do what the interpreter does, as the target `engines` demands.
 
 mod json;
 
@@ -13,13 +14,15 @@ use std::sync::Arc;
 use crate::choices::Choices;
 use crate::random::{Random, scramble};
 use crate::target::{Tally, Target};
-use crate::{mutate, packet, programs, state};
+use crate::{engines, mutate, packet, programs, state};
 
 /// The target's name.
 pub const NAME: &str = "program";
 
 /// Enough choices for about fifty frames.
 const CHOICES: usize = 2_500;
+/// Every so often a program that loads is compiled: that takes as long as hundreds of frames.
+const COMPILED: u64 = 8;
 
 /// See the module.
 pub struct ProgramTarget {
@@ -75,8 +78,17 @@ impl Target for ProgramTarget {
                 return tally.add("refused", 1);
             }
         };
+        let digest = digest(input);
+        let mut random = Random::new(digest);
+        if digest.is_multiple_of(COMPILED) {
+            let rival = programs::native(&programs::compile(&program));
+            let bytes = random.bytes(CHOICES);
+            let mut choices = Choices::new(&bytes);
+            let sent = engines::against_interpreter(&program, digest, rival, &mut choices);
+            tally.add("compiled", 1);
+            return tally.add("packets", sent.packets);
+        }
         let store = Store::new(program);
-        let mut random = Random::new(digest(input));
         state::populate(&store, &mut random);
         let bytes = random.bytes(CHOICES);
         let sent = packet::run(&store, &mut Choices::new(&bytes));

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use sluice_device::{Config, Device, memory_port};
 use sluice_p4runtime::Hub;
 use sluice_p4runtime::control::Control;
@@ -74,7 +75,7 @@ impl Server {
 
     /// Writes; the code of each update, or the code of the request if it was refused as a whole.
     pub(super) fn write(&self, request: &WriteRequest) -> Result<Vec<Code>, Status> {
-        let Err(status) = self.control.write(request) else {
+        let Err(status) = self.control.write(request.encode_to_vec().into()) else {
             return Ok(vec![Code::Ok; request.updates.len()]);
         };
         if status.code() != Code::Unknown {

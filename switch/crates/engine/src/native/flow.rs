@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Control flow: blocks, the edges between them, and what is certain along each ([`super::facts`]).
+//!
+//! A block is entered when all edges to it are there, except where it begins a loop.
+
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
+use cranelift_frontend::Switch;
+use sluice_program::expr::Bool;
+
+use super::expr::Params;
+use super::facts::Known;
+use super::lower::Lower;
+
+impl Lower<'_> {
+    pub(super) fn jump(&mut self, to: Block) {
+        self.flow_to(to);
+        self.b.ins().jump(to, &[]);
+    }
+
+    /// Jumps to a block that takes a value.
+    pub(super) fn jump_with(&mut self, to: Block, value: Value) {
+        self.flow_to(to);
+        self.b.ins().jump(to, &[BlockArg::Value(value)]);
+    }
+
+    pub(super) fn branch(&mut self, condition: Value, yes: Block, no: Block) {
+        match self.constant(condition) {
+            _ if yes == no => self.jump(yes),
+            Some(0) => self.jump(no),
+            Some(_) => self.jump(yes),
+            None => {
+                self.flow_to(yes);
+                self.flow_to(no);
+                self.b.ins().brif(condition, yes, &[], no, &[]);
+            }
+        }
+    }
+
+    /// Goes on in a block to which all edges lead already.
+    pub(super) fn enter(&mut self, block: Block) {
+        self.known = self.incoming(block);
+        self.b.switch_to_block(block);
+        self.b.seal_block(block);
+    }
+
+    /// Goes on in a block to which more edges will lead, on all of which this is certain. It must be
+    /// sealed when they do.
+    pub(super) fn enter_open(&mut self, block: Block, known: Known) {
+        self.known = known;
+        self.b.switch_to_block(block);
+    }
+
+    /// Runs `then` or `otherwise`, each of which leaves its block open, and goes on after both.
+    pub(super) fn either(
+        &mut self,
+        condition: Value,
+        then: impl FnOnce(&mut Self),
+        otherwise: impl FnOnce(&mut Self),
+    ) {
+        match self.constant(condition) {
+            Some(0) => return otherwise(self),
+            Some(_) => return then(self),
+            None => {}
+        }
+        let (yes, no, after) = (
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+        );
+        self.branch(condition, yes, no);
+        self.enter(yes);
+        then(self);
+        self.jump(after);
+        self.enter(no);
+        otherwise(self);
+        self.jump(after);
+        self.enter(after);
+    }
+
+    /// Runs `then` if the condition holds.
+    pub(super) fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
+        match self.constant(condition) {
+            Some(0) => return,
+            Some(_) => return then(self),
+            None => {}
+        }
+        let (yes, after) = (self.b.create_block(), self.b.create_block());
+        self.branch(condition, yes, after);
+        self.enter(yes);
+        then(self);
+        self.jump(after);
+        self.enter(after);
+    }
+
+    /// An edge to a block.
+    pub(super) fn flow_to(&mut self, to: Block) {
+        match self.flow.incoming.get_mut(&to) {
+            Some(known) => known.meet(&self.known),
+            None => {
+                self.flow.incoming.insert(to, self.known.clone());
+            }
+        }
+    }
+
+    /// Whether an edge leads to a block that has not begun.
+    pub(super) fn is_reached(&self, block: Block) -> bool {
+        self.flow.incoming.contains_key(&block)
+    }
+
+    /// What is certain on all edges to a block so far; nothing if there is none.
+    pub(super) fn incoming(&mut self, block: Block) -> Known {
+        self.flow.incoming.remove(&block).unwrap_or_default()
+    }
+
+    /// What is certain on all edges to some blocks so far.
+    pub(super) fn incoming_to_any(&mut self, blocks: &[Block]) -> Known {
+        let mut known = blocks
+            .iter()
+            .filter_map(|block| self.flow.incoming.remove(block));
+        let mut all = known.next().unwrap_or_default();
+        known.for_each(|known| all.meet(&known));
+        all
+    }
+
+    /// Ends the block with a switch.
+    pub(super) fn emit_switch(&mut self, switch: Switch, value: Value, otherwise: Block) {
+        let targets: Vec<Block> = switch.entries().values().copied().collect();
+        for target in targets.into_iter().chain([otherwise]) {
+            self.flow_to(target);
+        }
+        switch.emit(&mut self.b, value, otherwise);
+    }
+
+    /// Ends the block: goes where `target` says for each outcome of a condition.
+    pub(super) fn decide(
+        &mut self,
+        condition: &Bool,
+        params: &Params,
+        target: &mut dyn FnMut(&mut Self, bool) -> Block,
+    ) {
+        if let Some(holds) = self.holds(condition) {
+            let block = target(self, holds);
+            return self.jump(block);
+        }
+        match condition {
+            Bool::Not(inner) => {
+                self.decide(inner, params, &mut |lower, holds| target(lower, !holds))
+            }
+            Bool::And(operands) | Bool::Or(operands) => {
+                // The outcome of the left side that leaves the right one to decide.
+                let open = matches!(condition, Bool::And(_));
+                let second = self.b.create_block();
+                self.decide(&operands.0, params, &mut |lower, holds| {
+                    if holds == open {
+                        second
+                    } else {
+                        target(lower, holds)
+                    }
+                });
+                self.enter(second);
+                self.decide(&operands.1, params, target);
+            }
+            _ => {
+                let value = self.bool(condition, params);
+                let before = self.known.clone();
+                let mut ends = [false, true].map(|holds| {
+                    self.known = before.clone();
+                    self.learn(condition, holds);
+                    let block = target(self, holds);
+                    self.flow_to(block);
+                    block
+                });
+                ends.reverse();
+                let [yes, no] = ends;
+                if yes == no {
+                    self.b.ins().jump(yes, &[]);
+                } else {
+                    self.b.ins().brif(value, yes, &[], no, &[]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The order of parser states, and which of them can be entered again.
+
+use sluice_program::parser::Target;
+use sluice_program::{Program, StateId};
+
+/// The states that a state may lead to.
+fn followers(program: &Program, id: StateId) -> Vec<StateId> {
+    let state = program.state(id);
+    let targets = state.transitions.iter().map(|case| case.next);
+    let states = targets.chain(state.default).map(|target| match target {
+        Target::State(id) => Some(id),
+        Target::Accept => None,
+    });
+    states.flatten().collect()
+}
+
+/// States in the order in which a walk over `followers` leaves them, a list for each start that it had not
+/// met before.
+fn walks(
+    count: usize,
+    starts: impl Iterator<Item = StateId>,
+    followers: impl Fn(StateId) -> Vec<StateId>,
+) -> Vec<Vec<StateId>> {
+    let mut seen = vec![false; count];
+    let mut walks = Vec::new();
+    for start in starts {
+        if std::mem::replace(&mut seen[start.index()], true) {
+            continue;
+        }
+        let mut left = Vec::new();
+        let mut path = vec![(start, followers(start))];
+        while let Some((state, rest)) = path.last_mut() {
+            match rest.pop() {
+                Some(next) if !std::mem::replace(&mut seen[next.index()], true) => {
+                    path.push((next, followers(next)));
+                }
+                Some(_) => {}
+                None => {
+                    left.push(*state);
+                    path.pop();
+                }
+            }
+        }
+        walks.push(left);
+    }
+    walks
+}
+
+/// The states that can be reached, those that lead to each other together, each group after all groups that
+/// lead to it: Kosaraju's algorithm.
+pub(super) fn groups(program: &Program) -> Vec<Vec<StateId>> {
+    let Target::State(start) = program.parser.start else {
+        return Vec::new();
+    };
+    let count = program.states.len();
+    let forward = walks(count, std::iter::once(start), |id| followers(program, id));
+    let mut before = vec![Vec::new(); count];
+    for id in forward.iter().flatten() {
+        for next in followers(program, *id) {
+            before[next.index()].push(*id);
+        }
+    }
+    let last_first = forward.into_iter().flatten().rev();
+    walks(count, last_first, |id| before[id.index()].clone())
+}
+
+/// Whether the states of a group can be entered again and again.
+pub(super) fn is_cycle(program: &Program, group: &[StateId]) -> bool {
+    group.len() > 1 || group.iter().any(|id| followers(program, *id).contains(id))
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Standard metadata that the architecture reads and writes around the pipelines.
+
+use sluice_program::{FieldListId, Program, Slot};
+
+use crate::bits;
+use crate::number::Number;
+use crate::packet::{InstanceType, Packet};
+
+/// Where a field lies.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// In one word of the header vector: its first byte, what it leaves of the word, and the bits below it.
+    Word { byte: usize, others: u64, low: u32 },
+    /// Across words.
+    Slot(Slot),
+}
+
+impl Place {
+    fn new(slot: Slot) -> Self {
+        if !bits::fits_u64(slot) {
+            return Self::Slot(slot);
+        }
+        let low = 64 - u32::from(slot.lead) - u32::from(slot.width);
+        Self::Word {
+            byte: slot.byte as usize,
+            others: !(u64::MAX >> (64 - slot.width) << low),
+            low,
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, packet: &mut Packet, value: u64) {
+        let bytes = &mut packet.phv.bytes;
+        match self {
+            Self::Word { byte, others, low } => {
+                if let Some(word) = bytes[byte..].first_chunk_mut() {
+                    let kept = u64::from_be_bytes(*word) & others;
+                    *word = (kept | value << low & !others).to_be_bytes();
+                }
+            }
+            Self::Slot(slot) => (value as i64).store(bytes, slot),
+        }
+    }
+
+    #[inline(always)]
+    fn load(self, packet: &Packet) -> u32 {
+        let bytes = &packet.phv.bytes;
+        match self {
+            Self::Word { byte, others, low } => match bytes[byte..].first_chunk() {
+                Some(word) => ((u64::from_be_bytes(*word) & !others) >> low) as u32,
+                None => 0,
+            },
+            Self::Slot(slot) => i64::load(bytes, slot) as u32,
+        }
+    }
+}
+
+/// A field that is written only if somebody looks at it.
+type Seen = Option<Place>;
+
+/// The fields of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Standard {
+    ingress_port: Seen,
+    packet_length: Seen,
+    ingress_time: Seen,
+    instance_type: Seen,
+    egress_port: Seen,
+    egress_rid: Seen,
+    egress_spec: Place,
+    mcast_grp: Option<Place>,
+    /// What has the time at the beginning of egress.
+    egress_times: Vec<Place>,
+    /// What is 0 at the beginning of egress: queues are never longer than what one worker holds in its
+    /// hands, so their depth and delay are 0.
+    queue: Vec<Place>,
+}
+
+impl Standard {
+    /// The fields; `seen` says which of them somebody looks at.
+    pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
+        let all = &program.standard_metadata;
+        let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(Place::new);
+        let places = |slots: &[Option<Slot>]| slots.iter().copied().filter_map(place).collect();
+        Self {
+            ingress_port: place(Some(all.ingress_port)),
+            packet_length: place(Some(all.packet_length)),
+            ingress_time: place(all.ingress_global_timestamp),
+            instance_type: place(Some(all.instance_type)),
+            egress_port: place(Some(all.egress_port)),
+            egress_rid: place(all.egress_rid),
+            egress_spec: Place::new(all.egress_spec),
+            mcast_grp: all.mcast_grp.map(Place::new),
+            egress_times: places(&[all.egress_global_timestamp, all.enq_timestamp]),
+            queue: places(&[all.enq_qdepth, all.deq_qdepth, all.deq_timedelta]),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_instance_type(&self, packet: &mut Packet, ty: InstanceType) {
+        if let Some(place) = self.instance_type {
+            place.store(packet, ty as u64);
+        }
+    }
+
+    /// `instance_type` as it is now; 0 if nobody looks at it.
+    #[inline]
+    pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
+        self.instance_type.map_or(0, |place| place.load(packet))
+    }
+
+    /// What a packet has when it enters the parser.
+    #[inline]
+    pub(crate) fn enter_ingress(&self, packet: &mut Packet, now_us: u64) {
+        if let Some(place) = self.ingress_port {
+            place.store(packet, packet.ingress_port.into());
+        }
+        self.set_length(packet);
+        if let Some(place) = self.ingress_time {
+            place.store(packet, now_us);
+        }
+    }
+
+    /// What a packet has when it enters egress.
+    #[inline]
+    pub(crate) fn enter_egress(&self, packet: &mut Packet, port: u32, now_us: u64, drop_port: u32) {
+        if let Some(place) = self.egress_port {
+            place.store(packet, port.into());
+        }
+        // Anything but the drop port: egress drops by setting it.
+        self.egress_spec.store(packet, u64::from(drop_port) + 1);
+        self.set_length(packet);
+        for place in &self.egress_times {
+            place.store(packet, now_us);
+        }
+        for place in &self.queue {
+            place.store(packet, 0);
+        }
+    }
+
+    /// The length alone, for a packet whose metadata was preserved from another.
+    #[inline]
+    pub(crate) fn set_length(&self, packet: &mut Packet) {
+        if let Some(place) = self.packet_length {
+            place.store(packet, packet.length);
+        }
+    }
+
+    pub(crate) fn set_replica_instance(&self, packet: &mut Packet, instance: u16) {
+        if let Some(place) = self.egress_rid {
+            place.store(packet, instance.into());
+        }
+    }
+
+    /// `egress_spec` as ingress or egress left it.
+    #[inline]
+    pub(crate) fn egress_spec(&self, packet: &Packet) -> u32 {
+        self.egress_spec.load(packet)
+    }
+
+    /// The multicast group that ingress asked for; 0 for none.
+    #[inline]
+    pub(crate) fn multicast_group(&self, packet: &Packet) -> u32 {
+        self.mcast_grp.map_or(0, |place| place.load(packet))
+    }
+}
+
+impl Packet {
+    /// Resets metadata but for the fields of a list, which take the values they have in `from`.
+    pub(crate) fn preserve(&mut self, program: &Program, list: Option<FieldListId>, from: &Self) {
+        self.phv.reset_metadata();
+        for slot in list
+            .iter()
+            .flat_map(|list| &program.field_list(*list).fields)
+        {
+            let (bit, width) = (slot.bit(), usize::from(slot.width));
+            bits::copy_bits(&from.phv.bytes, bit, &mut self.phv.bytes, bit, width);
+        }
+    }
+}
