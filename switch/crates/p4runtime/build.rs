@@ -6,6 +6,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use tonic_prost_build::manual;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=SLUICE_PROTO_DIR");
@@ -29,11 +30,63 @@ fn main() -> Result<(), Box<dyn Error>> {
     let embedded = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(embedded, descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
-        .build_server(true)
+        // Of a server of its own, below.
+        .build_server(false)
         .build_client(true)
         .bytes(".p4.v1.PacketIn.payload")
         .bytes(".p4.v1.PacketOut.payload")
         .bytes(".p4.v1.ForwardingPipelineConfig.p4_device_config")
         .compile_fds(descriptors)?;
+    tonic_prost_build::manual::Builder::new()
+        .build_client(false)
+        .compile(&[service_of_bytes()]);
     Ok(())
+}
+
+/// The P4Runtime service as it is in the protobuf file, but for Write, whose requests are bytes.
+fn service_of_bytes() -> manual::Service {
+    let method = |name: &str, route: &str, request: &str, response: &str| {
+        manual::Method::builder()
+            .name(name)
+            .route_name(route)
+            .input_type(format!("crate::proto::v1::{request}"))
+            .output_type(format!("crate::proto::v1::{response}"))
+            .codec_path("tonic_prost::ProstCodec")
+    };
+    let whole = |name: &str, route: &str| {
+        let (request, response) = (format!("{route}Request"), format!("{route}Response"));
+        method(name, route, &request, &response)
+    };
+    let write = method("write", "Write", "WriteRequest", "WriteResponse")
+        .input_type("bytes::Bytes")
+        .codec_path("crate::request::WriteCodec");
+    let read = whole("read", "Read").server_streaming();
+    let stream = method(
+        "stream_channel",
+        "StreamChannel",
+        "StreamMessageRequest",
+        "StreamMessageResponse",
+    );
+    manual::Service::builder()
+        .name("P4Runtime")
+        .package("p4.v1")
+        .method(write.build())
+        .method(read.build())
+        .method(
+            whole(
+                "set_forwarding_pipeline_config",
+                "SetForwardingPipelineConfig",
+            )
+            .build(),
+        )
+        .method(
+            whole(
+                "get_forwarding_pipeline_config",
+                "GetForwardingPipelineConfig",
+            )
+            .build(),
+        )
+        .method(stream.client_streaming().server_streaming().build())
+        .method(whole("capabilities", "Capabilities").build())
+        .build()
 }

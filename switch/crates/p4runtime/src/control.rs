@@ -4,21 +4,22 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use sluice_device::Device;
 use tonic::Status;
 
 use crate::arbitration::{Takeover, role_name};
+use crate::batch::Batch;
 use crate::error::{UpdateResult, batch_status};
 use crate::hub::Hub;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::proto::v1::set_forwarding_pipeline_config_request::Action;
 use crate::proto::v1::write_request::Atomicity;
-use crate::proto::v1::{
-    ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest, WriteRequest,
-};
+use crate::proto::v1::{ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest};
 use crate::read::{self, Reading};
+use crate::request::Request;
 use crate::{reconcile, write};
 
 /// One device with its pipelines and its controllers.
@@ -147,22 +148,29 @@ impl Control {
     }
 
     /// The Write RPC.
-    pub fn write(&self, request: &WriteRequest) -> Result<(), Status> {
-        self.check_device(request.device_id)?;
-        let role = role_name(&request.role, request.role_id);
-        let _writer = self.writer.lock();
-        let rights = self.hub.authorize(&role, request.election_id.as_ref())?;
-        let pipeline = self.pipeline()?;
-        let atomicity = Atomicity::try_from(request.atomicity)
-            .map_err(|_| Status::invalid_argument("no such atomicity"))?;
-        let port_exists = |port| self.device.has_port(port);
-        batch_status(&write::apply(
-            &pipeline,
-            &port_exists,
-            &rights,
-            &request.updates,
-            atomicity,
-        ))
+    ///
+    /// Requests are decoded while others are applied: of those that come together, one waits for the other only to write.
+    pub fn write(&self, request: Bytes) -> Result<(), Status> {
+        let request = Request::read(request)?;
+        let head = &request.head;
+        self.check_device(head.device_id)?;
+        let role = role_name(&head.role, head.role_id);
+        let authorize = || self.hub.authorize(&role, head.election_id.as_ref());
+        authorize()?;
+        loop {
+            let pipeline = self.pipeline()?;
+            let batch = Batch::decode(&pipeline.plans, &request)?;
+            let _writer = self.writer.lock();
+            let rights = authorize()?;
+            if !Arc::ptr_eq(&pipeline, &self.pipeline()?) {
+                continue;
+            }
+            let atomicity = Atomicity::try_from(head.atomicity)
+                .map_err(|_| Status::invalid_argument("no such atomicity"))?;
+            let port_exists = |port| self.device.has_port(port);
+            let results = write::apply(&pipeline, &port_exists, &rights, &batch, atomicity);
+            return batch_status(&results);
+        }
     }
 
     /// The Read RPC: entities, and the outcome of each request.

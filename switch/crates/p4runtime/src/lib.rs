@@ -2,7 +2,8 @@
 //! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch, and the only async code of it.
 //!
 //! ```text
-//!   service ──► control ──► write ──► entity/* ──► tables     (Write, Read, pipeline configuration)
+//!   service ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
+//!      │           │           └────► entity/* ──► tables     (Write: all else; Read, pipeline configuration)
 //!      │           └──────► read  ──► entity/*
 //!      └──► hub ──► arbitration                               (streams: who is primary, packets, digests, timeouts)
 //! ```
@@ -12,6 +13,7 @@
 //! * [`role`]: what a role may do
 //! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`error`]: per-update errors
 //! * [`entity`]: one file for each kind of entity
+//! * [`request`], [`batch`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
 //! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`], [`tls`]: gRPC
 //!
@@ -23,6 +25,7 @@
 #![allow(deprecated)]
 
 pub mod arbitration;
+pub mod batch;
 pub mod bytestring;
 pub mod control;
 pub mod digest;
@@ -35,11 +38,13 @@ pub mod pipeline;
 pub mod proto;
 pub mod read;
 pub mod reconcile;
+pub mod request;
 pub mod role;
 pub mod schema;
 pub mod server;
 pub mod service;
 pub mod tls;
+pub mod wire;
 pub mod write;
 
 pub use hub::Hub;

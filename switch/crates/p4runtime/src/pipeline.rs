@@ -16,12 +16,14 @@ use crate::proto::config::v1::P4Info;
 use crate::proto::v1::ForwardingPipelineConfig;
 use crate::proto::v1::forwarding_pipeline_config::Cookie;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
-use crate::schema::{DigestSchema, Schema};
+use crate::schema::{DigestSchema, Plans, Schema};
 
 /// A pipeline that has been verified. It runs when the device has loaded its store.
 pub struct Pipeline {
     /// What clients can name.
     pub schema: Schema,
+    /// How entries of tables are decoded in one step.
+    pub plans: Plans,
     /// Its state.
     pub store: Arc<Store>,
     /// Which digests are enabled.
@@ -43,6 +45,7 @@ impl Pipeline {
         let schema = Schema::bind(&p4info, &program)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Self {
+            plans: Plans::new(&schema, &program),
             schema,
             store: device.new_store(program),
             digests: DigestConfigs::default(),

@@ -12,6 +12,8 @@ pub mod p4 {
     /// The service and its messages.
     pub mod v1 {
         tonic::include_proto!("p4.v1");
+        // The service: its requests to write are bytes.
+        tonic::include_proto!("p4.v1.P4Runtime");
     }
 
     /// P4Info.

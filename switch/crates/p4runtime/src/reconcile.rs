@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tonic::Status;
 
+use crate::batch::Batch;
 use crate::entity::{Operation, table};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity as Kind;
@@ -43,9 +44,8 @@ pub fn carry_over(
     if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
         return Err(Status::internal(error.message));
     }
-    let updates: Vec<_> = entities
-        .filter_map(|entity| update(&old.schema, entity))
-        .collect();
+    let updates = entities.filter_map(|entity| update(&old.schema, entity));
+    let updates = Batch::of(updates);
     let results = write::apply(
         new,
         port_exists,
@@ -55,7 +55,7 @@ pub fn carry_over(
     );
     let refused = results
         .iter()
-        .zip(&updates)
+        .zip(updates.items())
         .find_map(|(result, update)| match result {
             Err(error) if error.code != tonic::Code::Aborted => Some((error, update)),
             _ => None,

@@ -94,7 +94,16 @@ impl Rights {
 
     /// Refuses a write to what is not in the role's scope.
     pub fn check(&self, schema: &Schema, entity: &Entity) -> UpdateResult {
-        if self.covers(schema, entity) {
+        self.must(self.covers(schema, entity))
+    }
+
+    /// Refuses a write to an object that is not in the role's scope.
+    pub fn check_id(&self, schema: &Schema, id: u32) -> UpdateResult {
+        self.must(self.covers_id(schema, id))
+    }
+
+    fn must(&self, covered: bool) -> UpdateResult {
+        if covered {
             return Ok(());
         }
         let message = format!("role {:?} does not include this entity", self.role);

@@ -25,6 +25,10 @@ use crate::tls::Tls;
 /// Largest request: pipelines and large batches of updates.
 const MAX_REQUEST: usize = 256 << 20;
 
+/// How much a client may send before it is read: a large request should not wait for leave to go on.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+
 /// A client that has vanished is noticed after this.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -89,7 +93,10 @@ impl Server {
 
     /// Serves until `stop` is ready; then all streams are ended with UNAVAILABLE.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let mut builder = GrpcServer::builder().http2_keepalive_interval(Some(KEEPALIVE));
+        let mut builder = GrpcServer::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
         if let Some(tls) = &self.tls {
             builder = builder.tls_config(tls.config()).map_err(ServeError::Tls)?;
         }

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
@@ -23,7 +24,7 @@ use crate::proto::v1::{
     GetForwardingPipelineConfigRequest, GetForwardingPipelineConfigResponse, PacketOut,
     PacketOutError, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
     SetForwardingPipelineConfigResponse, StreamError, StreamMessageRequest, StreamMessageResponse,
-    StreamOtherError, WriteRequest, WriteResponse, stream_error,
+    StreamOtherError, WriteResponse, stream_error,
 };
 use crate::read::Reading;
 
@@ -56,12 +57,9 @@ impl P4Runtime for Service {
     type StreamChannelStream =
         Pin<Box<dyn Stream<Item = Result<StreamMessageResponse, Status>> + Send>>;
 
-    async fn write(
-        &self,
-        request: Request<WriteRequest>,
-    ) -> Result<Response<WriteResponse>, Status> {
+    async fn write(&self, request: Request<Bytes>) -> Result<Response<WriteResponse>, Status> {
         let request = request.into_inner();
-        block_in_place(|| self.control.write(&request))?;
+        block_in_place(|| self.control.write(request))?;
         Ok(Response::new(WriteResponse {}))
     }
 

@@ -4,11 +4,12 @@
 //! Updates are applied in their order, and packets see all of them at once, which is more than any of the three modes of
 //! atomicity asks for. They differ in what an error does: CONTINUE_ON_ERROR keeps the others, the other two modes undo the
 //! whole batch; the updates that would have succeeded are then reported as ABORTED. Cells of counters, meters and registers
-//! lie outside of the tables' versions: they are written right after the commit, or, with DATAPLANE_ATOMIC, together with
-//! it, while no packet is being processed.
+//! lie outside of the tables' versions: they are written together with the commit, while no packet is being processed, so
+//! that a worker may count as if it were alone with them.
 
 use sluice_tables::Transaction;
 
+use crate::batch::{Batch, EntryItem, Item};
 use crate::digest::DigestConfigs;
 use crate::entity::array::CellWrite;
 use crate::entity::direct::DirectWrites;
@@ -21,12 +22,15 @@ use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
 
+/// How many updates ahead memory is asked for: as many as a core waits for at a time.
+const AHEAD: usize = 8;
+
 /// Applies a batch for a role; returns the outcome of each update, in order.
 pub fn apply(
     pipeline: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,
     rights: &Rights,
-    updates: &[Update],
+    updates: &Batch<'_>,
     atomicity: Atomicity,
 ) -> Vec<UpdateResult> {
     let context = Context {
@@ -34,7 +38,7 @@ pub fn apply(
         program: pipeline.store.program(),
         port_exists,
     };
-    let mut batch = Batch {
+    let mut writing = Writing {
         context: &context,
         rights,
         transaction: pipeline.store.transaction(),
@@ -42,9 +46,18 @@ pub fn apply(
         cells: Vec::new(),
         digest_configs: &pipeline.digests,
         digests: Vec::new(),
-        atomic: atomicity == Atomicity::DataplaneAtomic,
     };
-    let results: Vec<_> = updates.iter().map(|update| batch.update(update)).collect();
+    let items = updates.items();
+    let apply = |(index, item): (usize, &Item<'_>)| {
+        if let Some(Item::Entry(later)) = items.get(index + AHEAD) {
+            writing.prefetch(updates, later);
+        }
+        match item {
+            Item::Entry(entry) => writing.entry(updates, entry),
+            Item::Update(update) => writing.update(update),
+        }
+    };
+    let results: Vec<_> = items.iter().enumerate().map(apply).collect();
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
         // Dropped without a commit, the transaction undoes itself.
@@ -54,11 +67,11 @@ pub fn apply(
             .map(|result| result.and_then(|()| Err(aborted())))
             .collect();
     }
-    batch.commit(pipeline);
+    writing.commit(pipeline);
     results
 }
 
-struct Batch<'a> {
+struct Writing<'a> {
     context: &'a Context<'a>,
     rights: &'a Rights,
     transaction: Transaction<'a>,
@@ -66,10 +79,31 @@ struct Batch<'a> {
     cells: Vec<CellWrite>,
     digest_configs: &'a DigestConfigs,
     digests: Vec<(Operation, DigestEntry)>,
-    atomic: bool,
 }
 
-impl Batch<'_> {
+impl Writing<'_> {
+    /// Asks for the memory that an entry's writing begins with.
+    fn prefetch(&self, batch: &Batch<'_>, item: &EntryItem<'_>) {
+        let entry = batch.compiled(item);
+        self.transaction.prefetch(item.plan.table, &entry);
+    }
+
+    /// Writes an entry that has been brought into the tables' form.
+    fn entry(&mut self, batch: &Batch<'_>, item: &EntryItem<'_>) -> UpdateResult {
+        let (schema, plan) = (self.context.schema, item.plan);
+        self.rights.check_id(schema, plan.id)?;
+        let (table, entry) = (plan.table, batch.compiled(item));
+        let written = match item.operation {
+            Operation::Insert => self.transaction.insert_compiled(table, &entry),
+            Operation::Modify => self.transaction.modify_compiled(table, &entry),
+            Operation::Delete => self.transaction.delete_compiled(table, &entry),
+        };
+        written.map_err(|error| {
+            let name = schema.table(plan.id).map_or("", |table| &table.name);
+            UpdateError::from(error).of(&format!("table {name:?}"))
+        })
+    }
+
     /// Applies one update; what fails leaves nothing behind.
     fn update(&mut self, update: &Update) -> UpdateResult {
         let operation = Operation::decode(update.r#type())?;
@@ -155,11 +189,10 @@ impl Batch<'_> {
             let externs = pipeline.store.externs();
             cells.iter().for_each(|write| write.perform(externs));
         };
-        if self.atomic && has_cells {
+        if has_cells {
             self.transaction.commit_with(write_cells);
         } else {
             self.transaction.commit();
-            write_cells();
         }
         for (operation, entry) in self.digests {
             pipeline.digests.apply(operation, &entry);

@@ -413,6 +413,7 @@ mod tests {
             let options = read(&format!("x.json --engine {kind}")).unwrap();
             assert_eq!(options.engine, kind);
         }
+        assert_eq!(read("x.json").unwrap().engine, EngineKind::Native);
     }
 
     #[test]

@@ -8,9 +8,11 @@
 
 mod binding;
 mod header;
+mod plan;
 mod table;
 
 pub use header::{ControllerHeader, HeaderField};
+pub use plan::{ActionPlan, FieldPlan, ParamPlan, Plans, TablePlan};
 pub use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
 
 use std::collections::BTreeMap;

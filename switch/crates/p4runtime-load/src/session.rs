@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The stream that makes this client the primary.
+
+use anyhow::{Context, bail};
+use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
+use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
+use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
+use sluice_p4runtime::proto::v1::{
+    MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Streaming};
+
+use crate::Options;
+
+/// An open stream; this client is primary as long as it is.
+pub(crate) struct Session {
+    _requests: mpsc::Sender<StreamMessageRequest>,
+    reader: JoinHandle<()>,
+}
+
+/// A connection to the server.
+///
+/// # Errors
+/// If nothing listens there.
+pub(crate) async fn connect(options: &Options) -> anyhow::Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", options.server))?
+        .tcp_nodelay(true)
+        // A refused batch says why for each of its updates, in a header.
+        .http2_max_header_list_size(64 << 20);
+    let connected = endpoint.connect().await;
+    connected.with_context(|| format!("connecting to {}", options.server))
+}
+
+impl Session {
+    /// Opens the stream and becomes primary.
+    ///
+    /// # Errors
+    /// If the server does not let it.
+    pub(crate) async fn open(options: &Options) -> anyhow::Result<Self> {
+        let (sender, receiver) = mpsc::channel(1);
+        let arbitration = MasterArbitrationUpdate {
+            device_id: options.device_id,
+            election_id: Some(Uint128 {
+                high: 0,
+                low: options.election_id,
+            }),
+            ..MasterArbitrationUpdate::default()
+        };
+        sender
+            .send(StreamMessageRequest {
+                update: Some(Request::Arbitration(arbitration)),
+            })
+            .await?;
+        let mut client = P4RuntimeClient::new(connect(options).await?);
+        let responses = client.stream_channel(ReceiverStream::new(receiver)).await?;
+        let mut responses = responses.into_inner();
+        let told = next(&mut responses).await?;
+        let Some(Response::Arbitration(told)) = told.update else {
+            bail!("the server answers arbitration with {told:?}");
+        };
+        let code = told
+            .status
+            .map_or(Code::Unknown, |status| status.code.into());
+        if code != Code::Ok {
+            let id = options.election_id;
+            bail!("election id {id} does not make this client the primary: {code:?}");
+        }
+        // Packets and notifications are read, so that the server does not keep them.
+        let reader = tokio::spawn(async move { while next(&mut responses).await.is_ok() {} });
+        Ok(Self {
+            _requests: sender,
+            reader,
+        })
+    }
+
+    /// Ends the stream.
+    pub(crate) fn close(self) {
+        self.reader.abort();
+    }
+}
+
+async fn next(
+    responses: &mut Streaming<StreamMessageResponse>,
+) -> anyhow::Result<StreamMessageResponse> {
+    responses.message().await?.context("the stream has ended")
+}

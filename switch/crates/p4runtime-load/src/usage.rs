@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a process takes, as the kernel counts it.
+
+use std::fs;
+
+use anyhow::Context;
+
+/// Processor time and memory of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Of all threads, since the process began.
+    pub(crate) cpu_seconds: f64,
+    /// Resident memory.
+    pub(crate) resident_mib: f64,
+}
+
+impl Usage {
+    /// Of this process.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub(crate) fn own() -> anyhow::Result<Self> {
+        Self::of(std::process::id())
+    }
+
+    /// Of a process.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
+        let mut nanoseconds = 0;
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.with_context(|| format!("process {pid}"))? {
+            // Threads may end meanwhile.
+            let times = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+            let running = times.split_whitespace().next();
+            nanoseconds += running.map_or(Ok(0), str::parse::<u64>)?;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        Ok(Self {
+            cpu_seconds: nanoseconds as f64 / 1e9,
+            resident_mib: kib.context("no VmRSS")?.parse::<f64>()? / 1024.0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_takes_something() {
+        let usage = Usage::own().unwrap();
+        assert!(usage.cpu_seconds > 0.0 && usage.resident_mib > 1.0);
+        assert!(Usage::of(u32::MAX).is_err());
+    }
+}
