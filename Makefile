@@ -133,8 +133,21 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
+# Valgrind's CPU has no AVX-512: what it runs are the kernels for CPUs without.
+MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
+.PHONY: memcheck
+memcheck: $(STAMPS)/cargo ## The look-up structures' tests under valgrind, CASES=N inputs for each property
+	@command -v valgrind >/dev/null || { echo "memcheck: valgrind is not installed (Debian: valgrind)" >&2; exit 2; }
+	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
+	  cargo test --quiet --release --locked -p sluice-fib -p sluice-exact -p sluice-classifier --lib --tests
+
+.PHONY: loom
+loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables, in small cases
+	cd switch && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
+	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
+
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) p4-cpu forwarding new-flows
+BENCHES := $(STRUCTURES) p4-cpu writes forwarding new-flows
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Benchmarks against peers on this machine, results in bench/results; one: make bench-NAME
@@ -146,8 +159,13 @@ $(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/
 	PYTHONPATH=testkit/src $(BENCH)/python -m bench.structures $* $(ARGS)
 	@test ! -e bench/results/$*.json || $(BENCH)/python -m bench.plot $*
 
-.PHONY: bench-p4-cpu bench-forwarding bench-new-flows
-bench-p4-cpu bench-forwarding bench-new-flows: bench-%: setup-run $(STAMPS)/ptf
+.PHONY: bench-p4-cpu
+bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.p4_cpu $(ARGS)
+	$(BENCH)/python -m bench.plot p4-cpu p4-cpu-veth
+
+.PHONY: bench-writes bench-forwarding bench-new-flows
+bench-writes bench-forwarding bench-new-flows: bench-%: setup-run $(STAMPS)/ptf
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-plots

@@ -14,17 +14,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Bar:
-    """The least ratio to a peer over all cases, or over those of one kind."""
+    """The least ratio to a peer over all cases, or those of one kind, or those of one size."""
 
     peer: str
     least: float
     aim: float | None = None
     kind: str | None = None
+    size: str | None = None  # how the names of the cases begin
 
     @property
     def name(self) -> str:
         """What reports call it."""
-        return self.peer if self.kind is None else f"{self.peer} ({self.kind})"
+        about = ", ".join(filter(None, (self.size, self.kind)))
+        return f"{self.peer} ({about})" if about else self.peer
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,18 @@ BARS: Mapping[str, Sequence[Bar | Rate]] = {
     ),
     "lpm6-full": (Bar("rte_fib6", 2, 3), Bar("prefix-trie", 8), Rate(0, 150e6, "batch")),
     "lpm-auto": (Bar("best-own", 0.95, None, "size"), Bar("rte_fib", 2, None, "updates")),
-    "exact": (Bar("hashbrown", 1, 1.5), Bar("rte_hash", 1, 1.5), Bar("random-read", 2 / 3)),
+    "exact": (
+        Bar("hashbrown", 1, 1.5),
+        Bar("rte_hash", 1, 1.5),
+        Bar("random-read", 2 / 3, size="10000000 entries"),
+    ),
     "ternary": (Bar("rte_acl", 1, 1.5),),
+    "writes": (
+        Rate(400e3, None, "updates"),
+        Bar("bmv2", 1, None, "updates"),
+        Bar("alone", 0.95, 1, "forwarding"),
+        Bar("limit", 1, None, "memory"),
+    ),
     "multipath": (Bar("single-path", 0.98, 1),),
 }
 
@@ -101,6 +113,8 @@ def _verdict(bar: Bar | Rate, cases: Sequence[Mapping[str, Any]]) -> Verdict:
     where = None
     for case in cases:
         if bar.kind is not None and case.get("details", {}).get("kind") != bar.kind:
+            continue
+        if isinstance(bar, Bar) and not case["workload"].startswith(bar.size or ""):
             continue
         value = case["ours"] if isinstance(bar, Rate) else case["ratio"].get(bar.peer)
         if value is not None and (reached is None or value < reached):

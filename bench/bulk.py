@@ -23,10 +23,11 @@ _UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
 
 
 class Template:
-    """An INSERT of an entity, without the values that its marks stand for."""
+    """An update of an entity, without the values that its marks stand for."""
 
-    def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes]):
-        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT, entity=entity)
+    def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes], kind: str = "INSERT"):
+        number = p4runtime_pb2.Update.Type.Value(kind)
+        update = p4runtime_pb2.Update(type=number, entity=entity)
         encoded = _field(_UPDATE_FIELD, update)
         self._lengths = [len(mark) for mark in marks]
         self._between = []

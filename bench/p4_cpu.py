@@ -8,11 +8,16 @@ have, and an outbound SPD whose flow cache holds every flow of the traffic (verd
 bypass). The same frames, each of another flow, 64 bytes (frame check sequence counted)
 or IMIX (7 of 64, 4 of 594, 1 of 1518).
 
-sluice-switch gets them on a port in memory (`replay:FILE`), so that the program is
-measured and not the kernel's sockets; what it does over veth stands beside, without a
-bar. BMv2 gets them over veth, at the rate at which it forwards most packets a
-CPU-second without losing one in a hundred. CPU-seconds are those of all threads of the
-switch's process, system time included; how much of BMv2's is system time is said.
+sluice-switch (its native engine) gets them on a port in memory (`replay:FILE`), so that
+the program is measured and not the kernel's sockets; what it does over veth stands
+beside, without a bar. BMv2 gets them over veth, at the rate at which it forwards most
+packets a CPU-second without losing one in a hundred. CPU-seconds are those of all
+threads of the switch's process, system time included; how much of BMv2's is system time
+is said.
+
+Before anything is measured, a sample of the frames goes through both and through our
+interpreter, over veth: all must make the same frames of them, in the same order. While
+ours is measured, as many frames must leave as come in.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import argparse
 import contextlib
 import json
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,29 +39,34 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from bench import bulk
+from bench.bars import judge
 from bench.cpu import process_seconds, system_share
-from bench.frames import Flow, udp, write_pcap
+from bench.frames import Flow, read_pcap, udp, write_pcap
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
 from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
 from sluice_testkit.target import Target, TargetUnavailable, binary
 from sluice_testkit.wait import wait_until
 
-OURS, PEER = "sluice-switch", "bmv2"
-GRPC_PORTS = {OURS: 9560, PEER: 9559}
+OURS, PEER, ORACLE = "sluice-switch", "bmv2", "oracle"
+GRPC_PORTS = {OURS: 9560, PEER: 9559, ORACLE: 9561}
+ENGINES = {OURS: "native", ORACLE: "interpreter"}
 RATES = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
 LEAST_DELIVERED = 0.99
+BATCH = 64 * 4  # frames that may be under way between two readings of counters
 MEMORY_IN, MEMORY_OUT = 101, 102  # ports in memory, beside those on veth
 VETH_IN, VETH_OUT = 1, 2  # an interface's id is its port's number
 IN_MAC, OUT_MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
 NEXTHOPS = range(0x101, 0x111)  # two bytes, the first of them not 0
 LIST_ID, EPOCH, GENERATION = 12, 0x10004, 0x20006
 SIZES = {"64 B": (60,), "IMIX": (60,) * 7 + (590,) * 4 + (1514,)}
-FRAMES = {"64 B": 1 << 20, "IMIX": 1 << 18}
+FRAMES = 1 << 20
+SAMPLE = 500  # frames whose treatment is compared
 # IPv4 prefixes of a full table by length, 16 to 24.
 LENGTHS = {
     16: 13490,
@@ -72,10 +83,19 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class Content:
-    """What is in the tables beside a few entries: routes (address, length) and flows."""
+    """Beside a few entries: routes, (address, length) to a next hop, and flows."""
 
-    routes: list[tuple[int, int]]
+    routes: dict[tuple[int, int], int]
     flows: list[Flow]
+
+    def needed_by(self, flows: list[Flow]) -> Content:
+        """What is in them for these flows: themselves, all routes to their destinations."""
+        prefixes = [
+            (flow.destination >> (32 - length) << (32 - length), length)
+            for flow in flows
+            for length in LENGTHS
+        ]
+        return Content({one: self.routes[one] for one in prefixes if one in self.routes}, flows)
 
 
 def content(routes: int, flows: int) -> Content:
@@ -97,7 +117,8 @@ def content(routes: int, flows: int) -> Content:
         source = 10 << 24 | chance.randrange(1, 1 << 24)
         ports = chance.randrange(1024, 65536), chance.randrange(1024, 65536)
         made[Flow(source, destination, *ports)] = None
-    return Content(known, list(made))
+    routed = {prefix: NEXTHOPS[index % len(NEXTHOPS)] for index, prefix in enumerate(known)}
+    return Content(routed, list(made))
 
 
 def few_entries(schema: Schema) -> Iterator[Any]:
@@ -137,8 +158,7 @@ def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
         entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
         entry.match[-1].lpm.prefix_len = length
         templates[length] = bulk.Template(_entity(entry), (prefix, nexthop))
-    for index, (address, length) in enumerate(tables.routes):
-        to = NEXTHOPS[index % len(NEXTHOPS)]
+    for (address, length), to in tables.routes.items():
         yield templates[length].fill(address.to_bytes(4), to.to_bytes(2))
     marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
     key: dict[str, Any] = dict.fromkeys(("is_later_fragment", "is_local", "bundle"), 0)
@@ -157,12 +177,18 @@ def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
 
 
 def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
-    """The traffic of each workload: every frame is of another flow, in no order."""
+    """The traffic of each workload: every frame is of another flow, in no order.
+
+    Those of the sample come first.
+    """
     chance = random.Random(6)
     macs = bytes.fromhex(IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
     for name, sizes in SIZES.items():
-        some = chance.sample(flows, min(FRAMES[name], len(flows)))
+        some = [*flows[:SAMPLE], *flows[SAMPLE:FRAMES]]
+        rest = some[SAMPLE:]
+        chance.shuffle(rest)
+        some[SAMPLE:] = rest
         paths[name] = folder / f"{name.replace(' ', '')}.pcap"
         frames = (udp(flow, macs, sizes[i % len(sizes)]) for i, flow in enumerate(some))
         write_pcap(paths[name], frames)
@@ -203,6 +229,8 @@ def over_veth(switch: Switch, sender: subprocess.Popen[str], rate: float, second
     print(f"{rate} {seconds}", file=sender.stdin, flush=True)
     sent = int(sender.stdout.readline())
     came = _settled(switch) - before
+    assert switch.target.process is not None
+    switch.target.process.check()  # BMv2's assertions end it under load
     spent = process_seconds(switch.target.pid) - cpu
     return Steady(came / spent, came / sent)
 
@@ -238,12 +266,10 @@ class Ctl:
         """One question."""
         return json.loads(run([*self._words, *words]).stdout or "null")
 
-    def sent(self, port: int) -> int:
-        """Frames that have left by a port."""
-        for found in self.ask("ports")["ports"]:
-            if found["number"] == port:
-                return int(found["statistics"]["tx_packets"])
-        raise LookupError(f"no port {port}")
+    def frames(self) -> tuple[int, int]:
+        """Frames that have come in by the one port in memory, and that have left by the other."""
+        ports = {found["number"]: found["statistics"] for found in self.ask("ports")["ports"]}
+        return int(ports[MEMORY_IN]["rx_packets"]), int(ports[MEMORY_OUT]["tx_packets"])
 
 
 def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
@@ -251,12 +277,40 @@ def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
     ctl.ask("add-port", f"{MEMORY_IN}@replay:{capture}")
     try:
         time.sleep(0.2 * seconds)  # caches as they are under load
-        cpu, before = process_seconds(switch.target.pid), ctl.sent(MEMORY_OUT)
+        cpu, (received, sent) = process_seconds(switch.target.pid), ctl.frames()
         time.sleep(seconds)
-        spent, came = process_seconds(switch.target.pid) - cpu, ctl.sent(MEMORY_OUT) - before
+        spent, (came, left) = process_seconds(switch.target.pid) - cpu, ctl.frames()
     finally:
         ctl.ask("remove-port", str(MEMORY_IN))
-    return came / spent
+    if abs((came - received) - (left - sent)) > BATCH:
+        raise RuntimeError(f"{came - received} frames came in, {left - sent} left")
+    return (left - sent) / spent
+
+
+def outputs(switch: Switch, frames: Sequence[bytes]) -> list[bytes]:
+    """What a switch makes of frames, over veth, in the order in which they leave."""
+    switch.leave_by(VETH_OUT)
+    with (
+        Capture(switch.target.namespace, switch.ends[VETH_OUT]) as capture,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as output,
+    ):
+        output.bind((switch.ends[VETH_IN], 0))
+        for frame in frames:
+            output.send(frame)
+            time.sleep(0.001)
+        wait_until(lambda: capture.count() >= len(frames), 20, f"{len(frames)} frames")
+        return [frame.data for frame in capture.frames()]
+
+
+def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None:
+    """All must treat frames alike, and the first of them must have made something of each."""
+    made = [outputs(switch, frames) for switch in switches]
+    if any(frame in made[0] for frame in frames):
+        raise RuntimeError("a frame left as it came")
+    for switch, others in zip(switches[1:], made[1:], strict=True):
+        if others != made[0]:
+            name = switch.target.name
+            raise RuntimeError(f"{name} and {switches[0].target.name} differ in what they make")
 
 
 def best_rate(measure: Callable[[float], Steady]) -> float:
@@ -272,17 +326,18 @@ def best_rate(measure: Callable[[float], Steady]) -> float:
 
 @contextlib.contextmanager
 def loaded(
-    lab: Lab, namespace: Namespace, name: str, tables: Content, admin: str
+    lab: Lab, namespace: Namespace, name: str, tables: Content, admin: str = "none"
 ) -> Iterator[Switch]:
     """A target with the pipeline and its tables."""
     prefix = name[:4]
     ports = plug(namespace, prefix)
-    options = ["--admin", admin] if name == OURS else []
+    own = name in ENGINES
+    options = ["--admin", admin, "--engine", ENGINES[name]] if own else []
     target = Target(
         namespace,
         ports,
         lab.supervisor,
-        name=name,
+        name=OURS if own else name,
         label=name,
         grpc_port=GRPC_PORTS[name],
         options=options,
@@ -344,13 +399,15 @@ def measure_workload(
 
 
 def show(name: str, rate: float, memory: Case, veth: Case, peer: Switch | None) -> None:
-    """Say what was measured."""
+    """Note how the peer was measured, and say what came of it."""
+    if peer is not None:
+        how = {"bmv2_rate": rate, "bmv2_system_share": system_share(peer.target.pid)}
+        memory.details, veth.details = how, how
     ours, beside = memory.as_dict(), veth.as_dict()["ours"]
     print(f"{name}: {ours['ours']:,.0f} packets a CPU-second in memory, {beside:,.0f} over veth")
     if peer is None:
-        print(f"  {PEER} is not installed: the bar counts as unmet", flush=True)
         return
-    share = system_share(peer.target.pid)
+    share = memory.details["bmv2_system_share"]
     print(
         f"  {PEER} {ours['peers'][PEER]:,.0f} at {rate:,.0f} a second, {share:.0%} of its time "
         f"in the kernel: ratio {ours['ratio'][PEER]:.1f}",
@@ -367,18 +424,45 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         admin = f"unix:{folder}/admin"
         ours = stack.enter_context(loaded(lab, namespace, OURS, tables, admin))
         ctl = Ctl(admin)
+        engine = ctl.ask("show")["engine"]
+        if engine != ENGINES[OURS]:
+            raise RuntimeError(f"{engine} runs the program, not {ENGINES[OURS]}")
         ctl.ask("add-port", f"{MEMORY_OUT}@discard:out")
-        peer = None
+        peer, missing = None, {}
         if installed():
-            peer = stack.enter_context(loaded(lab, namespace, PEER, tables, admin))
+            peer = stack.enter_context(loaded(lab, namespace, PEER, tables))
             peer.leave_by(VETH_OUT)
+        else:
+            missing[PEER] = "simple_switch_grpc is not on PATH"
+        sample = tables.needed_by(tables.flows[:SAMPLE])
+        with loaded(lab, namespace, ORACLE, sample) as oracle:
+            switches = [oracle, ours, *([peer] if peer is not None else [])]
+            for capture in traffic.values():
+                compare_outputs(switches, read_pcap(capture)[:SAMPLE])
         cases = [
             measure_workload(name, capture, ours, peer, ctl, arguments)
             for name, capture in traffic.items()
         ]
     unit = "packets per CPU-second of the switch"
-    print(write_results("p4-cpu", unit, [memory for memory, _ in cases]))
-    print(write_results("p4-cpu-veth", unit, [veth for _, veth in cases]))
+    verdicts = judge("p4-cpu", [memory.as_dict() for memory, _ in cases])
+    more = {
+        "bars": [verdict.as_dict() for verdict in verdicts],
+        "missing": missing,
+        "input": {
+            "engine": engine,
+            "routes": len(tables.routes),
+            "flows": len(tables.flows),
+            "frames": min(FRAMES, len(tables.flows)),
+        },
+    }
+    print(write_results("p4-cpu", unit, [memory for memory, _ in cases], more=more))
+    print(
+        write_results("p4-cpu-veth", unit, [veth for _, veth in cases], more={"missing": missing})
+    )
+    for verdict in verdicts:
+        print(f"p4-cpu: {verdict}")
+    for name, why in missing.items():
+        print(f"p4-cpu: peer {name} is missing: {why}")
 
 
 def installed() -> bool:

@@ -301,10 +301,14 @@ API void peer_lpm4_values(void *table, const uint32_t *keys, size_t count, uint3
 
 typedef uint8_t address6[16];
 
+// Flips the 64th bit: in the half that look-ups have to wait for. By words, so that nobody waits
+// for single bytes to reach memory.
 static inline void key6(address6 key, const address6 from, uint32_t result)
 {
-	memcpy(key, from, sizeof(address6));
-	key[15] ^= opaque(result & 1);
+	uint64_t halves[2];
+	memcpy(halves, from, sizeof halves);
+	halves[0] ^= (uint64_t)opaque(result & 1) << 56;
+	memcpy(key, halves, sizeof halves);
 }
 
 // ---- IPv6: rte_fib6 (multibit trie) ----
@@ -330,13 +334,16 @@ static struct rte_fib6 *fib6_fill(enum rte_fib_trie_nh_sz size, uint32_t tbl8,
 	return fib;
 }
 
-// Two bytes a next hop where that holds the table, else four; as few tbl8 as hold it.
+// Two bytes a next hop where that holds the table, else four; as few tbl8 as hold it. With room for
+// more routes four, since a full table leaves none of the tbl8 that two bytes can name.
 API void *peer_fib6_new(const address6 *addresses, const uint8_t *lengths,
 			const uint32_t *values, size_t count, size_t room)
 {
-	int error;
-	struct rte_fib6 *fib = fib6_fill(RTE_FIB6_TRIE_2B, 32767, addresses, lengths, values,
-					 count, room, &error);
+	int error = -ENOSPC;
+	struct rte_fib6 *fib = NULL;
+	if (room == 0)
+		fib = fib6_fill(RTE_FIB6_TRIE_2B, 32767, addresses, lengths, values, count, room,
+				&error);
 	for (uint32_t tbl8 = 65536; fib == NULL && error == -ENOSPC && tbl8 <= MOST_TBL8;
 	     tbl8 *= 2)
 		fib = fib6_fill(RTE_FIB6_TRIE_4B, tbl8, addresses, lengths, values, count, room,

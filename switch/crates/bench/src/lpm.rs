@@ -3,8 +3,9 @@
 //!
 //! Two tables: the real one if a file has it, else a generated one of its size and mix; and a
 //! larger one that is always generated. Each is looked up in batches with the uniform and the Zipf
-//! trace, and one key at a time with the dependent one: the uniform trace's keys, the lowest bit of
-//! each flipped if the value found before was odd, so that no look-up begins before the last ends.
+//! trace, and one key at a time with the dependent one: the uniform trace's keys, a bit of
+//! each (the last of IPv4's, the 64th of IPv6's) flipped if the value found before was odd, so that no
+//! look-up begins before the last ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

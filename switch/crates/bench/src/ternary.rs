@@ -34,9 +34,10 @@ impl Own {
                 value: &value,
                 bounds: &bounds,
             };
+            // Each has a priority of its own, as it must have in rte_acl.
             let rank = Rank {
-                priority: 1,
-                sequence: number as u64,
+                priority: -(number as i32),
+                sequence: 0,
             };
             classifier.insert(rule, rank, number as u32 + 1);
         }

@@ -43,7 +43,8 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// The address so many behind this one.
     fn plus(self, distance: f64) -> Self;
 
-    /// Its lowest bit flipped if `flip` is 1; `flip` is 0 or 1.
+    /// The bit behind the first 31 (IPv4) or 63 (IPv6) flipped if `flip` is 1; `flip` is 0 or 1. The
+    /// part of an address that it is in is one that every look-up has to wait for.
     fn flipped(self, flip: u32) -> Self;
 
     /// The bytes in network order, in the last of 16.
@@ -54,7 +55,7 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
 }
 
 macro_rules! family {
-    ($type:ty, $name:literal, $address:ident, $parsed:ident) => {
+    ($type:ty, $name:literal, $address:ident, $parsed:ident, $flipped:literal) => {
         impl Family for $type {
             const NAME: &'static str = $name;
 
@@ -84,7 +85,7 @@ macro_rules! family {
 
             #[inline]
             fn flipped(self, flip: u32) -> Self {
-                self ^ flip as $type
+                self ^ <$type>::from(flip) << $flipped
             }
 
             fn bytes(self) -> [u8; 16] {
@@ -101,8 +102,8 @@ macro_rules! family {
     };
 }
 
-family!(u32, "IPv4", Ipv4Addr, V4);
-family!(u128, "IPv6", Ipv6Addr, V6);
+family!(u32, "IPv4", Ipv4Addr, V4, 0);
+family!(u128, "IPv6", Ipv6Addr, V6, 64);
 
 /// The next hop of a prefix, after it has changed so many times.
 pub(crate) fn next_hop<A: Family>(prefix: Prefix<A>, changes: u64) -> u32 {

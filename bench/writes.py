@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table writes over P4Runtime, sluice-switch against BMv2: `make bench-writes`.
+
+    python -m bench.writes [--rounds N] [--seconds N] [--batch N] [--divisor N]
+
+The router program on both, filled alike: 1,000,000 IPv4 routes, 200,000 IPv6 routes and
+1,000,000 flows with idle timeouts. The updates are encoded beforehand; p4runtime-load
+sends them, one connection, a few requests under way. Three parts:
+
+updates     a part of each table is deleted, inserted again and modified, on both in
+            turn: updates a second, from the first request's sending to the last answer
+forwarding  packets a second from port to port in memory, alone and while flows are
+            modified at 400,000 updates a second; the ratio is of the two, and a bar of
+            its own. Where processors are few the client takes part of them, too
+memory      resident memory of the whole switch with all tables filled
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from bench import bulk, p4_cpu
+from bench.bars import judge
+from bench.frames import Flow
+from sluice_ptf.cabling import plug
+from sluice_ptf.runtime import ELECTION_ID, RuntimeClient, update
+from sluice_ptf.schema import Schema
+from sluice_testkit import where
+from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.process import run
+from sluice_testkit.target import Target
+
+OURS, PEER = p4_cpu.OURS, p4_cpu.PEER
+FULL = {"IPv4 routes": 1_000_000, "IPv6 routes": 200_000, "flows": 1_000_000}
+PART = 50_000  # of each table, that come and go
+KINDS = ("DELETE", "INSERT", "MODIFY")
+RATE = 400_000  # updates a second beside forwarding
+LIMIT_MB = 512
+TIMEOUT_NS = 30 * 10**9
+WINDOW = 4  # requests under way
+IPV6_LENGTH = 48
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of one table: how they are encoded, and their values in the order of marks."""
+
+    entity: p4runtime_pb2.Entity
+    marks: Sequence[bytes]
+    values: Sequence[Sequence[bytes]]
+    lengths: Sequence[int] | None = None
+
+    def encoded(self, kind: str, part: slice) -> bytes:
+        """Updates of a kind, one after the other."""
+        templates: dict[int | None, bulk.Template] = {}
+        encoded = []
+        lengths = self.lengths[part] if self.lengths else [None] * len(self.values[part])
+        for length, values in zip(lengths, self.values[part], strict=True):
+            if length not in templates:
+                entity = p4runtime_pb2.Entity()
+                entity.CopyFrom(self.entity)
+                if length is not None:
+                    entity.table_entry.match[-1].lpm.prefix_len = length
+                templates[length] = bulk.Template(entity, self.marks, kind)
+            encoded.append(templates[length].fill(*values))
+        return b"".join(encoded)
+
+
+def next_hop(index: int) -> bytes:
+    """Of the few that there are."""
+    return p4_cpu.NEXTHOPS[index % len(p4_cpu.NEXTHOPS)].to_bytes(2)
+
+
+def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
+    """Of the lengths that the Internet's have."""
+    match: dict[str, Any] = {"vrf": 0, "dst_addr": "193.210.227.0/24"}
+    entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
+    marks = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
+    values = [(address.to_bytes(4), next_hop(i)) for i, (address, _) in enumerate(routes)]
+    lengths = [length for _, length in routes]
+    return Entries(p4runtime_pb2.Entity(table_entry=entry), marks, values, lengths)
+
+
+def ipv6_routes(schema: Schema, count: int) -> Entries:
+    """Prefixes of /48, as half of the Internet's are."""
+    match: dict[str, Any] = {"vrf": 0, "dst_addr": "20c1:d2e3:f4a5::/48"}
+    entry = schema.entry("ipv6_fib", match, "set_nexthop", nexthop_id=0xB5C6)
+    marks = bytes.fromhex("20c1d2e3f4a5"), bytes.fromhex("b5c6")
+    chance = random.Random(7)
+    found: dict[bytes, None] = {}
+    while len(found) < count:
+        found[b"\x20" + chance.randbytes(5)] = None
+    values = [(prefix, next_hop(i)) for i, prefix in enumerate(found)]
+    return Entries(p4runtime_pb2.Entity(table_entry=entry), marks, values)
+
+
+def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
+    """Entries of the flow cache, with idle timeouts."""
+    key: dict[str, Any] = dict.fromkeys(("is_later_fragment", "is_local", "bundle"), 0)
+    key |= {"list_id": p4_cpu.LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
+    key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
+    verdict: dict[str, Any] = {
+        "epoch": p4_cpu.EPOCH,
+        "rule": 3,
+        "verdict": "BYPASS",
+        "sa_bundle": 0,
+    }
+    entry = schema.entry("outbound.ipv4_flow", key, "outbound.set_ipv4_flow", **verdict)
+    entry.idle_timeout_ns = TIMEOUT_NS
+    marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
+    values = [
+        (
+            flow.source.to_bytes(4),
+            flow.destination.to_bytes(4),
+            flow.source_port.to_bytes(2),
+            flow.destination_port.to_bytes(2),
+        )
+        for flow in all_flows
+    ]
+    return Entries(p4runtime_pb2.Entity(table_entry=entry), marks, values)
+
+
+def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], Path]:
+    """Encoded updates: of each table everything ("fill"), and each kind of a part of it."""
+    written = {}
+    for name, entries in tables.items():
+        some = slice(0, min(PART, len(entries.values)))
+        contents = {kind: (kind, some) for kind in KINDS} | {"fill": ("INSERT", slice(None))}
+        for label, (kind, part) in contents.items():
+            path = folder / f"{name.replace(' ', '-')}-{label}"
+            path.write_bytes(entries.encoded(kind, part))
+            written[name, label] = path
+    every = folder / "flows-all"
+    every.write_bytes(tables["flows"].encoded("MODIFY", slice(None)))
+    return written | {("flows", "all"): every}
+
+
+class Switch:
+    """A running target with the pipeline, and the tables filled."""
+
+    def __init__(self, target: Target, batch: int):
+        self.target = target
+        self._batch = batch
+        self._election_id = ELECTION_ID
+
+    def command(self, file: Path, *more: str) -> list[str]:
+        """What writes a file of updates."""
+        self._election_id += 1  # the primary is whoever came last
+        words = [str(where.sluice_switch().with_name("p4runtime-load"))]
+        words += ["--server", self.target.grpc, "--device-id", str(self.target.device_id)]
+        words += ["--election-id", str(self._election_id), "--pid", str(self.target.pid)]
+        return [*words, "--batch", str(self._batch), "--window", str(WINDOW), *more, str(file)]
+
+    def write(self, file: Path) -> dict[str, Any]:
+        """Write a file of updates, as fast as it goes."""
+        report = json.loads(run(self.command(file), timeout=600).stdout)
+        assert isinstance(report, dict)
+        return report
+
+    def resident_mb(self) -> float:
+        """Resident memory of the process."""
+        for line in Path(f"/proc/{self.target.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise LookupError("no VmRSS")
+
+
+@contextlib.contextmanager
+def running(
+    lab: Lab, namespace: Namespace, name: str, batch: int, options: Sequence[str]
+) -> Iterator[Switch]:
+    """A target with the pipeline and the few entries that packets need."""
+    target = Target(
+        namespace,
+        plug(namespace, f"w{name[:3]}"),
+        lab.supervisor,
+        name=name,
+        label=name,
+        grpc_port=p4_cpu.GRPC_PORTS[name],
+        options=options,
+    )
+    target.start()
+    schema = Schema.load(where.pipeline())
+    with RuntimeClient(target.grpc, schema, target.device_id) as client:
+        client.set_pipeline(where.pipeline() / "router.json")
+        entries = [*p4_cpu.few_entries(schema), *p4_cpu.next_hops(schema, p4_cpu.MEMORY_OUT)]
+        client.write(update("INSERT", entry) for entry in entries)
+    yield Switch(target, batch)
+
+
+def fill(switch: Switch, updates: Mapping[tuple[str, str], Path]) -> None:
+    """Fill all tables."""
+    for name in FULL:
+        report = switch.write(updates[name, "fill"])
+        rate, resident = report["updates_per_second"], switch.resident_mb()
+        print(f"{switch.target.name}: {report['updates']:,} {name} inserted,", end=" ")
+        print(f"{rate:,.0f} a second, {resident:,.0f} MB resident", flush=True)
+
+
+def measure_updates(
+    switches: Mapping[str, Switch], updates: Mapping[tuple[str, str], Path], rounds: int
+) -> list[Case]:
+    """Every kind of update of every table, on all switches in turn."""
+    cases = {(name, kind): Case(f"{name}, {kind}") for name in FULL for kind in KINDS}
+    for _ in range(rounds):
+        for (name, kind), case in cases.items():
+            for switch_name, switch in switches.items():
+                report = switch.write(updates[name, kind])
+                rate = report["updates_per_second"]
+                if switch_name == OURS:
+                    case.ours.append(rate)
+                    cpu = report["server"]["cpu_seconds"] / report["updates"]
+                    case.details.setdefault("server_cpu_us", []).append(round(cpu * 1e6, 3))
+                    case.details["longest_request_ms"] = report["milliseconds"]["longest"]
+                else:
+                    case.peers.setdefault(switch_name, []).append(rate)
+    for case in cases.values():
+        case.details["kind"] = "updates"
+        print(f"{case.workload}: {case.as_dict()['ours']:,.0f} a second", flush=True)
+    return list(cases.values())
+
+
+def packets(ctl: p4_cpu.Ctl, seconds: float) -> float:
+    """Packets a second that leave."""
+    start, before = time.monotonic(), ctl.frames()[1]
+    time.sleep(seconds)
+    came = ctl.frames()[1] - before
+    return came / (time.monotonic() - start)
+
+
+def measure_forwarding(
+    switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, every_flow: Path, arguments: Any
+) -> Case:
+    """Forwarding beside updates, and alone, in turn."""
+    case = Case(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
+    reached = []
+    ctl.ask("add-port", f"{p4_cpu.MEMORY_IN}@replay:{traffic}")
+    try:
+        packets(ctl, arguments.seconds)  # caches as they are under load
+        for _ in range(arguments.rounds):
+            case.peers["alone"].append(packets(ctl, arguments.seconds))
+            command = switch.command(every_flow, "--rate", str(RATE))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+                time.sleep(0.2)  # it reads its file
+                case.ours.append(packets(ctl, arguments.seconds))
+                output, _ = load.communicate(timeout=120)
+            reached.append(json.loads(output)["updates_per_second"])
+    finally:
+        ctl.ask("remove-port", str(p4_cpu.MEMORY_IN))
+    case.details |= {"kind": "forwarding", "updates_per_second": reached}
+    shown = case.as_dict()
+    print(
+        f"forwarding: {shown['peers']['alone']:,.0f} packets a second alone, {shown['ours']:,.0f}"
+        f" beside {min(reached):,.0f} updates a second at least",
+        flush=True,
+    )
+    return case
+
+
+def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
+    """Measure everything, write the results, tell how the bars stand."""
+    schema = Schema.load(where.pipeline())
+    counts = {name: count // arguments.divisor for name, count in FULL.items()}
+    content = p4_cpu.content(counts["IPv4 routes"], counts["flows"])
+    tables = {
+        "IPv4 routes": ipv4_routes(schema, content.routes),
+        "IPv6 routes": ipv6_routes(schema, counts["IPv6 routes"]),
+        "flows": flows(schema, content.flows),
+    }
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        traffic = p4_cpu.captures(folder, content.flows)["64 B"]
+        updates = files(folder, tables)
+        admin = f"unix:{folder}/admin"
+        options = ["--admin", admin]
+        ours = stack.enter_context(running(lab, namespace, OURS, arguments.batch, options))
+        switches = {OURS: ours}
+        if p4_cpu.installed():
+            peer = running(lab, namespace, PEER, arguments.batch, [])
+            switches[PEER] = stack.enter_context(peer)
+        for switch in switches.values():
+            fill(switch, updates)
+        resident = ours.resident_mb()
+        cases = measure_updates(switches, updates, arguments.rounds)
+        ctl = p4_cpu.Ctl(admin)
+        ctl.ask("add-port", f"{p4_cpu.MEMORY_OUT}@discard:out")
+        every = updates["flows", "all"]
+        forwarding = measure_forwarding(ours, ctl, traffic, every, arguments)
+    memory = {
+        "workload": "resident memory of the switch, "
+        + ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+        "unit": "MB",
+        "ours": resident,
+        "peers": {"limit": LIMIT_MB},
+        "ratio": {"limit": LIMIT_MB / resident},
+        "details": {"kind": "memory"},
+    }
+    every_case = [*cases, forwarding]
+    verdicts = judge("writes", [*(case.as_dict() for case in every_case), memory])
+    more = {
+        "bars": [verdict.as_dict() for verdict in verdicts],
+        "memory": [memory],
+        "missing": {} if PEER in switches else {PEER: "simple_switch_grpc is not on PATH"},
+        "batch": arguments.batch,
+    }
+    if arguments.divisor == 1:
+        unit = "updates a second; packets a second where forwarding is measured"
+        print(write_results("writes", unit, every_case, more=more))
+    for verdict in verdicts:
+        print(verdict)
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(prog="writes", description="updates over P4Runtime")
+    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of forwarding; default 1.5")
+    parser.add_argument("--batch", type=int, default=1000, help="updates of a request; 1,000")
+    parser.add_argument("--divisor", type=int, default=1, help="smaller tables; writes no results")
+    arguments = parser.parse_args(None if words is None else list(words))
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    with Lab() as lab:
+        namespace = lab.namespace("bench")
+        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+        namespace.inside(lambda: compare(arguments, lab, namespace))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
