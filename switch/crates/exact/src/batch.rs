@@ -1,37 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many look-ups at once: buckets are fetched ahead, so that their way from memory overlaps.
+//! Many look-ups at once. All of a group are hashed first, with wide instructions where there are any:
+//! the branches of one look-up that a processor guesses wrongly then do not cost the hashes of those
+//! behind it, too.
 //!
-//! No look-up branches on where its key is. First all look at their first bucket, at the slot whose
-//! tag agrees; those that found neither their key there nor that there is none are listed, and go
-//! through both buckets once their second has been asked for.
+//! In a table that fits into caches a group's keys are compared next. In a larger one two groups are
+//! under way while another begins: the buckets of one are asked for; then the keys within them whose
+//! tags agree, or second buckets where none does; then keys are compared. So the ways from memory
+//! overlap with each other and with what there is to compute.
 
-use std::hint::select_unpredictable;
-
-use crate::bucket::Look;
+use crate::bucket::{Look, Tag};
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
-use crate::segment::tag;
 use crate::{Exact, NONE};
 
-/// Look-ups under way together: more than a core fetches lines at a time (measured: 32 are a fifth
-/// slower), since those of one group are looked at while the next group's are fetched.
-pub(crate) const GROUP: usize = 64;
+/// Look-ups of a group in a table that fits into caches.
+const NEAR: usize = 32;
 
-/// Hashes of a group's keys, their tags, and their buckets.
-pub(crate) struct Group<'a> {
-    pub(crate) hashes: [u64; GROUP],
-    pub(crate) tags: [u8; GROUP],
-    pub(crate) firsts: [Look<'a>; GROUP],
-    pub(crate) seconds: [Look<'a>; GROUP],
+/// Look-ups between two steps in another table: about as many as a core fetches lines at a time.
+const AHEAD: usize = 16;
+
+/// Places for those under way.
+const RING: usize = 2 * AHEAD;
+
+/// Look-ups under way: their hashes, tags and the buckets that they go on with.
+pub(crate) struct Lanes<'a, const N: usize> {
+    pub(crate) hashes: [u64; N],
+    pub(crate) tags: [Tag; N],
+    pub(crate) buckets: [Look<'a>; N],
 }
 
-impl Group<'_> {
+impl<'a, const N: usize> Lanes<'a, N> {
     const EMPTY: Self = Self {
-        hashes: [0; GROUP],
-        tags: [0; GROUP],
-        firsts: [Look::NOWHERE; GROUP],
-        seconds: [Look::NOWHERE; GROUP],
+        hashes: [0; N],
+        tags: [Tag::NONE; N],
+        buckets: [Look::NOWHERE; N],
     };
+
+    #[inline(always)]
+    fn set(&mut self, lane: usize, hash: u64, bucket: Look<'a>) {
+        self.hashes[lane] = hash;
+        self.tags[lane] = Tag::of(hash);
+        self.buckets[lane] = bucket;
+    }
 }
 
 impl<H: HashKey> Exact<H> {
@@ -46,136 +56,133 @@ impl<H: HashKey> Exact<H> {
         if key_bytes == 0 {
             return values.fill(self.get(&[]).unwrap_or(NONE));
         }
-        let fetch = !self.is_near();
         with_words!(key_bytes, new => {
-            let [mut ahead, mut now] = [Group::EMPTY; 2];
-            let mut rest = keys;
-            self.begin(rest, &mut ahead, fetch, new);
-            for values in values.chunks_mut(GROUP) {
-                std::mem::swap(&mut ahead, &mut now);
-                let keys;
-                (keys, rest) = (rest, &rest[values.len() * key_bytes..]);
-                self.begin(rest, &mut ahead, fetch, new);
-                self.look(keys, values, &now, fetch, new);
+            if self.is_near() {
+                self.lookup_near(keys, values, &new);
+            } else {
+                self.lookup_far(keys, values, &new);
             }
         });
     }
 
-    /// Finds the first buckets of the next group of keys.
-    #[inline(always)]
-    fn begin<'a, 'k, K: Key>(
-        &'a self,
+    #[inline(never)]
+    fn lookup_near<'k, K: Key>(
+        &self,
         keys: &'k [u8],
-        group: &mut Group<'a>,
-        fetch: bool,
-        new: impl Fn(&'k [u8]) -> K,
+        values: &mut [u32],
+        new: &impl Fn(&'k [u8]) -> K,
     ) {
-        if !self.begin_wide(keys, group) {
-            let keys = keys.chunks_exact(self.shape.key_bytes).take(GROUP);
-            for (index, key) in keys.enumerate() {
-                let hash = new(key).hash(&self.hasher);
-                (group.hashes[index], group.tags[index]) = (hash, tag(hash));
-                (group.firsts[index], group.seconds[index]) = self.buckets(hash);
+        let mut lanes = Lanes::<NEAR>::EMPTY;
+        let mut rest = keys;
+        for values in values.chunks_mut(NEAR) {
+            self.begin(rest, values.len(), &mut lanes, new);
+            // A single segment is in the first or second cache: the processor reads ahead far enough.
+            if self.depth > 0 {
+                let buckets = &lanes.buckets[..values.len()];
+                buckets.iter().for_each(|bucket| bucket.prefetch_first());
+            }
+            let now;
+            (now, rest) = rest.split_at(values.len() * self.shape.key_bytes);
+            let keys = now.chunks_exact(self.shape.key_bytes);
+            for (lane, (value, bytes)) in values.iter_mut().zip(keys).enumerate() {
+                *value = self.finish(bytes, &lanes, lane, new);
             }
         }
-        if fetch {
-            let count = keys.len() / self.shape.key_bytes;
-            let buckets = &group.firsts[..count.min(GROUP)];
-            buckets
-                .iter()
-                .for_each(|bucket| bucket.prefetch(&self.shape));
+    }
+
+    #[inline(never)]
+    fn lookup_far<'k, K: Key>(
+        &self,
+        keys: &'k [u8],
+        values: &mut [u32],
+        new: &impl Fn(&'k [u8]) -> K,
+    ) {
+        let mut lanes = Lanes::<RING>::EMPTY;
+        let (count, key_bytes) = (values.len(), self.shape.key_bytes);
+        let bytes = |at: usize| &keys[at * key_bytes..][..key_bytes];
+        for at in 0..count + RING {
+            let lane = at % RING;
+            if let Some(at) = at.checked_sub(RING) {
+                values[at] = self.finish(bytes(at), &lanes, lane, new);
+            }
+            if at < count {
+                let hash = new(bytes(at)).hash(&self.hasher);
+                let bucket = self.first(hash);
+                bucket.prefetch_first();
+                lanes.set(lane, hash, bucket);
+            }
+            if (AHEAD..count + AHEAD).contains(&at) {
+                let lane = (at - AHEAD) % RING;
+                lanes.buckets[lane] = self.follow(&lanes, lane);
+            }
         }
     }
 
-    /// The same with wide instructions; false where there are none for these keys.
+    /// Hashes `count` keys, with which `keys` begins, and finds their first buckets.
     #[inline(always)]
-    fn begin_wide<'a>(&'a self, keys: &[u8], group: &mut Group<'a>) -> bool {
+    fn begin<'a, 'k, K: Key, const N: usize>(
+        &'a self,
+        keys: &'k [u8],
+        count: usize,
+        lanes: &mut Lanes<'a, N>,
+        new: &impl Fn(&'k [u8]) -> K,
+    ) {
         #[cfg(target_arch = "x86_64")]
         if let (Some(wide), Some(hasher)) = (&self.wide, self.hasher.known()) {
-            let places = crate::wide::Places {
+            let table = crate::wide::Table {
                 directory: &self.directory,
                 depth: self.depth,
-                buckets: self.buckets,
+                places: self.places,
             };
-            // SAFETY: `wide` exists only where the processor has the instructions; keys and places are
-            // those of this table, and a group has at most `GROUP` keys.
-            unsafe { wide.begin(hasher, places, keys, group) };
-            return true;
+            // SAFETY: `wide` exists only where the processor has the instructions; the keys are of the
+            // size that it was made for, and the directory is this table's.
+            return unsafe { wide.begin(hasher, table, keys, count, lanes) };
         }
-        let _ = (keys, group);
-        false
-    }
-
-    /// Looks a group up, with whose keys `keys` begins.
-    #[inline(always)]
-    fn look<'k, K: Key>(
-        &self,
-        keys: &'k [u8],
-        values: &mut [u32],
-        group: &Group<'_>,
-        fetch: bool,
-        new: impl Fn(&'k [u8]) -> K,
-    ) {
-        let key_bytes = self.shape.key_bytes;
-        // Those that go on.
-        let mut open = [0u8; GROUP];
-        let count = self.look_first(keys, values, group, &mut open, &new);
-        let open = &open[..count];
-        if fetch {
-            let seconds = open.iter().map(|index| group.seconds[usize::from(*index)]);
-            seconds.for_each(|second| second.prefetch(&self.shape));
-        }
-        for index in open {
-            let index = usize::from(*index);
-            let key = &keys[index * key_bytes..][..key_bytes];
-            let (first, second) = (group.firsts[index], group.seconds[index]);
-            // SAFETY: `begin` has given both buckets of this table to every key.
-            let found = unsafe { self.find_in_turn(first, second, group.tags[index], new(key)) };
-            values[index] = match found {
-                Some(value) => value,
-                None if self.stashed == 0 => NONE,
-                None => self.stashed(group.hashes[index], key).unwrap_or(NONE),
-            };
+        let keys = keys.chunks_exact(self.shape.key_bytes).take(count);
+        for (lane, key) in keys.enumerate() {
+            let hash = new(key).hash(&self.hasher);
+            lanes.set(lane, hash, self.first(hash));
         }
     }
 
-    /// Looks a group up in its first buckets: writes what is found, which keys go on, and gives how
-    /// many these are.
+    /// Asks for what a look-up needs whose first bucket has come: the key whose tag agrees, or else the
+    /// second bucket. Gives the bucket to go on with.
     #[inline(always)]
-    fn look_first<'k, K: Key>(
+    fn follow<'a, const N: usize>(&'a self, lanes: &Lanes<'a, N>, lane: usize) -> Look<'a> {
+        let first = lanes.buckets[lane];
+        // SAFETY: it is a bucket of this table, and has the slot that its header names.
+        unsafe {
+            let header = first.header();
+            match header.first(&self.shape, lanes.tags[lane]) {
+                Some(slot) => first.prefetch_key(&self.shape, slot),
+                None if header.overflowed() => {
+                    let second = self.second(lanes.hashes[lane]);
+                    second.prefetch(&self.shape);
+                    return second;
+                }
+                None => {}
+            }
+        }
+        first
+    }
+
+    /// Looks for a key in the bucket that its look-up has come to, and where else it can be.
+    #[inline(always)]
+    fn finish<'k, K: Key, const N: usize>(
         &self,
-        keys: &'k [u8],
-        values: &mut [u32],
-        group: &Group<'_>,
-        open: &mut [u8; GROUP],
+        bytes: &'k [u8],
+        lanes: &Lanes<'_, N>,
+        lane: usize,
         new: &impl Fn(&'k [u8]) -> K,
-    ) -> usize {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = &self.wide {
-            // SAFETY: `wide` exists only where the processor has the instructions, and has filled the
-            // group for these keys.
-            return unsafe { wide.look(keys, values, group, open) };
+    ) -> u32 {
+        let (key, tag) = (new(bytes), lanes.tags[lane]);
+        // SAFETY: the bucket is one of this table.
+        match unsafe { lanes.buckets[lane].find(&self.shape, tag, key) } {
+            Some(value) => value,
+            None => {
+                let found = self.find_elsewhere(lanes.hashes[lane], bytes, key);
+                found.unwrap_or(NONE)
+            }
         }
-        let shape = &self.shape;
-        let mut count = 0;
-        let begun = group.tags.iter().zip(&group.firsts);
-        let lanes = values.iter_mut().zip(keys.chunks_exact(shape.key_bytes));
-        for (index, ((value, key), (tag, bucket))) in lanes.zip(begun).enumerate() {
-            // SAFETY: `begin` has given a bucket of this table to every key; 0 is one of its slots, as
-            // are all candidates.
-            let (hit, found, more) = unsafe {
-                let candidates = bucket.candidates(shape, *tag);
-                let slot = candidates.trailing_zeros();
-                let slot = select_unpredictable(candidates == 0, 0, slot);
-                let (is, found) = bucket.entry(shape, slot, new(key));
-                // An empty slot may hold what a key left behind.
-                let some = candidates != 0;
-                (is & some, found, some | bucket.overflowed())
-            };
-            *value = select_unpredictable(hit, found, NONE);
-            open[count % GROUP] = index as u8;
-            count += usize::from(more & !hit);
-        }
-        count
     }
 }

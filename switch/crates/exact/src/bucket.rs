@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buckets: whole cache lines that hold tags, keys and values together.
+//! Buckets: whole cache lines that hold tags, values and keys together.
 //!
-//! A bucket begins with one byte that counts keys which belong here and live in their other bucket,
-//! then a tag for each slot (0 for an empty one), then the slots: the key's bytes and its value. All
-//! tags are compared at once; a tag that agrees by chance costs a comparison of keys in 1 of 255.
+//! A bucket begins with a word: a tag for each slot (0 for an empty one), and in its last byte a count
+//! of keys which belong here and live in their other bucket. Then come the slots' values, then their
+//! keys. All tags are compared at once, in a register; a tag that agrees by chance costs a comparison
+//! of keys in 1 of 128. The value that a tag leads to is in the first line: a processor that guesses
+//! that the key agrees goes on with it while the key is still on its way from another line.
 
 use std::marker::PhantomData;
 
@@ -20,8 +22,17 @@ impl Line {
 
 pub(crate) const LINE: usize = 64;
 
-/// Tags are compared 16 at a time, once.
-const MAX_SLOTS: usize = 14;
+/// Those whose tags fit into a word with the count.
+const MAX_SLOTS: usize = 7;
+
+/// Bytes of the word that a bucket begins with.
+const HEADER: usize = size_of::<u64>();
+
+/// The byte of the count.
+const COUNT: usize = HEADER - 1;
+
+/// 1 in each byte.
+const ONES: u64 = u64::from_le_bytes([1; 8]);
 
 const VALUE: usize = size_of::<u32>();
 
@@ -32,47 +43,87 @@ const STUCK: u8 = u8::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: usize,
-    /// Cache lines of a bucket.
+    /// Cache lines of a bucket, a power of two.
     pub(crate) lines: usize,
     /// Keys of a bucket.
     pub(crate) slots: usize,
-    /// A bit for each slot.
-    mask: u32,
+    /// Where keys begin in a bucket.
+    keys: usize,
+    /// The upper bit of each slot's tag.
+    mask: u64,
 }
 
 impl Shape {
-    /// The fewest lines with at least three slots and at most a fifth of waste.
+    /// The fewest lines with at least four slots and at most a fifth of waste.
     pub(crate) fn new(key_bytes: usize) -> Self {
-        let slot = key_bytes + VALUE + 1;
+        let slot = key_bytes + VALUE;
         let of = |lines: usize| {
-            let slots = ((lines * LINE - 1) / slot).min(MAX_SLOTS);
+            let slots = ((lines * LINE - HEADER) / slot).min(MAX_SLOTS);
             Self {
                 key_bytes,
                 lines,
                 slots,
-                mask: (1 << slots) - 1,
+                keys: HEADER + slots * VALUE,
+                mask: (ONES << 7) & ((1 << (8 * slots)) - 1),
             }
         };
         let enough = |shape: &Self| {
-            let used = shape.slots * slot;
-            shape.slots == MAX_SLOTS || shape.slots >= 3 && used * 5 >= shape.lines * LINE * 4
+            let used = HEADER + shape.slots * slot;
+            shape.slots == MAX_SLOTS || shape.slots > 3 && used * 5 >= shape.lines * LINE * 4
         };
-        // Ten lines more than three slots need waste less than a fifth in any case.
-        let most = 3 * slot / LINE + 10;
-        (1..most).map(of).find(enough).unwrap_or_else(|| of(most))
+        let most = (HEADER + MAX_SLOTS * slot).div_ceil(LINE);
+        let lines = std::iter::successors(Some(1), |lines| Some(lines * 2));
+        let shapes = lines.take_while(|lines| *lines < most).map(of);
+        let last = || of(most.next_power_of_two());
+        shapes.into_iter().find(enough).unwrap_or_else(last)
     }
 
-    /// Bytes of a bucket.
+    /// Bytes of a bucket, a power of two.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.lines * LINE
     }
 
     /// Where a slot's key begins in a bucket.
-    #[inline]
-    pub(crate) fn slot(&self, slot: usize) -> usize {
-        1 + self.slots + slot * (self.key_bytes + VALUE)
+    #[inline(always)]
+    fn key(&self, slot: usize) -> usize {
+        self.keys + slot * self.key_bytes
     }
+}
+
+/// Where a slot's value begins in a bucket.
+#[inline(always)]
+fn value_at(slot: usize) -> usize {
+    HEADER + slot * VALUE
+}
+
+/// What a hash leaves beside its key, in every byte of a word: seven bits, and one that tells it from
+/// an empty slot's 0.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    /// What an empty slot has.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Where a hash has the bits of its tag.
+    pub(crate) const FROM: u32 = 40;
+
+    /// The bit that is always set.
+    pub(crate) const SOME: u8 = 0x80;
+
+    #[inline(always)]
+    pub(crate) fn of(hash: u64) -> Self {
+        let tag = (hash >> Self::FROM) as u8 | Self::SOME;
+        Self(u64::from(tag) * ONES)
+    }
+}
+
+/// The first of the slots that [`Header::agreeing`] gives.
+#[inline(always)]
+fn first_slot(agreeing: u64) -> usize {
+    (agreeing.trailing_zeros() / 8) as usize
 }
 
 /// Lines as bytes.
@@ -99,10 +150,11 @@ pub(crate) fn move_slot(
 ) {
     let bytes = bytes_mut(lines);
     let (from, to) = (from * shape.bytes(), to * shape.bytes());
-    let start = from + shape.slot(slot);
-    let entry = start..start + shape.key_bytes + VALUE;
-    bytes.copy_within(entry, to + shape.slot(vacant));
-    bytes[to + 1 + vacant] = std::mem::take(&mut bytes[from + 1 + slot]);
+    let key = from + shape.key(slot);
+    bytes.copy_within(key..key + shape.key_bytes, to + shape.key(vacant));
+    let known = from + value_at(slot);
+    bytes.copy_within(known..known + VALUE, to + value_at(vacant));
+    bytes[to + vacant] = std::mem::take(&mut bytes[from + slot]);
 }
 
 /// A bucket as look-ups see it: without bounds to check.
@@ -133,47 +185,38 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Its first byte.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub(crate) fn start(self) -> *const u8 {
-        self.start
-    }
-
-    /// The value that begins at a byte.
+    /// The word that it begins with.
     ///
     /// # Safety
-    /// Four bytes from there on are the bucket's.
+    /// The bucket is somewhere.
     #[inline(always)]
-    pub(crate) unsafe fn value(self, at: usize) -> u32 {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { self.start.add(at).cast::<[u8; VALUE]>().read_unaligned() };
-        u32::from_le_bytes(bytes)
+    pub(crate) unsafe fn header(self) -> Header {
+        // SAFETY: a bucket begins with eight bytes, at a line's start.
+        Header(unsafe { self.start.cast::<u64>().read() }.to_le())
     }
 
-    /// A bit for each slot with this tag.
+    /// The value of a slot.
     ///
     /// # Safety
-    /// The bucket is of this shape, and is somewhere.
+    /// The bucket is somewhere and has the slot.
     #[inline(always)]
-    pub(crate) unsafe fn candidates(self, shape: &Shape, tag: u8) -> u32 {
-        // SAFETY: a bucket has at least one line, so 16 bytes behind the first.
-        let tags = unsafe { &*self.start.add(1).cast::<[u8; 16]>() };
-        equal_bytes(tags, tag) & shape.mask
+    pub(crate) unsafe fn value(self, slot: usize) -> u32 {
+        // SAFETY: a slot's four bytes lie within the bucket, at a multiple of four.
+        u32::from_le(unsafe { self.start.add(value_at(slot)).cast::<u32>().read() })
     }
 
-    /// Whether a slot holds a key, and the slot's value.
+    /// Whether a slot holds a key.
     ///
     /// # Safety
     /// The bucket is of this shape, and is somewhere; it has the slot.
     #[inline(always)]
-    pub(crate) unsafe fn entry(self, shape: &Shape, slot: u32, key: impl Key) -> (bool, u32) {
-        // SAFETY: a slot of the shape lies within the bucket with its key and value.
-        unsafe {
-            let start = shape.slot(slot as usize);
-            let known = std::slice::from_raw_parts(self.start.add(start), shape.key_bytes);
-            (key.is(known), self.value(start + shape.key_bytes))
-        }
+    pub(crate) unsafe fn holds(self, shape: &Shape, slot: usize, key: impl Key) -> bool {
+        // SAFETY: a slot's key lies within a bucket of the shape.
+        let known = unsafe {
+            let start = self.start.add(shape.key(slot));
+            std::slice::from_raw_parts(start, shape.key_bytes)
+        };
+        key.is(known)
     }
 
     /// The value of a key.
@@ -181,53 +224,89 @@ impl<'a> Look<'a> {
     /// # Safety
     /// The bucket is of this shape, and is somewhere.
     #[inline(always)]
-    pub(crate) unsafe fn find(self, shape: &Shape, tag: u8, key: impl Key) -> Option<u32> {
-        // SAFETY: the caller's promise; `candidates` gives slots that the bucket has.
+    pub(crate) unsafe fn find(self, shape: &Shape, tag: Tag, key: impl Key) -> Option<u32> {
+        // SAFETY: the caller's promise; `agreeing` gives slots that the bucket has.
         unsafe {
-            let mut candidates = self.candidates(shape, tag);
-            while candidates != 0 {
-                let (is, value) = self.entry(shape, candidates.trailing_zeros(), key);
-                if is {
-                    return Some(value);
+            let mut agreeing = self.header().agreeing(shape, tag);
+            while agreeing != 0 {
+                let slot = first_slot(agreeing);
+                if self.holds(shape, slot, key) {
+                    return Some(self.value(slot));
                 }
-                candidates &= candidates - 1;
+                agreeing &= agreeing - 1;
             }
         }
         None
     }
 
-    /// Whether keys that belong here may be in their other bucket.
+    /// Asks for the lines of a slot's key.
     ///
     /// # Safety
-    /// The bucket is somewhere.
+    /// The bucket is of this shape, and is somewhere; it has the slot.
     #[inline(always)]
-    pub(crate) unsafe fn overflowed(self) -> bool {
-        // SAFETY: a bucket has a first byte.
-        unsafe { *self.start != 0 }
+    pub(crate) unsafe fn prefetch_key(self, shape: &Shape, slot: usize) {
+        let start = self.start.wrapping_add(shape.key(slot));
+        fetch(start);
+        fetch(start.wrapping_add(shape.key_bytes - 1));
+    }
+
+    /// Asks for the bucket's first line ahead of its use.
+    #[inline(always)]
+    pub(crate) fn prefetch_first(self) {
+        fetch(self.start);
+    }
+
+    /// Asks for the bucket's last line ahead of its use.
+    #[inline(always)]
+    pub(crate) fn prefetch_last(self, shape: &Shape) {
+        fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
     /// Asks for the bucket's lines ahead of their use.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let fetch = |line: usize| {
-                let line = self.start.wrapping_add(line * LINE).cast();
-                // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could
-                // see, whatever the address.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-            };
-            fetch(0);
-            if shape.lines > 1 {
-                fetch(1);
-                for line in 2..shape.lines {
-                    fetch(line);
-                }
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = shape;
+        (0..shape.lines).for_each(|line| fetch(self.start.wrapping_add(line * LINE)));
+    }
+}
+
+/// Asks for a line ahead of its use.
+#[inline(always)]
+fn fetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see,
+        // whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// The word that a bucket begins with.
+#[derive(Clone, Copy)]
+pub(crate) struct Header(u64);
+
+impl Header {
+    /// The slots whose tags agree: the upper bits of their bytes. The first one does; a later one may
+    /// have a tag that differs in its lowest bit, as the subtraction carries: but is not empty.
+    #[inline(always)]
+    pub(crate) fn agreeing(self, shape: &Shape, tag: Tag) -> u64 {
+        let differ = self.0 ^ tag.0;
+        differ.wrapping_sub(ONES) & !differ & shape.mask
+    }
+
+    /// The first slot with this tag, if any.
+    #[inline(always)]
+    pub(crate) fn first(self, shape: &Shape, tag: Tag) -> Option<usize> {
+        let agreeing = self.agreeing(shape, tag);
+        (agreeing != 0).then(|| first_slot(agreeing))
+    }
+
+    /// Whether keys that belong here may be in their other bucket.
+    #[inline(always)]
+    pub(crate) fn overflowed(self) -> bool {
+        self.0 >> (8 * COUNT) != 0
     }
 }
 
@@ -245,19 +324,25 @@ impl<'a> Bucket<'a> {
         Self { shape, bytes }
     }
 
+    #[inline]
+    fn header(&self) -> Header {
+        let header = self.bytes.first_chunk().expect("a bucket has a line");
+        Header(u64::from_le_bytes(*header))
+    }
+
     /// Whether keys that belong here may be in their other bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
-        self.bytes[0] != 0
+        self.header().overflowed()
     }
 
     /// The slot that holds a key, and its value.
     #[inline]
-    pub(crate) fn find(&self, tag: u8, key: impl Key) -> Option<(usize, u32)> {
-        let mut candidates = self.equal_tags(tag);
-        while candidates != 0 {
-            let slot = candidates.trailing_zeros() as usize;
-            candidates &= candidates - 1;
+    pub(crate) fn find(&self, tag: Tag, key: impl Key) -> Option<(usize, u32)> {
+        let mut agreeing = self.header().agreeing(self.shape, tag);
+        while agreeing != 0 {
+            let slot = first_slot(agreeing);
+            agreeing &= agreeing - 1;
             let (known, value) = self.entry(slot);
             if key.is(known) {
                 return Some((slot, value));
@@ -269,58 +354,26 @@ impl<'a> Bucket<'a> {
     /// An empty slot.
     #[inline]
     pub(crate) fn vacant(&self) -> Option<usize> {
-        let empty = self.equal_tags(0);
-        (empty != 0).then(|| empty.trailing_zeros() as usize)
+        self.header().first(self.shape, Tag::NONE)
     }
 
     /// The key and the value of a slot in use.
     #[inline]
     pub(crate) fn entry(self, slot: usize) -> (&'a [u8], u32) {
-        let start = self.shape.slot(slot);
-        let entry = &self.bytes[start..start + self.shape.key_bytes + VALUE];
-        let (key, value) = entry.split_at(entry.len() - VALUE);
-        let value = value.first_chunk().expect("a value has four bytes");
+        let key = &self.bytes[self.shape.key(slot)..][..self.shape.key_bytes];
+        let value = self.bytes[value_at(slot)..].first_chunk();
+        let value = value.expect("a value has four bytes");
         (key, u32::from_le_bytes(*value))
     }
 
     /// Every slot in use, with its key and value.
     pub(crate) fn entries(self) -> impl Iterator<Item = (usize, &'a [u8], u32)> {
-        let used = (0..self.shape.slots).filter(move |slot| self.bytes[1 + slot] != 0);
+        let used = (0..self.shape.slots).filter(move |slot| self.bytes[*slot] != 0);
         used.map(move |slot| {
             let (key, value) = self.entry(slot);
             (slot, key, value)
         })
     }
-
-    /// A bit for each slot with this tag.
-    #[inline]
-    fn equal_tags(&self, tag: u8) -> u32 {
-        let tags: &[u8; 16] = self.bytes[1..].first_chunk().expect("a bucket has a line");
-        equal_bytes(tags, tag) & self.shape.mask
-    }
-}
-
-/// A bit for each byte that is equal to `wanted`.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn equal_bytes(bytes: &[u8; 16], wanted: u8) -> u32 {
-    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-    // SAFETY: SSE2 is part of x86_64; the load needs no alignment and stays within the 16 bytes.
-    unsafe {
-        let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
-        let equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted as i8));
-        _mm_movemask_epi8(equal) as u32
-    }
-}
-
-/// A bit for each byte that is equal to `wanted`.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-fn equal_bytes(bytes: &[u8; 16], wanted: u8) -> u32 {
-    let bits = bytes.iter().enumerate();
-    bits.fold(0, |bits, (index, byte)| {
-        bits | u32::from(*byte == wanted) << index
-    })
 }
 
 /// A bucket that is changed.
@@ -336,34 +389,31 @@ impl<'a> BucketMut<'a> {
     }
 
     /// Fills a slot.
-    pub(crate) fn put(&mut self, slot: usize, tag: u8, key: &[u8], value: u32) {
-        self.bytes[1 + slot] = tag;
-        let start = self.shape.slot(slot);
-        let end = start + self.shape.key_bytes;
-        self.bytes[start..end].copy_from_slice(key);
-        self.bytes[end..end + VALUE].copy_from_slice(&value.to_le_bytes());
+    pub(crate) fn put(&mut self, slot: usize, tag: Tag, key: &[u8], value: u32) {
+        self.bytes[slot] = tag.0 as u8;
+        self.bytes[self.shape.key(slot)..][..key.len()].copy_from_slice(key);
+        self.set(slot, value);
     }
 
     /// Changes the value of a slot.
-    pub(crate) fn set(&mut self, slot: usize, value: u32) {
-        let start = self.shape.slot(slot) + self.shape.key_bytes;
-        self.bytes[start..start + VALUE].copy_from_slice(&value.to_le_bytes());
+    pub(crate) fn set(&mut self, slot: usize, new: u32) {
+        self.bytes[value_at(slot)..][..VALUE].copy_from_slice(&new.to_le_bytes());
     }
 
     /// Empties a slot.
     pub(crate) fn clear(&mut self, slot: usize) {
-        self.bytes[1 + slot] = 0;
+        self.bytes[slot] = 0;
     }
 
     /// Notes that one more key that belongs here lives in its other bucket.
     pub(crate) fn lend(&mut self) {
-        self.bytes[0] = self.bytes[0].saturating_add(1);
+        self.bytes[COUNT] = self.bytes[COUNT].saturating_add(1);
     }
 
     /// Notes that one key fewer does.
     pub(crate) fn take_back(&mut self) {
-        if self.bytes[0] != STUCK {
-            self.bytes[0] -= 1;
+        if self.bytes[COUNT] != STUCK {
+            self.bytes[COUNT] -= 1;
         }
     }
 }
@@ -376,9 +426,10 @@ mod tests {
     fn a_bucket_has_room_for_what_its_shape_says() {
         for key_bytes in 0..1000 {
             let shape = Shape::new(key_bytes);
-            assert!(shape.slots >= 3 && shape.slots <= MAX_SLOTS);
-            assert!(shape.slot(shape.slots) <= shape.bytes(), "{shape:?}");
-            let used = shape.slots * (key_bytes + VALUE + 1);
+            assert!(shape.slots > 3 && shape.slots <= MAX_SLOTS);
+            assert!(shape.lines.is_power_of_two());
+            let used = shape.key(shape.slots);
+            assert!(used <= shape.bytes(), "{shape:?}");
             let filled = used * 5 >= shape.bytes() * 4 || shape.slots == MAX_SLOTS;
             assert!(filled, "{shape:?}");
         }
@@ -390,6 +441,17 @@ mod tests {
             let shape = Shape::new(key_bytes);
             (shape.lines, shape.slots)
         };
-        assert_eq!([13, 19, 37, 43].map(of), [(1, 3), (2, 5), (2, 3), (4, 5)]);
+        assert_eq!([13, 19, 37, 43].map(of), [(2, 7), (2, 5), (4, 6), (4, 5)]);
+    }
+
+    #[test]
+    fn the_first_slot_that_agrees_has_the_tag() {
+        let shape = Shape::new(13);
+        let header = Header(u64::from_le_bytes([0x89, 0x85, 0x84, 0, 0x85, 0, 0x89, 0]));
+        let first = |tag: u64| header.first(&shape, Tag::of(tag << Tag::FROM));
+        assert_eq!([9, 5, 4].map(first), [Some(0), Some(1), Some(2)]);
+        assert_eq!([8, 0, 0x7f].map(first), [None; 3]);
+        assert_eq!(header.first(&shape, Tag::NONE), Some(3));
+        assert!(!header.overflowed() && Header(1 << 56).overflowed());
     }
 }

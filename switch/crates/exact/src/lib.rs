@@ -4,15 +4,18 @@
 //! Made for tables of millions of entries that are looked up far more often than they change, where
 //! what counts is how many cache lines a look-up touches and how long an insertion can take:
 //!
-//! * **One place.** Tags, keys and values of a bucket lie together in whole cache lines, so a hit
-//!   costs about one trip to memory ([`lookup_batch`](Exact::lookup_batch) overlaps those of many
-//!   look-ups; whoever has other work meanwhile asks for a key's bucket by
-//!   [`prefetch`](Exact::prefetch)). A key is in one of two buckets, nearly always in the first; a
-//!   bucket knows whether any of its keys is in another, so a miss also costs one trip.
+//! * **One place.** Tags, values and keys of a bucket lie together in whole cache lines, tags and
+//!   values in the first. A value is there after one trip to memory; a processor that guesses that
+//!   the key agrees, as it nearly always does, goes on with it while the key is compared
+//!   ([`lookup_batch`](Exact::lookup_batch) overlaps the trips of many look-ups; whoever has other
+//!   work meanwhile asks for a key's bucket by [`prefetch`](Exact::prefetch)). A key is in one of two
+//!   buckets, nearly always in the first; a bucket knows whether any of its keys is in another, so a
+//!   miss also costs one trip.
 //! * **No pause.** The table is cut into segments of at most [`SEGMENT_BYTES`], found through a
 //!   directory by the first bits of the hash (extendible hashing: Fagin, Nievergelt, Pippenger and
-//!   Strong, 1979). The first one doubles until it is as large; from then on a segment that is full
-//!   is parted in two, so no insertion moves more than one segment's keys.
+//!   Strong, 1979). As long as there is one segment it needs no directory; it doubles until it is
+//!   four times as large, and is then parted into eight, once. From then on a segment that is full is
+//!   parted in two, so no insertion moves more than one segment's keys.
 //! * **Huge pages.** Segments of large tables lie side by side in blocks of 2 MiB.
 //! * **Room.** Buckets fill to about nine tenths before a segment is parted, so a table is between
 //!   nine twentieths and nine tenths full.
@@ -42,26 +45,28 @@ mod segment;
 mod wide;
 
 use std::fmt;
-use std::hint::select_unpredictable;
 
 pub use hash::{HashKey, KeyHasher};
 
-use bucket::{Look, Shape};
+use bucket::{Look, Shape, Tag};
 use key::{Key, hash_of, with_words};
 use memory::Blocks;
-use segment::{Segment, View, buckets_of, tag};
+use segment::{Places, Segment, View};
 
 /// What a batch of look-ups gives where there is no such key. No value that can be inserted.
 pub const NONE: u32 = u32::MAX;
 
-/// The largest segment: what an insertion moves at worst, plus one bucket.
+/// The largest segment where there are several: what an insertion moves at worst, plus one bucket.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
-/// So many segments are near.
-const NEAR: usize = 12;
+/// The largest segment where there is only one: it is parted into eight, once.
+const ONLY_BYTES: usize = 256 << 10;
 
-/// Where the second bucket's slots begin among those of both.
-const SECOND: u32 = 16;
+/// The first bits of hashes that say the segment, once there are several.
+const FIRST_DEPTH: u32 = 3;
+
+/// So many segments are near: in a core's caches, or those that it shares.
+const NEAR: usize = 128;
 
 /// Places of the directory for each segment, at most; two or four where hashes are as they
 /// should be.
@@ -77,15 +82,17 @@ pub struct Exact<H = KeyHasher> {
     /// The same as the segments' numbers.
     owners: Vec<u32>,
     depth: u32,
-    /// Buckets of each segment: there are several only when the first has as many as one can have.
-    buckets: u32,
+    /// The first of the directory: the only one at depth 0.
+    only: View,
+    /// Where hashes belong in each segment: all have the same size.
+    places: Places,
     segments: Vec<Segment>,
     /// What segments lie in.
     blocks: Blocks,
     len: usize,
     /// Keys that no bucket takes.
     stashed: usize,
-    /// What the processor does with whole buckets.
+    /// What the processor does with many keys.
     #[cfg(target_arch = "x86_64")]
     wide: Option<wide::Wide>,
 }
@@ -105,13 +112,14 @@ impl<H: HashKey> Exact<H> {
         let segment = Segment::new(&shape, 0, blocks.lines(shape.lines, 1));
         Self {
             #[cfg(target_arch = "x86_64")]
-            wide: hasher.known().and_then(|_| wide::Wide::new(&shape)),
+            wide: hasher.known().and_then(|_| wide::Wide::new(key_bytes)),
             shape,
             hasher,
             directory: vec![segment.view()],
             owners: vec![0],
             depth: 0,
-            buckets: 1,
+            only: segment.view(),
+            places: segment.places(),
             segments: vec![segment],
             blocks,
             len: 0,
@@ -151,22 +159,33 @@ impl<H: HashKey> Exact<H> {
         (hash >> 1 >> (63 - self.depth)) as usize
     }
 
-    /// The two buckets of a hash.
+    /// The segment of a hash. A small table's only one is there before the hash is known, if the
+    /// processor guesses that this is one.
     #[inline(always)]
-    fn buckets(&self, hash: u64) -> (Look<'_>, Look<'_>) {
+    fn view(&self, hash: u64) -> View {
+        if self.depth == 0 {
+            return self.only;
+        }
         let place = self.place(hash);
         debug_assert!(place < self.directory.len());
-        let (first, second) = buckets_of(hash, self.buckets);
-        // SAFETY: `depth` bits of the hash are left, and the directory has 2^depth places. Its views
-        // are of segments that are there, each of which has `self.buckets` buckets of the table's
-        // shape, and the table is borrowed.
-        unsafe {
-            let view = *self.directory.get_unchecked(place);
-            (
-                view.look(&self.shape, first),
-                view.look(&self.shape, second),
-            )
-        }
+        // SAFETY: `depth` bits of the hash are left, and the directory has 2^depth places.
+        unsafe { *self.directory.get_unchecked(place) }
+    }
+
+    /// The first bucket of a hash.
+    #[inline(always)]
+    fn first(&self, hash: u64) -> Look<'_> {
+        // SAFETY: the directory's views are of segments that are there, each of which has buckets of
+        // the table's shape where `places` says, and the table is borrowed.
+        unsafe { self.view(hash).look(self.places.first(hash)) }
+    }
+
+    /// The second bucket of a hash.
+    #[inline(always)]
+    fn second(&self, hash: u64) -> Look<'_> {
+        let first = self.places.first(hash);
+        // SAFETY: as for `first`.
+        unsafe { self.view(hash).look(self.places.second(hash, first)) }
     }
 
     /// The value of a key. A key of another size than the table's is not there.
@@ -190,7 +209,7 @@ impl<H: HashKey> Exact<H> {
     /// Asks for the memory that the look-up of a key with this hash will read, and returns at once.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        self.buckets(hash).0.prefetch(&self.shape);
+        self.first(hash).prefetch(&self.shape);
     }
 
     /// The value of a key whose hash is known: as [`get`](Self::get), which computes it. With
@@ -206,78 +225,42 @@ impl<H: HashKey> Exact<H> {
     /// The value of a key, whose bytes are given, too.
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
-        let (first, second) = self.buckets(hash);
-        let tag = tag(hash);
-        // SAFETY: the table's buckets are of its shape.
-        let found = unsafe {
-            if self.is_near() {
-                self.find_in_both(first, second, tag, key)
-            } else {
-                self.find_in_turn(first, second, tag, key)
-            }
-        };
-        if found.is_none() && self.stashed != 0 {
-            return self.stashed(hash, bytes);
+        let first = self.first(hash);
+        if self.shape.lines == 2 && !self.is_near() {
+            // The key may be there.
+            first.prefetch_last(&self.shape);
         }
-        found
+        // SAFETY: the table's buckets are of its shape.
+        match unsafe { first.find(&self.shape, Tag::of(hash), key) } {
+            Some(value) => Some(value),
+            None => self.find_elsewhere(hash, bytes, key),
+        }
     }
 
-    /// Whether the table is in a core's caches when it is used much.
+    /// The value of a key that is not in its first bucket.
+    #[inline(always)]
+    fn find_elsewhere(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
+        // SAFETY: it is a bucket of the table.
+        if unsafe { self.first(hash).header() }.overflowed() {
+            self.find_second(hash, bytes, key)
+        } else {
+            None
+        }
+    }
+
+    /// The value of a key that is not in its first bucket, which says that some of its keys are not.
+    fn find_second(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
+        // SAFETY: the table's buckets are of its shape.
+        match unsafe { self.second(hash).find(&self.shape, Tag::of(hash), key) } {
+            None if self.stashed != 0 => self.stashed(hash, bytes),
+            found => found,
+        }
+    }
+
+    /// Whether the table is in caches when it is used much.
     #[inline(always)]
     fn is_near(&self) -> bool {
         self.segments.len() <= NEAR
-    }
-
-    /// Looks at both buckets at once: where they are near, a wrongly predicted branch costs more than
-    /// a line that is read in vain.
-    ///
-    /// # Safety
-    /// Both are buckets of this table.
-    #[inline(always)]
-    unsafe fn find_in_both(
-        &self,
-        first: Look<'_>,
-        second: Look<'_>,
-        tag: u8,
-        key: impl Key,
-    ) -> Option<u32> {
-        let shape = &self.shape;
-        // SAFETY: the caller's promise; `candidates` gives slots that a bucket has.
-        unsafe {
-            let mut candidates =
-                first.candidates(shape, tag) | second.candidates(shape, tag) << SECOND;
-            while candidates != 0 {
-                let slot = candidates.trailing_zeros();
-                let bucket = select_unpredictable(slot < SECOND, first, second);
-                let (is, value) = bucket.entry(shape, slot % SECOND, key);
-                if is {
-                    return Some(value);
-                }
-                candidates &= candidates - 1;
-            }
-        }
-        None
-    }
-
-    /// Looks at the second bucket only if the key may be there.
-    ///
-    /// # Safety
-    /// Both are buckets of this table.
-    #[inline(always)]
-    unsafe fn find_in_turn(
-        &self,
-        first: Look<'_>,
-        second: Look<'_>,
-        tag: u8,
-        key: impl Key,
-    ) -> Option<u32> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match first.find(&self.shape, tag, key) {
-                None if first.overflowed() => second.find(&self.shape, tag, key),
-                found => found,
-            }
-        }
     }
 
     /// The value of a key that is in neither of its buckets.
@@ -334,7 +317,7 @@ impl<H: HashKey> Exact<H> {
         loop {
             let index = self.owner(hash);
             let segment = &self.segments[index];
-            let (buckets, keys) = (segment.buckets(), segment.len());
+            let (buckets, keys) = (segment.buckets(&self.shape), segment.len());
             let capacity = buckets * self.shape.slots;
             if keys < self.fill(capacity) {
                 let segment = &mut self.segments[index];
@@ -345,15 +328,15 @@ impl<H: HashKey> Exact<H> {
             // Full at less than a half is not for want of room: these hashes are alike, and no
             // growth would part them.
             let alike = keys * 2 < capacity && buckets > 4;
-            let whole = buckets == self.most();
-            if alike || whole && !self.may_split(index) {
+            let only = self.segments.len() == 1;
+            if alike || !only && !self.may_split(index) {
                 self.stashed += 1;
                 return self.segments[index].add_to_stash(&self.shape, hash, key, value);
             }
-            if whole {
-                self.split(index, hash);
-            } else {
-                self.grow();
+            match only {
+                true if 2 * buckets <= self.most(ONLY_BYTES) => self.rebuild(0, 2 * buckets),
+                true => self.rebuild(FIRST_DEPTH, self.most(SEGMENT_BYTES)),
+                false => self.split(index, hash),
             }
         }
     }
@@ -374,24 +357,30 @@ impl<H: HashKey> Exact<H> {
         .max(1)
     }
 
-    /// Buckets of the largest segment.
-    fn most(&self) -> usize {
-        (SEGMENT_BYTES / self.shape.bytes()).max(1)
+    /// Buckets of so many bytes: a power of two.
+    fn most(&self, bytes: usize) -> usize {
+        (bytes / self.shape.bytes()).max(1)
     }
 
-    /// Gives the only segment twice as many buckets.
-    fn grow(&mut self) {
-        let buckets = (2 * self.buckets as usize).min(self.most());
-        let lines = self.blocks.lines(buckets * self.shape.lines, 1);
-        let new = Segment::new(&self.shape, 0, lines);
-        let old = std::mem::replace(&mut self.segments[0], new);
-        self.buckets = buckets as u32;
-        self.directory.fill(self.segments[0].view());
+    /// Puts the keys of the only segment into 2^depth ones with so many buckets each.
+    fn rebuild(&mut self, depth: u32, buckets: usize) {
+        let count = 1 << depth;
+        let lines = buckets * self.shape.lines;
+        let segment = |_| Segment::new(&self.shape, depth, self.blocks.lines(lines, count));
+        let new: Vec<Segment> = (0..count).map(segment).collect();
+        let old = std::mem::replace(&mut self.segments, new);
+        self.depth = depth;
+        self.places = self.segments[0].places();
+        self.directory = self.segments.iter().map(Segment::view).collect();
+        self.only = self.directory[0];
+        self.owners = (0..count as u32).collect();
         self.stashed = 0;
         let shape = self.shape;
-        old.for_each(&shape, |key, value| {
-            self.put(hash_of(&self.hasher, key), key, value)
-        });
+        for segment in old {
+            segment.for_each(&shape, |key, value| {
+                self.put(hash_of(&self.hasher, key), key, value)
+            });
+        }
     }
 
     /// Adds a key to its segment, which has room, or else beside the buckets.
@@ -420,7 +409,7 @@ impl<H: HashKey> Exact<H> {
             self.owners = doubled(&self.owners);
             self.depth += 1;
         }
-        let lines = self.buckets as usize * self.shape.lines;
+        let lines = self.segments[index].buckets(&self.shape) * self.shape.lines;
         let lines = self.blocks.lines(lines, self.segments.len());
         self.segments.push(Segment::new(&self.shape, depth, lines));
         let old = self.segments[index].emptied(depth);

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape};
+use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape, Tag};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
 use crate::memory::Lines;
@@ -22,7 +22,7 @@ type Stash = BTreeMap<Box<[u8]>, u32>;
 /// A part of the table: the keys whose hashes begin with the same `depth` bits.
 pub(crate) struct Segment {
     lines: Lines,
-    buckets: u32,
+    places: Places,
     len: u32,
     pub(crate) depth: u32,
     stash: Option<Box<Stash>>,
@@ -33,7 +33,7 @@ pub(crate) struct Segment {
 struct Home {
     first: usize,
     second: usize,
-    tag: u8,
+    tag: Tag,
 }
 
 /// A bucket seen on the way to one with room: which, and whose slot led there.
@@ -46,7 +46,7 @@ impl Segment {
     /// An empty segment; `lines` are those of whole buckets.
     pub(crate) fn new(shape: &Shape, depth: u32, lines: Lines) -> Self {
         Self {
-            buckets: (lines.len() / shape.lines) as u32,
+            places: Places::new(shape, lines.len() / shape.lines),
             lines,
             len: 0,
             depth,
@@ -54,8 +54,13 @@ impl Segment {
         }
     }
 
-    pub(crate) fn buckets(&self) -> usize {
-        self.buckets as usize
+    pub(crate) fn buckets(&self, shape: &Shape) -> usize {
+        self.lines.len() / shape.lines
+    }
+
+    /// Where hashes belong in it.
+    pub(crate) fn places(&self) -> Places {
+        self.places
     }
 
     /// Keys in it.
@@ -93,12 +98,13 @@ impl Segment {
         View(self.lines.as_ptr())
     }
 
-    fn home(&self, hash: u64) -> Home {
-        let (first, second) = buckets_of(hash, self.buckets);
+    fn home(&self, shape: &Shape, hash: u64) -> Home {
+        let first = self.places.first(hash);
+        let index = |offset: usize| offset / shape.bytes();
         Home {
-            first: first as usize,
-            second: second as usize,
-            tag: tag(hash),
+            first: index(first),
+            second: index(self.places.second(hash, first)),
+            tag: Tag::of(hash),
         }
     }
 
@@ -132,7 +138,7 @@ impl Segment {
         key: &[u8],
         value: u32,
     ) -> Option<u32> {
-        let home = self.home(hash);
+        let home = self.home(shape, hash);
         let bytes = Long(key);
         for index in [home.first, home.second] {
             if let Some((slot, old)) = self.bucket(shape, index).find(home.tag, bytes) {
@@ -156,7 +162,7 @@ impl Segment {
         key: &[u8],
         value: u32,
     ) -> bool {
-        let home = self.home(hash);
+        let home = self.home(shape, hash);
         let room = match self.bucket(shape, home.first).vacant() {
             Some(slot) => Some((home.first, slot)),
             None => match self.bucket(shape, home.second).vacant() {
@@ -178,7 +184,7 @@ impl Segment {
 
     /// Adds a key beside the buckets.
     pub(crate) fn add_to_stash(&mut self, shape: &Shape, hash: u64, key: &[u8], value: u32) {
-        let first = self.home(hash).first;
+        let first = self.home(shape, hash).first;
         self.bucket_mut(shape, first).lend();
         self.stash.get_or_insert_default().insert(key.into(), value);
         self.len += 1;
@@ -206,7 +212,7 @@ impl Segment {
             }
             if steps.len() < SEARCH {
                 for (slot, key, _) in self.bucket(shape, index).entries() {
-                    let bucket = self.home(hash_of(hasher, key)).other(index);
+                    let bucket = self.home(shape, hash_of(hasher, key)).other(index);
                     if !passes(&steps, at, bucket) {
                         let from = Some((at, slot));
                         steps.push(Step { bucket, from });
@@ -231,7 +237,7 @@ impl Segment {
         while let Some((before, slot)) = steps[at].from {
             let (from, to) = (steps[before].bucket, steps[at].bucket);
             let (key, _) = self.bucket(shape, from).entry(slot);
-            let home = self.home(hash_of(hasher, key));
+            let home = self.home(shape, hash_of(hasher, key));
             bucket::move_slot(shape, &mut self.lines, (from, slot), (to, vacant));
             if home.first == from {
                 self.bucket_mut(shape, from).lend();
@@ -245,7 +251,7 @@ impl Segment {
 
     /// Removes a key, and gives its value.
     pub(crate) fn remove(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
-        let (home, bytes) = (self.home(hash), Long(key));
+        let (home, bytes) = (self.home(shape, hash), Long(key));
         if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, bytes) {
             self.bucket_mut(shape, home.first).clear(slot);
             self.len -= 1;
@@ -268,7 +274,7 @@ impl Segment {
 
     /// Every key with its value.
     pub(crate) fn for_each(&self, shape: &Shape, mut visit: impl FnMut(&[u8], u32)) {
-        for index in 0..self.buckets() {
+        for index in 0..self.buckets(shape) {
             for (_, key, value) in self.bucket(shape, index).entries() {
                 visit(key, value);
             }
@@ -312,41 +318,66 @@ impl View {
     /// A bucket.
     ///
     /// # Safety
-    /// The segment is still there, has buckets of this shape and more than `index`, and nobody
-    /// writes to it for `'a`.
+    /// The segment is still there, has buckets of the shape that the caller uses, one of which begins
+    /// at this offset, and nobody writes to it for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn look<'a>(self, shape: &Shape, index: u32) -> Look<'a> {
+    pub(crate) unsafe fn look<'a>(self, offset: usize) -> Look<'a> {
         // SAFETY: the caller's promise: the bucket's lines are within the segment's.
-        unsafe { Look::new(self.0.add(index as usize * shape.lines)) }
+        unsafe { Look::new(self.0.byte_add(offset)) }
     }
 }
 
-/// Where the bits of a hash begin whose upper ones say the second bucket.
-pub(crate) const SECOND_FROM: u32 = 16;
-
-/// The two buckets of a hash among so many; different ones where there is more than one. The
-/// first comes from the low half of the hash, the second from its middle, the tag from between, and
-/// the top says which segment it is.
-#[inline(always)]
-pub(crate) fn buckets_of(hash: u64, buckets: u32) -> (u32, u32) {
-    let part = |bits: u32, of: u32| ((u64::from(bits) * u64::from(of)) >> 32) as u32;
-    let first = part(hash as u32, buckets);
-    let apart = 1 + part((hash >> SECOND_FROM) as u32, buckets.wrapping_sub(1));
-    let second = first + apart;
-    (
-        first,
-        if second >= buckets {
-            second - buckets
-        } else {
-            second
-        },
-    )
+/// Where hashes belong in a segment of so many buckets, a power of two: offsets of their first and
+/// second buckets in bytes, different ones where there is more than one bucket.
+///
+/// An offset's bits come from two halves of the hash ([`hash`](crate::hash) says why), the second one's
+/// from behind them. The top of the hash says which segment it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// The bits that offsets of buckets have.
+    mask: usize,
+    /// The lowest of them.
+    lowest: usize,
 }
 
-/// What a hash leaves beside its key; never 0.
+/// How far the two halves of a hash lie apart.
+pub(crate) const HALF: u32 = 32;
+
+/// Bits of the hash between those that say the first bucket and those that say the second.
+const APART: u32 = 14;
+
+impl Places {
+    fn new(shape: &Shape, buckets: usize) -> Self {
+        debug_assert!(buckets.is_power_of_two());
+        let mask = (buckets - 1) * shape.bytes();
+        Self {
+            mask,
+            lowest: mask & mask.wrapping_neg(),
+        }
+    }
+
+    /// The bits that offsets of buckets have.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn mask(self) -> usize {
+        self.mask
+    }
+
+    /// The first bucket of a hash.
+    #[inline(always)]
+    pub(crate) fn first(self, hash: u64) -> usize {
+        mixed(hash) as usize & self.mask
+    }
+
+    /// The second bucket of a hash whose first one is given.
+    #[inline(always)]
+    pub(crate) fn second(self, hash: u64, first: usize) -> usize {
+        first ^ ((mixed(hash) >> APART) as usize & self.mask | self.lowest)
+    }
+}
+
 #[inline(always)]
-pub(crate) fn tag(hash: u64) -> u8 {
-    ((hash >> 32) as u8).max(1)
+fn mixed(hash: u64) -> u64 {
+    hash ^ hash >> HALF
 }
 
 impl Home {
