@@ -3,7 +3,7 @@
 //! blocks of the size of a huge page. A look-up among millions of keys would otherwise spend most of
 //! its time on finding out where pages are.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -60,24 +60,59 @@ impl Blocks {
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        for block in &self.blocks {
-            // SAFETY: it was allocated with this layout, and no segment of the table is used any more.
-            unsafe { dealloc(block.as_ptr(), BLOCK) };
-        }
+        self.blocks.iter().copied().for_each(give_back);
     }
 }
 
+/// A block from the system, none of which has been touched: only then does it come as a huge page. The allocator's
+/// memory is made of small pages already, in part or in whole.
+#[cfg(target_os = "linux")]
+fn new_block() -> NonNull<u8> {
+    // SAFETY: a new private mapping, of which nothing else knows.
+    let mapping = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            2 * BLOCK.size(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if mapping == libc::MAP_FAILED {
+        handle_alloc_error(BLOCK);
+    }
+    let mapping = mapping.cast::<u8>();
+    let before = mapping.align_offset(BLOCK.align());
+    // SAFETY: the mapping is twice as long as a block, so one lies in it; the rest of it, in whole pages, is given
+    // back. The advice is about memory that is ours; where it is refused, nothing is lost but speed.
+    unsafe {
+        let block = mapping.add(before);
+        if before != 0 {
+            libc::munmap(mapping.cast(), before);
+        }
+        libc::munmap(block.add(BLOCK.size()).cast(), BLOCK.size() - before);
+        libc::madvise(block.cast(), BLOCK.size(), libc::MADV_HUGEPAGE);
+        NonNull::new_unchecked(block)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn give_back(block: NonNull<u8>) {
+    // SAFETY: `new_block` made the mapping, and no segment of the table is used any more.
+    unsafe { libc::munmap(block.as_ptr().cast(), BLOCK.size()) };
+}
+
+#[cfg(not(target_os = "linux"))]
 fn new_block() -> NonNull<u8> {
     // SAFETY: the layout has a size.
-    let Some(block) = NonNull::new(unsafe { alloc(BLOCK) }) else {
-        handle_alloc_error(BLOCK);
-    };
-    #[cfg(target_os = "linux")]
-    // SAFETY: advice about memory that is ours; where it is refused, nothing is lost but speed.
-    unsafe {
-        libc::madvise(block.as_ptr().cast(), BLOCK.size(), libc::MADV_HUGEPAGE);
-    }
-    block
+    NonNull::new(unsafe { std::alloc::alloc(BLOCK) }).unwrap_or_else(|| handle_alloc_error(BLOCK))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_back(block: NonNull<u8>) {
+    // SAFETY: it was allocated with this layout, and no segment of the table is used any more.
+    unsafe { std::alloc::dealloc(block.as_ptr(), BLOCK) };
 }
 
 /// A segment's lines.
