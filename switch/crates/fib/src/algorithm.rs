@@ -59,6 +59,12 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// The value of the longest prefix that contains `address`, or [`NONE`].
     fn lookup(&self, address: A) -> u32;
 
+    /// Asks for the memory that [`prefetch`](Self::prefetch) will read: who has time for something else between the
+    /// two waits for neither.
+    fn approach(&self, address: A) {
+        let _ = address;
+    }
+
     /// Asks for the memory that a look-up of this address will read, as far as its place is known without waiting.
     fn prefetch(&self, address: A) {
         let _ = address;

@@ -145,6 +145,14 @@ impl<A: Family> Fib<A> {
         old
     }
 
+    /// Asks for the memory that [`prefetch`](Self::prefetch) will read.
+    #[inline]
+    pub fn approach(&self, address: A) {
+        if let Some(structure) = &self.structure {
+            structure.approach(address);
+        }
+    }
+
     /// Asks for the memory that a look-up of this address will read.
     #[inline]
     pub fn prefetch(&self, address: A) {

@@ -295,6 +295,30 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
+    /// Asks for the memory that [`prefetch_narrow`](Self::prefetch_narrow) will read.
+    #[inline]
+    pub fn approach_narrow(&self, table: TableId, exact: u64, address: u32) {
+        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
+            lpm.approach_narrow(exact, address);
+        }
+    }
+
+    /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
+    #[inline]
+    pub fn approach_wide(&self, table: TableId, exact: u64, address: u128) {
+        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
+            lpm.approach_wide(exact, address);
+        }
+    }
+
+    /// Asks for the memory that a look-up by [`row_wide`](Self::row_wide) will read.
+    #[inline]
+    pub fn prefetch_wide(&self, table: TableId, exact: u64, address: u128) {
+        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
+            lpm.prefetch_wide(exact, address);
+        }
+    }
+
     /// Asks for the memory that a look-up by [`row_narrow`](Self::row_narrow) will read.
     #[inline]
     pub fn prefetch_narrow(&self, table: TableId, exact: u64, address: u32) {

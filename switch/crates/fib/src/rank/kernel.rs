@@ -141,12 +141,24 @@ mod wide {
     }
 }
 
-/// Asks for the chunk of an address, whose place is near.
+/// Asks for the place of an address's chunk.
+#[inline]
+pub(super) fn prefetch_place<I: Item>(rank: &Rank<I>, address: u32) {
+    prefetch(
+        rank.direct
+            .as_ptr()
+            .wrapping_add((address >> 16) as usize)
+            .cast(),
+    );
+}
+
+/// Asks for the chunk of an address: for the lines that its item is most likely in.
 #[inline]
 pub(super) fn prefetch_lookup<I: Item>(rank: &Rank<I>, address: u32) {
     let chunk = View::of(rank).first_chunk(address);
     prefetch(chunk);
     prefetch(chunk.wrapping_add(64));
+    prefetch(chunk.wrapping_add(128));
 }
 
 #[inline]

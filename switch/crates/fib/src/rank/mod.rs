@@ -280,6 +280,10 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         kernel::lookup(self, address)
     }
 
+    fn approach(&self, address: u32) {
+        kernel::prefetch_place(self, address);
+    }
+
     fn prefetch(&self, address: u32) {
         kernel::prefetch_lookup(self, address);
     }

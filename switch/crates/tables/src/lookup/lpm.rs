@@ -297,6 +297,36 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
+    /// Asks for the memory that [`prefetch_narrow`](Self::prefetch_narrow) will read.
+    #[inline]
+    pub(crate) fn approach_narrow(&self, exact: u64, address: u32) {
+        if let Some(group) = self.group_of(exact)
+            && let Width::Narrow(fib) = &group.routes
+        {
+            fib.approach(address);
+        }
+    }
+
+    /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
+    #[inline]
+    pub(crate) fn approach_wide(&self, exact: u64, address: u128) {
+        if let Some(group) = self.group_of(exact)
+            && let Width::Wide(fib) = &group.routes
+        {
+            fib.approach(address);
+        }
+    }
+
+    /// Asks for the memory that [`row_wide`](Self::row_wide) will read.
+    #[inline]
+    pub(crate) fn prefetch_wide(&self, exact: u64, address: u128) {
+        if let Some(group) = self.group_of(exact)
+            && let Width::Wide(fib) = &group.routes
+        {
+            fib.prefetch(address);
+        }
+    }
+
     /// Asks for the memory that [`row_narrow`](Self::row_narrow) will read.
     #[inline]
     pub(crate) fn prefetch_narrow(&self, exact: u64, address: u32) {
