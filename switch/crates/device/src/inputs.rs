@@ -144,7 +144,7 @@ mod tests {
             for input in inputs.iter_mut() {
                 seen += input
                     .receiver
-                    .receive(8, &mut |_, frame| assert_eq!(frame, [7]));
+                    .receive(8, &mut |_, frame| assert_eq!(*frame, [7]));
             }
         }
         assert_eq!(seen, 1);

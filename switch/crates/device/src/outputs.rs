@@ -89,6 +89,20 @@ impl Outputs {
         }
     }
 
+    /// A packet for a port.
+    #[inline]
+    fn push(&mut self, port: u32, headers: &[u8], payload: &[u8]) {
+        let index = port as usize;
+        let Some(Some(port)) = self.ports.get_mut(index) else {
+            return count(&self.shared.counters.no_such_port);
+        };
+        port.transmitter.push_parts(headers, payload);
+        if !port.dirty {
+            port.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
     /// A packet for the control plane.
     fn packet_in(&self, data: &[u8]) {
         let shared = &self.shared;
@@ -100,19 +114,21 @@ impl Outputs {
 }
 
 impl Sink for Outputs {
-    #[inline]
     fn transmit(&mut self, port: u32, data: &[u8]) {
         if self.shared.cpu_port == Some(port) {
-            return self.packet_in(data);
+            self.packet_in(data);
+        } else {
+            self.push(port, data, &[]);
         }
-        let index = port as usize;
-        let Some(Some(port)) = self.ports.get_mut(index) else {
-            return count(&self.shared.counters.no_such_port);
-        };
-        port.transmitter.push(data);
-        if !port.dirty {
-            port.dirty = true;
-            self.dirty.push(index);
+    }
+
+    #[inline]
+    fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
+        if self.shared.cpu_port == Some(port) {
+            headers.extend_from_slice(payload);
+            self.packet_in(headers);
+        } else {
+            self.push(port, headers, payload);
         }
     }
 

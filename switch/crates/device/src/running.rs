@@ -10,7 +10,7 @@ use sluice_engine::native::{Code, Lanes, Native, NativeProfiled};
 use sluice_engine::{
     Clocked, Config, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled, Switch,
 };
-use sluice_ports::{PortId, Receiver};
+use sluice_ports::{Deliver, Frame, PortId, Receiver};
 use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Side, Store};
 
@@ -315,8 +315,9 @@ impl Batch<'_> {
         outputs: &mut Outputs,
     ) -> usize {
         lanes.batch(self.side, self.store.externs(), outputs, |lanes| {
-            receive(receivers, &mut |port, data| {
-                lanes.process(self.packet(port, data));
+            receive(receivers, &mut |port, frame| match frame {
+                Frame::Kept(data) => lanes.process(self.packet(port, data)),
+                Frame::Passing(data) => lanes.process_copy(self.packet(port, data)),
             })
         })
     }
@@ -328,14 +329,14 @@ impl Batch<'_> {
         outputs: &mut Outputs,
     ) -> usize {
         if self.is_measured() {
-            return receive(receivers, &mut |port, data| {
-                let packet = self.packet(port, data);
+            return receive(receivers, &mut |port, frame| {
+                let packet = self.packet(port, &frame);
                 self.measure(switch, packet, outputs);
             });
         }
         let externs: &Externs = self.store.externs();
-        receive(receivers, &mut |port, data| {
-            let packet = self.packet(port, data);
+        receive(receivers, &mut |port, frame| {
+            let packet = self.packet(port, &frame);
             if self.tracing.active() {
                 self.watch(switch, packet, outputs);
             } else {
@@ -402,7 +403,7 @@ impl Batch<'_> {
 /// Up to [`BATCH`] frames from each receiver; how many there were.
 fn receive<'a>(
     receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
-    deliver: &mut dyn FnMut(PortId, &[u8]),
+    deliver: &mut Deliver<'_, 'a>,
 ) -> usize {
     receivers
         .map(|receiver| receiver.receive(BATCH, deliver))

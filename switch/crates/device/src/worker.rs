@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_ports::PortId;
+use sluice_ports::{Frame, PortId};
 
 use crate::counters::count;
 use crate::inputs::Inputs;
@@ -70,7 +70,7 @@ impl Worker {
         let mut receivers = self.inputs.iter_mut().map(|input| &mut input.receiver);
         let Some(running) = &mut self.running else {
             let counters = &outputs.shared.counters;
-            let mut drop_it = |_: PortId, _: &[u8]| count(&counters.no_program);
+            let mut drop_it = |_: PortId, _: Frame<'_, '_>| count(&counters.no_program);
             return receivers
                 .map(|receiver| receiver.receive(BATCH, &mut drop_it))
                 .sum();

@@ -35,7 +35,13 @@ impl BitString<'_> {
 }
 
 /// Puts the input of a calculation together. Headers that are not valid are left out.
-fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: &mut Vec<u8>) {
+fn gather(
+    program: &Program,
+    packet: &Packet,
+    came_in: &[u8],
+    inputs: &[CalculationInput],
+    out: &mut Vec<u8>,
+) {
     out.clear();
     let phv = &packet.phv;
     let mut string = BitString {
@@ -61,7 +67,7 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
                 string.append(value, value.len() * 8 - width, width);
             }
             CalculationInput::Payload => {
-                string.bytes.extend_from_slice(packet.payload());
+                string.bytes.extend_from_slice(packet.payload(came_in));
                 string.bits = string.bytes.len() * 8;
             }
             _ => {}
@@ -69,16 +75,16 @@ fn gather(program: &Program, packet: &Packet, inputs: &[CalculationInput], out: 
     }
 }
 
-/// The hash over inputs; `scratch` is overwritten, `random` is for the algorithm of that name.
+/// The hash over inputs of a packet that came in as given; `scratch` is overwritten, `random` is for the algorithm of that name.
 pub(crate) fn hash_inputs(
     program: &Program,
-    packet: &Packet,
+    (packet, came_in): (&Packet, &[u8]),
     algorithm: HashAlgorithm,
     inputs: &[CalculationInput],
     scratch: &mut Vec<u8>,
     random: &mut Random,
 ) -> u64 {
-    gather(program, packet, inputs, scratch);
+    gather(program, packet, came_in, inputs, scratch);
     hash::hash(algorithm, scratch, random)
 }
 
@@ -88,7 +94,7 @@ impl<T: Trace> Machine<'_, T> {
         let calculation = self.program.calculation(id);
         hash_inputs(
             self.program,
-            self.packet,
+            (self.packet, self.context.input),
             calculation.algorithm,
             &calculation.input,
             &mut self.work.hash_input,

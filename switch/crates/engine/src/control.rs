@@ -46,7 +46,7 @@ impl<T: Trace> Machine<'_, T> {
         let work = &mut *self.work;
         build_key(table, self.packet, &mut work.key);
         let (scratch, random) = (&mut work.hash_input, &mut work.random);
-        let packet = &*self.packet;
+        let packet = (&*self.packet, self.context.input);
         let selector = || {
             let profile = table.profile.map(|profile| program.profile(profile));
             let selector = profile.and_then(|profile| profile.selector.as_ref());

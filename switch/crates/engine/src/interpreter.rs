@@ -50,7 +50,7 @@ pub trait Engine: Send {
     /// Runs the egress pipeline.
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink);
 
-    /// Updates checksums and writes the packet to `out`, which is cleared first.
+    /// Updates checksums and writes the packet's headers to `out`, which is cleared first.
     fn deparse(
         &mut self,
         context: Context<'_>,
@@ -189,8 +189,6 @@ impl<T: Trace> Engine for Interpreter<T> {
                 packet.phv.emit(program, *header, out);
             }
         }
-        out.extend_from_slice(&packet.data[packet.parsed..]);
-        out.truncate(packet.truncate);
     }
 
     #[inline(always)]

@@ -21,6 +21,8 @@ pub struct Context<'a> {
     pub externs: &'a Externs,
     /// Now, in microseconds since the switch started.
     pub now_us: u64,
+    /// The packet as it came in.
+    pub input: &'a [u8],
 }
 
 /// Buffers and state that outlive a packet, so that the next one allocates nothing.

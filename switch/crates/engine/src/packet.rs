@@ -21,6 +21,14 @@ pub trait Sink {
     /// A packet leaves by a port (the CPU port included).
     fn transmit(&mut self, port: u32, data: &[u8]);
 
+    /// Likewise, with its headers in a buffer and its payload where it came in: for those who can put the two
+    /// together in the place where they are wanted.
+    #[inline]
+    fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
+        headers.extend_from_slice(payload);
+        self.transmit(port, headers);
+    }
+
     /// A digest for the control plane: each field in (width + 7) / 8 big-endian bytes, one after
     /// the other, in the order of [`sluice_program::Digest::fields`].
     fn digest(&mut self, digest: DigestId, fields: &[u8]);
@@ -63,9 +71,11 @@ pub(crate) struct Requests {
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub(crate) phv: Phv,
-    /// The packet as it last entered the parser.
-    pub(crate) data: Vec<u8>,
-    /// Bytes of `data` that the parser took.
+    /// The packet as it was recirculated, if it was.
+    recirculated: Option<Vec<u8>>,
+    /// A buffer for that.
+    spare: Vec<u8>,
+    /// Bytes that the parser took.
     pub(crate) parsed: usize,
     /// Length limit set by `truncate`.
     pub(crate) truncate: usize,
@@ -81,7 +91,8 @@ impl Packet {
     pub(crate) fn new(program: &Program) -> Self {
         Self {
             phv: Phv::new(program),
-            data: Vec::with_capacity(2048),
+            recirculated: None,
+            spare: Vec::new(),
             parsed: 0,
             truncate: usize::MAX,
             length: 0,
@@ -91,24 +102,64 @@ impl Packet {
         }
     }
 
-    /// A packet that starts anew with these bytes: nothing parsed, metadata 0.
-    pub(crate) fn start(&mut self, data: &[u8], port: u32) {
+    /// The packet as it last entered the parser; `input` is what came in.
+    #[inline]
+    pub(crate) fn data<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
+        self.recirculated.as_deref().unwrap_or(input)
+    }
+
+    /// The header vector, to be changed, and [`data`](Self::data).
+    #[inline]
+    pub(crate) fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
+        let data = self.recirculated.as_deref().unwrap_or(input);
+        (&mut self.phv, data)
+    }
+
+    /// A packet that starts anew with so many bytes that came in: nothing parsed, metadata 0.
+    pub(crate) fn start(&mut self, bytes: usize, port: u32) {
         self.phv.reset();
-        self.data.clear();
-        self.data.extend_from_slice(data);
+        if let Some(buffer) = self.recirculated.take() {
+            self.spare = buffer;
+        }
         self.parsed = 0;
         self.truncate = usize::MAX;
-        self.length = data.len() as u64;
+        self.length = bytes as u64;
         self.ingress_length = self.length;
         self.ingress_port = port;
         self.requests = Requests::default();
     }
 
+    /// A packet that starts anew with bytes of its own.
+    pub(crate) fn start_recirculated(&mut self, data: &[u8]) {
+        self.start(data.len(), 0);
+        self.set_recirculated(data);
+    }
+
+    /// A packet that starts anew as another did.
+    pub(crate) fn start_again(&mut self, other: &Self, input: &[u8]) {
+        self.start(other.data(input).len(), other.ingress_port);
+        self.ingress_length = other.ingress_length;
+        if let Some(data) = &other.recirculated {
+            self.set_recirculated(data);
+        }
+    }
+
+    fn set_recirculated(&mut self, data: &[u8]) {
+        let mut buffer = std::mem::take(&mut self.spare);
+        buffer.clear();
+        buffer.extend_from_slice(data);
+        self.recirculated = Some(buffer);
+    }
+
     /// A copy of another packet in its present state, without its requests and length limit.
     pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
-        self.data.clear();
-        self.data.extend_from_slice(&other.data);
+        if let Some(buffer) = self.recirculated.take() {
+            self.spare = buffer;
+        }
+        if let Some(data) = &other.recirculated {
+            self.set_recirculated(data);
+        }
         self.parsed = other.parsed;
         self.truncate = usize::MAX;
         self.length = other.length;
@@ -117,9 +168,10 @@ impl Packet {
         self.requests = Requests::default();
     }
 
-    /// What follows the parsed headers, within the length limit.
-    pub(crate) fn payload(&self) -> &[u8] {
-        let rest = &self.data[self.parsed..];
+    /// What follows the parsed headers, within the length limit; `input` is what came in.
+    #[inline]
+    pub(crate) fn payload<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
+        let rest = &self.data(input)[self.parsed..];
         &rest[..rest.len().min(self.truncate)]
     }
 }

@@ -79,7 +79,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     fn rest(&self) -> &[u8] {
-        &self.packet.data[self.packet.parsed..]
+        &self.packet.data(self.context.input)[self.packet.parsed..]
     }
 
     fn too_short(&self) -> Stop {
@@ -164,12 +164,8 @@ impl<T: Trace> Machine<'_, T> {
         let start = self.packet.parsed;
         let end = start + bytes as usize;
         let packet = &mut *self.packet;
-        packet.phv.extract(
-            self.program,
-            id,
-            varbit_bits as u32,
-            &packet.data[start..end],
-        );
+        let (phv, data) = packet.parts(self.context.input);
+        phv.extract(self.program, id, varbit_bits as u32, &data[start..end]);
         packet.parsed = end;
         if T::ENABLED {
             self.trace.step(Note::Extract(id));

@@ -85,10 +85,11 @@ impl<E: Engine> Switch<E> {
             side,
             externs,
             now_us: input.now_us,
+            input: input.data,
         };
         self.engine.counters().received += 1;
         let mut packet = self.take_spare();
-        packet.start(input.data, input.port);
+        packet.start(input.data.len(), input.port);
         self.standard.enter_ingress(&mut packet, input.now_us);
         self.passes = 0;
         self.run(context, Stage::Ingress, packet, sink);
@@ -187,15 +188,19 @@ impl<E: Engine> Switch<E> {
         let mut out = std::mem::take(&mut self.out);
         self.engine.deparse(context, packet, &mut out, sink);
         self.back();
+        out.truncate(packet.truncate);
+        let payload = &packet.data(context.input)[packet.parsed..];
+        let payload = &payload[..payload.len().min(packet.truncate - out.len())];
         match requests.recirculate {
             Some(list) => {
+                out.extend_from_slice(payload);
                 self.recirculate(packet, list, &out);
                 self.replaced(Fate::Recirculated);
             }
             None => {
-                sink.transmit(port, &out);
+                let bytes = out.len() + payload.len();
+                sink.transmit_parts(port, &mut out, payload);
                 self.engine.counters().transmitted += 1;
-                let bytes = out.len();
                 self.fate(Fate::Transmitted { port, bytes });
             }
         }
@@ -281,8 +286,7 @@ impl<E: Engine> Switch<E> {
             copies,
         });
         let mut copy = self.take_spare();
-        copy.start(&packet.data, packet.ingress_port);
-        copy.ingress_length = packet.ingress_length;
+        copy.start_again(packet, context.input);
         self.standard.enter_ingress(&mut copy, context.now_us);
         if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
             copy.preserve(&self.program, preserve, packet);
@@ -322,8 +326,7 @@ impl<E: Engine> Switch<E> {
     /// The packet as it last entered the parser enters it again.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
-        copy.start(&packet.data, packet.ingress_port);
-        copy.ingress_length = packet.ingress_length;
+        copy.start_again(packet, context.input);
         copy.preserve(&self.program, list, packet);
         self.standard.enter_ingress(&mut copy, context.now_us);
         self.standard
@@ -334,7 +337,7 @@ impl<E: Engine> Switch<E> {
     /// The packet as it would have left enters the parser, from no port.
     fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
         let mut copy = self.take_spare();
-        copy.start(data, 0);
+        copy.start_recirculated(data);
         copy.preserve(&self.program, list, packet);
         self.standard.set_length(&mut copy);
         self.standard

@@ -228,11 +228,12 @@ impl FileTransmitter {
 }
 
 impl Transmitter for FileTransmitter {
-    fn push(&mut self, frame: &[u8]) {
-        if frame.len() > MAX_FRAME {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+        let bytes = headers.len() + payload.len();
+        if bytes > MAX_FRAME {
             self.counters.send_dropped(SendDrop::Length, 1);
-        } else if self.writer.write(frame).is_ok() {
-            self.counters.sent(1, frame.len() as u64);
+        } else if self.writer.write_parts(headers, payload).is_ok() {
+            self.counters.sent(1, bytes as u64);
         } else {
             self.counters.send_dropped(SendDrop::LinkDown, 1);
         }

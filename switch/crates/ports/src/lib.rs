@@ -34,6 +34,7 @@ mod sys;
 
 pub use counters::{PortCounters, PortStatistics, SendDrop};
 
+use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 
 /// A data-plane port number as P4 programs see it (9 bits in v1model; wider ones are the program's concern).
@@ -42,12 +43,36 @@ pub type PortId = u16;
 /// The longest frame that any port accepts or sends: 64 KiB of payload, link-layer header and one tag.
 pub const MAX_FRAME: usize = 65_536 + 18;
 
+/// A frame that came in.
+#[derive(Clone, Copy, Debug)]
+pub enum Frame<'b, 'f> {
+    /// It stays where it is until its receiver is used again.
+    Kept(&'b [u8]),
+    /// It lies in a buffer that the next frame is put into.
+    Passing(&'f [u8]),
+}
+
+impl Deref for Frame<'_, '_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Kept(bytes) => bytes,
+            Self::Passing(bytes) => bytes,
+        }
+    }
+}
+
+/// Is given frames, each with the port that it came in by.
+pub type Deliver<'d, 'b> = dyn FnMut(PortId, Frame<'b, '_>) + 'd;
+
 /// The receiving half of one or more ports.
 pub trait Receiver: Send {
-    /// Delivers up to `budget` waiting frames in order of arrival, each with the port that it came in by, and
-    /// returns how many there were. Never blocks. A slice is valid during its call only. A link that is down has
-    /// no frames; that is not an error.
-    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize;
+    /// Delivers up to `budget` waiting frames in order of arrival, and returns how many there were. Never blocks.
+    /// Frames are kept as far as they can be, so that who processes several at a time need not copy them. A link
+    /// that is down has no frames; that is not an error.
+    fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize;
 
     /// A descriptor that becomes readable when frames wait (level triggered), if this receiver can ever have some.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
@@ -63,8 +88,14 @@ pub trait Receiver: Send {
 
 /// The sending half of one port.
 pub trait Transmitter: Send {
-    /// Queues a copy of the frame; sends when its batch is full. What cannot be sent is dropped and counted.
-    fn push(&mut self, frame: &[u8]);
+    /// Queues a copy of a frame, which is given in two parts; sends when its batch is full. What cannot be sent is
+    /// dropped and counted.
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]);
+
+    /// Likewise, a frame in one part.
+    fn push(&mut self, frame: &[u8]) {
+        self.push_parts(frame, &[]);
+    }
 
     /// Sends what is queued.
     fn flush(&mut self);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::poller::Waker;
-use crate::{MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
+use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
 /// The queue between a handle and a half. Several producers may share one: it keeps their order.
 #[derive(Debug)]
@@ -74,16 +74,17 @@ impl FrameQueue {
         self.waker.wake();
     }
 
-    fn take(&self) -> Option<(PortId, Vec<u8>)> {
+    /// Moves up to `most` frames to `taken`.
+    fn take(&self, most: usize, taken: &mut Vec<(PortId, Vec<u8>)>) {
         let mut state = self.state.lock();
-        let frame = state.frames.pop_front();
-        if frame.is_some() {
+        let count = most.min(state.frames.len());
+        taken.extend(state.frames.drain(..count));
+        if count != 0 {
             self.changed.notify_all();
         }
         if state.frames.is_empty() && !state.closed {
             self.waker.reset();
         }
-        frame
     }
 
     fn take_before(&self, deadline: Instant) -> Option<Vec<u8>> {
@@ -104,28 +105,32 @@ impl FrameQueue {
 pub struct MemoryReceiver {
     queue: Arc<FrameQueue>,
     counters: Option<Arc<PortCounters>>,
+    /// What was delivered last.
+    taken: Vec<(PortId, Vec<u8>)>,
 }
 
 impl MemoryReceiver {
     pub(crate) fn new(queue: Arc<FrameQueue>, counters: Option<Arc<PortCounters>>) -> Self {
-        Self { queue, counters }
+        let taken = Vec::new();
+        Self {
+            queue,
+            counters,
+            taken,
+        }
     }
 }
 
 impl Receiver for MemoryReceiver {
-    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
-        let mut count = 0;
-        while count < budget {
-            let Some((port, frame)) = self.queue.take() else {
-                break;
-            };
+    fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
+        self.taken.clear();
+        self.queue.take(budget, &mut self.taken);
+        for (port, frame) in &self.taken {
             if let Some(counters) = &self.counters {
                 counters.received(1, frame.len() as u64);
             }
-            deliver(port, &frame);
-            count += 1;
+            deliver(*port, Frame::Kept(frame));
         }
-        count
+        self.taken.len()
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
@@ -153,11 +158,12 @@ pub struct MemoryTransmitter {
 }
 
 impl Transmitter for MemoryTransmitter {
-    fn push(&mut self, frame: &[u8]) {
-        if frame.len() > MAX_FRAME {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+        let bytes = headers.len() + payload.len();
+        if bytes > MAX_FRAME {
             self.counters.send_dropped(SendDrop::Length, 1);
-        } else if self.queue.offer(self.port, frame.to_vec()) {
-            self.counters.sent(1, frame.len() as u64);
+        } else if self.queue.offer(self.port, [headers, payload].concat()) {
+            self.counters.sent(1, bytes as u64);
         } else {
             self.counters.send_dropped(SendDrop::QueueFull, 1);
         }

@@ -119,22 +119,32 @@ impl<W: Write> Writer<W> {
 
     /// Writes one frame, stamped with the present time.
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.write_parts(frame, &[])
+    }
+
+    /// Likewise, one that is given in two parts.
+    pub fn write_parts(&mut self, headers: &[u8], payload: &[u8]) -> io::Result<()> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        self.write_at(now, frame)
+        self.write_record(now, headers, payload)
     }
 
     /// Writes one frame with a time since the Unix epoch.
     pub fn write_at(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
-        let length = (frame.len() as u32).to_le_bytes();
+        self.write_record(time, frame, &[])
+    }
+
+    fn write_record(&mut self, time: Duration, headers: &[u8], payload: &[u8]) -> io::Result<()> {
+        let length = ((headers.len() + payload.len()) as u32).to_le_bytes();
         let mut header = [0; 16];
         header[0..4].copy_from_slice(&(time.as_secs() as u32).to_le_bytes());
         header[4..8].copy_from_slice(&time.subsec_micros().to_le_bytes());
         header[8..12].copy_from_slice(&length);
         header[12..16].copy_from_slice(&length);
         self.output.write_all(&header)?;
-        self.output.write_all(frame)
+        self.output.write_all(headers)?;
+        self.output.write_all(payload)
     }
 
     /// Hands buffered bytes to the operating system.

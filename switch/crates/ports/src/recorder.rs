@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::pcap::Writer;
-use crate::{PortId, Receiver, Transmitter};
+use crate::{Deliver, Receiver, Transmitter};
 
 /// A capture file, shared by the workers that write to it.
 #[derive(Debug, Clone)]
@@ -35,8 +35,8 @@ impl Capture {
         }
     }
 
-    fn write(&self, frame: &[u8]) {
-        self.with(|writer| writer.write(frame));
+    fn write(&self, headers: &[u8], payload: &[u8]) {
+        self.with(|writer| writer.write_parts(headers, payload));
     }
 
     fn flush(&self) {
@@ -58,14 +58,14 @@ impl RecordedReceiver {
 }
 
 impl Receiver for RecordedReceiver {
-    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
-        let capture = &self.capture;
-        let count = self.inner.receive(budget, &mut |port, frame| {
-            capture.write(frame);
+    fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
+        let Self { inner, capture } = self;
+        let count = inner.receive(budget, &mut |port, frame| {
+            capture.write(&frame, &[]);
             deliver(port, frame);
         });
         if count > 0 {
-            self.capture.flush();
+            capture.flush();
         }
         count
     }
@@ -97,9 +97,9 @@ impl RecordedTransmitter {
 }
 
 impl Transmitter for RecordedTransmitter {
-    fn push(&mut self, frame: &[u8]) {
-        self.capture.write(frame);
-        self.inner.push(frame);
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+        self.capture.write(headers, payload);
+        self.inner.push_parts(headers, payload);
     }
 
     fn flush(&mut self) {

@@ -82,7 +82,7 @@ impl Port {
                 .for_each(drop);
             self.receiver.receive(64, &mut |port, frame| {
                 assert_eq!(port, 5);
-                if filter(frame) {
+                if filter(&frame) {
                     frames.push(frame.to_vec());
                 }
             });
@@ -133,7 +133,7 @@ fn a_full_ring_drops_and_counts() {
         let mut received = 0;
         while switch
             .receiver
-            .receive(64, &mut |_, frame| received += u64::from(is_ours(frame)))
+            .receive(64, &mut |_, frame| received += u64::from(is_ours(&frame)))
             > 0
         {}
         peer.send(&[frame(9999, 60)]);

@@ -132,8 +132,8 @@ mod tests {
     struct Loop(Tally);
 
     impl Transmitter for Loop {
-        fn push(&mut self, frame: &[u8]) {
-            self.0.receive(frame, clock::now());
+        fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+            self.0.receive(&[headers, payload].concat(), clock::now());
         }
 
         fn flush(&mut self) {}

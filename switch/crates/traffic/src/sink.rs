@@ -96,7 +96,7 @@ impl Sink {
         for input in &mut self.inputs {
             let packets = &mut input.packets;
             frames += input.receiver.receive(BUDGET, &mut |_, frame| {
-                *packets += u64::from(tally.receive(frame, clock::now()));
+                *packets += u64::from(tally.receive(&frame, clock::now()));
             });
         }
         frames

@@ -64,6 +64,7 @@ impl<'a> Frame<'a> {
         packet: &'a mut Packet,
         sink: &'a mut (dyn Sink + 'a),
     ) -> Self {
+        let data: *const [u8] = packet.data(context.input);
         let packet: *mut Packet = packet;
         let work: *mut Work = work;
         // SAFETY: both come from exclusive references that live as long as the frame; what is taken
@@ -77,8 +78,8 @@ impl<'a> Frame<'a> {
                 filled: phv.filled,
                 varbit: phv.varbit_bits,
                 touched: phv.touched,
-                data: (*packet).data.as_ptr(),
-                data_len: (*packet).data.len(),
+                data: data.cast(),
+                data_len: data.len(),
                 parsed: &raw mut (*packet).parsed,
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
@@ -113,6 +114,12 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(super) fn program(&self) -> &'a Program {
         self.program
+    }
+
+    /// The packet as it came in.
+    #[inline]
+    pub(super) fn input(&self) -> &'a [u8] {
+        self.context.input
     }
 
     /// Now, in microseconds.

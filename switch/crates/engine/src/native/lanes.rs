@@ -3,7 +3,8 @@
 //!
 //! A look-up among millions of entries waits for memory two or three times, for longer than the rest of the packet
 //! takes. So packets of a batch run in *lanes*, an engine and a stack each. A look-up in a table that is larger
-//! than the caches asks for the memory that it will need and lets the lane that has waited longest go on.
+//! than the caches asks for the memory that it will need and lets the lane that has waited longest go on. A packet's
+//! own first bytes are asked for one packet ahead; the rest is left where it came in until the packet leaves.
 //!
 //! What comes of the packets is what comes of one after the other. All of them see the same tables, and what they do to
 //! each other has an order: a packet that is about to send, to use a register or a meter, waits until it is the oldest
@@ -17,7 +18,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use sluice_program::{DigestId, HashAlgorithm, Op, Program};
 use sluice_tables::{Externs, Side};
@@ -28,16 +29,23 @@ use crate::counters::Counters;
 use crate::packet::{PacketIn, Sink};
 use crate::switch::Switch;
 
-/// Packets under way at most: enough to keep a core's line-fill buffers busy.
-const LANES: usize = 10;
+/// Packets under way at most: enough that memory has come when a lane's turn comes round; each takes some of the
+/// first-level cache.
+const LANES: usize = 8;
 
 /// Bytes of a lane's stack. The page below it cannot be touched.
 const STACK: usize = 256 << 10;
 
+/// By how much more each lane's stack begins below its top, in bytes.
+const SHIFT: usize = 13 * 64;
+
+/// Cache lines at a packet's beginning that are asked for ahead: where headers lie.
+const LINES: usize = 2;
+
 /// How far ahead of the oldest packet another may be.
 const AHEAD: u64 = 63;
 
-/// A packet on its way into a lane. What it refers to outlives the batch.
+/// A packet on its way into a lane. What it refers to outlives its way through it.
 struct Job {
     side: *const Side,
     externs: *const Externs,
@@ -56,7 +64,35 @@ enum Pause {
     Waiting,
 }
 
-type Fiber = Coroutine<Option<Job>, Pause, (), DefaultStack>;
+type Fiber = Coroutine<Option<Job>, Pause, (), Shifted>;
+
+/// A stack that begins somewhat below its top: what lies at the tops of stacks would otherwise fall into the same few
+/// sets of the caches.
+struct Shifted {
+    stack: DefaultStack,
+    base: StackPointer,
+}
+
+impl Shifted {
+    fn new(shift: usize) -> io::Result<Self> {
+        let stack = DefaultStack::new(STACK)?;
+        let base = StackPointer::new(stack.base().get() - shift);
+        let base = base.ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { stack, base })
+    }
+}
+
+// SAFETY: it is the inner stack but for some bytes at its top, a multiple of a stack's alignment, which are left alone;
+// they are few beside `STACK`.
+unsafe impl Stack for Shifted {
+    fn base(&self) -> StackPointer {
+        self.base
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.stack.limit()
+    }
+}
 
 /// How a packet in a lane waits.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +144,11 @@ impl Sink for InTurn<'_> {
         self.sink.transmit(port, data);
     }
 
+    fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
+        self.waiting.turn();
+        self.sink.transmit_parts(port, headers, payload);
+    }
+
     fn digest(&mut self, digest: DigestId, fields: &[u8]) {
         self.waiting.turn();
         self.sink.digest(digest, fields);
@@ -124,6 +165,8 @@ struct Lane {
     fiber: Fiber,
     /// Used by the fiber alone while a packet is in it.
     switch: *mut Switch<Native>,
+    /// For the bytes of a packet that would not stay.
+    bytes: Vec<u8>,
 }
 
 /// See the module.
@@ -161,9 +204,10 @@ impl Lanes {
         }
         let oldest = Box::new(Cell::new(0));
         let mut lanes = Vec::with_capacity(LANES);
-        for _ in 0..LANES {
+        for lane in 0..LANES {
             let engine = Native::new(Arc::clone(code), config.clone());
-            lanes.push(Lane::new(engine, &raw const *oldest, far)?);
+            let stack = Shifted::new(lane * SHIFT)?;
+            lanes.push(Lane::new(engine, &raw const *oldest, far, stack));
         }
         Ok(Some(Self {
             lanes,
@@ -181,19 +225,21 @@ impl Lanes {
         side.most_entries() >= self.far
     }
 
-    /// Takes a batch of packets from `receive` and processes them to their ends.
-    pub fn batch<R>(
+    /// Takes a batch of packets, whose bytes stay where they are for `'p`, from `receive` and processes them to their
+    /// ends.
+    pub fn batch<'p, R>(
         &mut self,
         side: &Side,
         externs: &Externs,
         sink: &mut dyn Sink,
-        receive: impl FnOnce(&mut Batch<'_>) -> R,
+        receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
     ) -> R {
         let mut batch = Batch {
             lanes: self,
             side,
             externs,
             sink,
+            next: None,
         };
         receive(&mut batch)
     }
@@ -244,9 +290,8 @@ impl Lanes {
 }
 
 impl Lane {
-    fn new(engine: Native, oldest: *const Cell<u64>, far: u64) -> io::Result<Self> {
+    fn new(engine: Native, oldest: *const Cell<u64>, far: u64, stack: Shifted) -> Self {
         let switch = Box::into_raw(Box::new(Switch::new(engine)));
-        let stack = DefaultStack::new(STACK)?;
         let fiber = Coroutine::with_stack(stack, move |yielder, mut job: Option<Job>| {
             while let Some(packet) = job {
                 let waiting = Waiting {
@@ -255,8 +300,9 @@ impl Lane {
                     oldest,
                     far,
                 };
-                // SAFETY: what a job refers to outlives the batch, and a batch ends after its jobs; one lane runs at a
-                // time, and each uses the sink when it is its turn. The engine is this fiber's own.
+                // SAFETY: what a job refers to outlives the batch, or belongs to the lane and is left alone while a
+                // packet is in it, and a batch ends after its jobs; one lane runs at a time, and each uses the sink
+                // when it is its turn. The engine is this fiber's own.
                 unsafe {
                     let switch = &mut *switch;
                     switch.engine().set_waiting(Some(waiting));
@@ -272,7 +318,12 @@ impl Lane {
                 job = yielder.suspend(Pause::Done);
             }
         });
-        Ok(Self { fiber, switch })
+        let bytes = Vec::new();
+        Self {
+            fiber,
+            switch,
+            bytes,
+        }
     }
 }
 
@@ -305,22 +356,57 @@ fn draws(program: &Program) -> bool {
         || algorithms.any(|algorithm| algorithm == HashAlgorithm::Random)
 }
 
-/// A batch of packets that are processed together.
-pub struct Batch<'a> {
+/// A batch of packets that are processed together, with bytes that stay for `'p`.
+pub struct Batch<'a, 'p> {
     lanes: &'a mut Lanes,
     side: &'a Side,
     externs: &'a Externs,
     sink: &'a mut dyn Sink,
+    /// Taken, and asked for, but not begun yet.
+    next: Option<PacketIn<'p>>,
 }
 
-impl Batch<'_> {
-    /// Takes a packet, whose bytes are copied.
-    pub fn process(&mut self, packet: PacketIn<'_>) {
+impl<'p> Batch<'_, 'p> {
+    /// Takes a packet whose bytes stay where they are.
+    #[inline]
+    pub fn process(&mut self, packet: PacketIn<'p>) {
+        // Its headers come while the one before it is begun.
+        prefetch(packet.data);
+        if let Some(before) = self.next.replace(packet) {
+            self.begin_kept(before);
+        }
+    }
+
+    fn begin_kept(&mut self, packet: PacketIn<'p>) {
+        let lane = self.free_lane();
+        self.begin(lane, packet.data, packet.port, packet.now_us);
+    }
+
+    /// Takes a packet whose bytes do not stay: they are copied.
+    pub fn process_copy(&mut self, packet: PacketIn<'_>) {
+        if let Some(before) = self.next.take() {
+            self.begin_kept(before);
+        }
+        let lane = self.free_lane();
+        let bytes = &mut self.lanes.lanes[lane].bytes;
+        bytes.clear();
+        bytes.extend_from_slice(packet.data);
+        let data: *const [u8] = bytes.as_slice();
+        self.begin(lane, data, packet.port, packet.now_us);
+    }
+
+    /// Waits for a lane, and takes it.
+    fn free_lane(&mut self) -> usize {
         let lanes = &mut *self.lanes;
         while lanes.free.is_empty() || lanes.next - lanes.oldest.get() >= AHEAD {
             assert!(lanes.go_on(), "a lane has died");
         }
-        let lane = lanes.free.pop().expect("a lane is free");
+        lanes.free.pop().expect("a lane is free")
+    }
+
+    /// Has a packet enter a lane. The bytes stay until it has left it.
+    fn begin(&mut self, lane: usize, data: *const [u8], port: u32, now_us: u64) {
+        let lanes = &mut *self.lanes;
         let number = lanes.next;
         lanes.next += 1;
         // SAFETY: only the lifetime changes; see `Job`.
@@ -331,17 +417,35 @@ impl Batch<'_> {
             side: self.side,
             externs: self.externs,
             sink,
-            data: packet.data,
-            port: packet.port,
-            now_us: packet.now_us,
+            data,
+            port,
+            now_us,
             number,
         };
         lanes.resume(lane, number, Some(job));
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
+        if let Some(last) = self.next.take()
+            && !std::thread::panicking()
+        {
+            self.begin_kept(last);
+        }
         while self.lanes.go_on() {}
     }
+}
+
+/// Asks for a packet's first bytes.
+#[inline]
+fn prefetch(packet: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in packet.chunks(64).take(LINES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = packet;
 }

@@ -157,18 +157,12 @@ impl Engine for Native {
     ) {
         let Self { code, config, work } = self;
         out.clear();
-        out.reserve(code.most_header_bytes() + packet.data.len());
+        out.reserve(code.most_header_bytes());
         let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
         let headers = code.run(Part::Deparser, &mut frame) as usize;
-        let payload = &packet.data[packet.parsed..];
         // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
-        // it wrote; room for all of them was reserved, and for the payload behind them.
-        unsafe {
-            let place = out.as_mut_ptr().add(headers);
-            std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len());
-            out.set_len(headers + payload.len());
-        }
-        out.truncate(packet.truncate);
+        // it wrote; room for all of them was reserved.
+        unsafe { out.set_len(headers) };
     }
 }

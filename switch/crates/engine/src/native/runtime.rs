@@ -106,6 +106,8 @@ pub(super) extern "C" fn row_narrow(
     if let Some(waiting) = frame.waiting()
         && waiting.is_far(side.entries(table))
     {
+        side.approach_narrow(table, exact, address as u32);
+        waiting.pause();
         side.prefetch_narrow(table, exact, address as u32);
         waiting.pause();
     }
@@ -121,8 +123,16 @@ pub(super) extern "C" fn row_wide(
     low: u64,
 ) -> *const u64 {
     let address = u128::from(high) << 64 | u128::from(low);
-    let table = TableId(table as u32);
-    frame.side().row_wide(table, exact, address)
+    let (side, table) = (frame.side(), TableId(table as u32));
+    if let Some(waiting) = frame.waiting()
+        && waiting.is_far(side.entries(table))
+    {
+        side.approach_wide(table, exact, address);
+        waiting.pause();
+        side.prefetch_wide(table, exact, address);
+        waiting.pause();
+    }
+    side.row_wide(table, exact, address)
 }
 
 /// Counts the packet at what is behind a row, where others count as well.
@@ -151,12 +161,14 @@ pub(super) unsafe extern "C" fn behind(
     let machine = frame.machine();
     let table = program.table(id);
     let (packet, work) = (machine.packet, machine.work);
+    let came_in = machine.context.input;
     let selector = || {
         let profile = table.profile.map(|profile| program.profile(profile));
         let selector = profile.and_then(|profile| profile.selector.as_ref());
         selector.map_or(0, |selector| {
             let (algorithm, input) = (selector.algorithm, &selector.input);
             let (scratch, random) = (&mut work.hash_input, &mut work.random);
+            let packet = (&*packet, came_in);
             hash_inputs(program, packet, algorithm, input, scratch, random)
         })
     };
@@ -215,9 +227,9 @@ pub(super) extern "C" fn extract(
     varbit_bits: u64,
 ) {
     let program = frame.program();
-    let packet = frame.packet();
-    let data = &packet.data[start as usize..(start + bytes) as usize];
-    let phv = &mut packet.phv;
+    let input = frame.input();
+    let (phv, data) = frame.packet().parts(input);
+    let data = &data[start as usize..(start + bytes) as usize];
     phv.extract(program, header(to), varbit_bits as u32, data);
 }
 

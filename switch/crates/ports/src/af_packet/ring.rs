@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::bind;
 use crate::interface;
 use crate::offload::{Metadata, Restorer, VNET_HEADER};
-use crate::{MAX_FRAME, PortCounters, PortId, Receiver, sys};
+use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
 /// What the kernel puts before a frame's bytes in its slot: header, address, alignment, `virtio_net_hdr`, a tag's room.
 const SLOT_OVERHEAD: usize = 160;
@@ -92,7 +92,10 @@ impl Drop for Ring {
 pub struct RingReceiver {
     ring: Ring,
     socket: OwnedFd,
+    /// The slot that is looked at next.
     next: usize,
+    /// Slots before it that have not been given back.
+    held: usize,
     port: PortId,
     restorer: Restorer,
     /// For frames longer than a slot.
@@ -137,6 +140,7 @@ impl RingReceiver {
             ring,
             socket,
             next: 0,
+            held: 0,
             port,
             restorer: Restorer::default(),
             large: Vec::new(),
@@ -159,22 +163,32 @@ impl RingReceiver {
         }
     }
 
-    /// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` before it.
-    fn read_large(&mut self) -> Option<usize> {
-        self.large.resize(VNET_HEADER + MAX_FRAME, 0);
-        // SAFETY: the buffer is writable for the length given.
-        let length = unsafe {
-            libc::recv(
-                self.socket.as_raw_fd(),
-                self.large.as_mut_ptr().cast(),
-                self.large.len(),
-                libc::MSG_DONTWAIT,
-            )
-        };
-        usize::try_from(length)
-            .ok()
-            .filter(|&length| length > VNET_HEADER)
+    /// Lets the kernel have the slots again that were delivered.
+    fn give_back(&mut self) {
+        let first = self.next + self.ring.slots - std::mem::take(&mut self.held);
+        for slot in first..self.next + self.ring.slots {
+            let status = self.ring.status(slot % self.ring.slots);
+            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
     }
+}
+
+/// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` before it; gives the bytes of
+/// both.
+fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
+    large.resize(VNET_HEADER + MAX_FRAME, 0);
+    // SAFETY: the buffer is writable for the length given.
+    let length = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            large.as_mut_ptr().cast(),
+            large.len(),
+            libc::MSG_DONTWAIT,
+        )
+    };
+    usize::try_from(length)
+        .ok()
+        .filter(|&length| length > VNET_HEADER)
 }
 
 /// A slot's header and where the frame's bytes are in it; none when they do not lie within the slot.
@@ -182,6 +196,16 @@ struct Slot<'a> {
     vnet: &'a [u8; VNET_HEADER],
     bytes: &'a [u8],
     vlan: Option<(u16, u16)>,
+}
+
+impl Slot<'_> {
+    /// What is known of the frame besides its bytes, with this header.
+    fn metadata(&self, vnet: &[u8; VNET_HEADER]) -> Metadata {
+        Metadata {
+            vlan: self.vlan,
+            ..Metadata::from_vnet_header(vnet)
+        }
+    }
 }
 
 fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
@@ -203,63 +227,58 @@ fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
 }
 
 impl Receiver for RingReceiver {
-    fn receive(&mut self, budget: usize, deliver: &mut dyn FnMut(PortId, &[u8])) -> usize {
-        let (mut slots, mut packets, mut bytes, mut losing) = (0, 0u64, 0u64, false);
-        let port = self.port;
-        while slots < budget {
-            let status = self.ring.status(self.next).load(Ordering::Acquire);
+    fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
+        self.give_back();
+        let (mut packets, mut bytes, mut losing) = (0, 0u64, false);
+        let (ring, port, large) = (&self.ring, self.port, &mut self.large);
+        let mut count = |frame: Frame<'b, '_>| {
+            packets += 1;
+            bytes += frame.len() as u64;
+            deliver(port, frame);
+        };
+        // A slot that is held is not to be taken for a new one.
+        while self.held < budget.min(ring.slots) {
+            let status = ring.status(self.next).load(Ordering::Acquire);
             if status & libc::TP_STATUS_USER == 0 {
                 break;
             }
             losing |= status & libc::TP_STATUS_LOSING != 0;
-            let large = if status & libc::TP_STATUS_COPY != 0 {
-                self.read_large()
-            } else {
-                None
-            };
-            let mut count = |frame: &[u8]| {
-                packets += 1;
-                bytes += frame.len() as u64;
-                deliver(port, frame);
-            };
-            let sound = match read_slot(self.ring.slot(self.next), status) {
-                Some(slot) => {
-                    let vnet = *large
-                        .and_then(|_| self.large.first_chunk::<VNET_HEADER>())
-                        .unwrap_or(slot.vnet);
-                    let frame = large.map_or(slot.bytes, |length| &self.large[VNET_HEADER..length]);
-                    let truncated = status & libc::TP_STATUS_COPY != 0 && large.is_none();
-                    let metadata = Metadata {
-                        vlan: slot.vlan,
-                        ..Metadata::from_vnet_header(&vnet)
-                    };
-                    if truncated {
-                        false
-                    } else if metadata.is_plain() {
-                        count(frame);
+            let copied = status & libc::TP_STATUS_COPY != 0;
+            let whole = copied.then(|| read_large(self.socket.as_fd(), large));
+            let sound = match (read_slot(ring.slot(self.next), status), whole) {
+                (Some(slot), None) => {
+                    let metadata = slot.metadata(slot.vnet);
+                    if metadata.is_plain() {
+                        count(Frame::Kept(slot.bytes));
                         true
                     } else {
-                        self.restorer.restore(frame, &metadata, &mut count)
+                        let mut deliver = |frame: &[u8]| count(Frame::Passing(frame));
+                        self.restorer.restore(slot.bytes, &metadata, &mut deliver)
                     }
                 }
-                None => false,
+                (Some(slot), Some(Some(length))) => {
+                    let (vnet, frame) = large[..length].split_at(VNET_HEADER);
+                    let metadata = slot.metadata(vnet.first_chunk().unwrap_or(slot.vnet));
+                    let mut deliver = |frame: &[u8]| count(Frame::Passing(frame));
+                    self.restorer.restore(frame, &metadata, &mut deliver)
+                }
+                // Cut short, or no frame at all.
+                (Some(_), Some(None)) | (None, _) => false,
             };
             if !sound {
                 self.counters.receive_error(1);
             }
-            self.ring
-                .status(self.next)
-                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.next = if self.next + 1 == self.ring.slots {
+            self.held += 1;
+            self.next = if self.next + 1 == ring.slots {
                 0
             } else {
                 self.next + 1
             };
-            slots += 1;
         }
         if packets > 0 {
             self.counters.received(packets, bytes);
         }
+        let slots = self.held;
         if losing {
             self.count_drops();
         }

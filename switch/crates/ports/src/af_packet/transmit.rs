@@ -81,16 +81,19 @@ impl BatchTransmitter {
 }
 
 impl Transmitter for BatchTransmitter {
-    fn push(&mut self, frame: &[u8]) {
-        if frame.len() > MAX_FRAME {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+        let bytes = headers.len() + payload.len();
+        if bytes > MAX_FRAME {
             self.counters.send_dropped(SendDrop::Length, 1);
             return;
         }
-        if self.frames.len() == BATCH || self.used + frame.len() > self.buffer.len() {
+        if self.frames.len() == BATCH || self.used + bytes > self.buffer.len() {
             self.flush();
         }
-        let end = self.used + frame.len();
-        self.buffer[self.used..end].copy_from_slice(frame);
+        let end = self.used + bytes;
+        let (first, second) = self.buffer[self.used..end].split_at_mut(headers.len());
+        first.copy_from_slice(headers);
+        second.copy_from_slice(payload);
         self.frames.push((self.used, end));
         self.used = end;
     }
