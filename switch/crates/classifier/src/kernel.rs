@@ -2,7 +2,12 @@
 //! What look-ups do with the processor's help: comparing a key with a group of rules, gathering bits,
 //! counting thresholds. Each kernel gives what [`Portable`] gives.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
 use crate::columns::{Columns, KeyBytes, LANES, ROW};
+#[cfg(target_arch = "x86_64")]
+use crate::columns::{Masked, Part};
 use crate::cut::gather;
 
 /// A kind of processor.
@@ -116,34 +121,78 @@ impl Avx2 {
 }
 
 #[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// Where the bytes of a masked column differ: two rows from here on.
+    ///
+    /// # Safety
+    /// As for [`matching`](Machine::matching); the rows are this column's.
+    #[inline(always)]
+    unsafe fn differing(self, column: &Masked, rows: *const __m256i, key: KeyBytes) -> __m256i {
+        // SAFETY: an `Avx2` exists only where the processor has these instructions; rows have 32
+        // bytes each, and groups begin with a cache line.
+        unsafe {
+            let pair = key.pair(usize::from(column.at));
+            let wanted = _mm256_set1_epi16(i16::from_le_bytes(pair));
+            let (values, masks) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
+            _mm256_and_si256(_mm256_xor_si256(wanted, values), masks)
+        }
+    }
+
+    /// Where the number of a short field is in range.
+    ///
+    /// # Safety
+    /// As for [`differing`](Self::differing).
+    #[inline(always)]
+    unsafe fn in_range(self, part: &Part, rows: *const __m256i, key: KeyBytes) -> __m256i {
+        // SAFETY: as for `differing`.
+        unsafe {
+            let number = _mm256_set1_epi16(part.of(key) as i16);
+            let (low, span) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
+            let beyond = _mm256_sub_epi16(number, low);
+            _mm256_cmpeq_epi16(_mm256_min_epu16(beyond, span), beyond)
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 impl Machine for Avx2 {
     #[inline(always)]
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32 {
-        use std::arch::x86_64::*;
         let mut rows = group.cast::<__m256i>();
         // SAFETY: an `Avx2` exists only where the processor has these instructions. A group has two
         // rows of 32 bytes for each column and begins with a cache line; the key has all of the
         // columns' bytes.
         unsafe {
+            // What access lists look at, without loops whose branches could be mispredicted: addresses
+            // and protocol, and ranges of both ports.
+            let Columns {
+                masked,
+                short,
+                long,
+            } = columns;
+            if let ([a, b, c, d, e], [f, g], []) = (&masked[..], &short[..], &long[..]) {
+                let differ = |column, row| self.differing(column, rows.add(row), key);
+                let source = _mm256_or_si256(differ(a, 0), differ(b, 2));
+                let destination = _mm256_or_si256(differ(c, 4), differ(d, 6));
+                let addresses = _mm256_or_si256(source, destination);
+                let differs = _mm256_or_si256(addresses, differ(e, 8));
+                let same = _mm256_cmpeq_epi16(differs, _mm256_setzero_si256());
+                let in_range = |part, row| self.in_range(part, rows.add(row), key);
+                let ports = _mm256_and_si256(in_range(f, 10), in_range(g, 12));
+                let inside = _mm256_and_si256(same, ports);
+                return _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555);
+            }
             let mut differs = _mm256_setzero_si256();
-            for column in &columns.masked {
-                let pair = key.pair(usize::from(column.at));
-                let wanted = _mm256_set1_epi16(i16::from_le_bytes(pair));
-                let (values, masks) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
+            for column in masked {
+                differs = _mm256_or_si256(differs, self.differing(column, rows, key));
                 rows = rows.add(2);
-                let differ = _mm256_and_si256(_mm256_xor_si256(wanted, values), masks);
-                differs = _mm256_or_si256(differs, differ);
             }
             let mut inside = _mm256_cmpeq_epi16(differs, _mm256_setzero_si256());
-            for part in &columns.short {
-                let number = _mm256_set1_epi16(part.of(key) as i16);
-                let (low, span) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
+            for part in short {
+                inside = _mm256_and_si256(inside, self.in_range(part, rows, key));
                 rows = rows.add(2);
-                let beyond = _mm256_sub_epi16(number, low);
-                let least = _mm256_min_epu16(beyond, span);
-                inside = _mm256_and_si256(inside, _mm256_cmpeq_epi16(least, beyond));
             }
-            for field in &columns.long {
+            for field in long {
                 let (mut above, mut below) = (_mm256_set1_epi8(-1), _mm256_set1_epi8(-1));
                 for part in field {
                     let number = _mm256_set1_epi16(part.of(key) as i16);
@@ -174,7 +223,6 @@ impl Machine for Avx2 {
 
     #[inline(always)]
     unsafe fn exceeded(self, at: *const u64, number: u32) -> u32 {
-        use std::arch::x86_64::*;
         // SAFETY: an `Avx2` exists only where the processor has these instructions; the caller
         // promises 32 bytes.
         unsafe {
