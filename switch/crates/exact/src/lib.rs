@@ -219,19 +219,27 @@ impl<H: HashKey> Exact<H> {
         if key.len() != self.shape.key_bytes {
             return None;
         }
-        with_words!(key.len(), new => self.find(hash, key, new(key)))
+        with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
     /// The value of a key, whose bytes are given, too.
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
-        let first = self.first(hash);
-        if self.shape.lines == 2 && !self.is_near() {
-            // The key may be there.
-            first.prefetch_last(&self.shape);
+        if !self.is_near() {
+            // The key may be in either line, or bucket.
+            if self.shape.lines == 2 {
+                self.first(hash).prefetch_last(&self.shape);
+            }
+            self.second(hash).prefetch_first();
         }
+        self.find_fetched(hash, bytes, key)
+    }
+
+    /// The same where the key's first bucket has been asked for.
+    #[inline(always)]
+    fn find_fetched(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
         // SAFETY: the table's buckets are of its shape.
-        match unsafe { first.find(&self.shape, Tag::of(hash), key) } {
+        match unsafe { self.first(hash).find(&self.shape, Tag::of(hash), key) } {
             Some(value) => Some(value),
             None => self.find_elsewhere(hash, bytes, key),
         }
