@@ -18,7 +18,7 @@ const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
 /// Largest ring, whatever the MTU: interfaces with jumbo frames get fewer slots.
-const MAX_RING: usize = 16 << 20;
+const MAX_RING: usize = 8 << 20;
 
 /// The mapped ring. Slot `n` is at `n * slot_size`: blocks are whole multiples of slots and adjacent.
 struct Ring {
@@ -236,8 +236,9 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // A slot that is held is not to be taken for a new one.
-        while self.held < budget.min(ring.slots) {
+        // Half of the slots stay the kernel's meanwhile; and one that is held is not to be taken for a new one.
+        let most = budget.min((ring.slots / 2).max(1));
+        while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);
             if status & libc::TP_STATUS_USER == 0 {
                 break;
