@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use sluice_fib::{Algorithm, LineTrie, Prefix, Rib};
+use sluice_fib::{Algorithm, BoundTree16, Prefix, Rib};
 
 /// Prefix lengths of the Internet's table, with their frequency in 1/1000.
 const MIX: [(u32, u64); 16] = [
@@ -157,7 +157,7 @@ fn main() {
         rib.insert(*prefix, random.below(next_hops) as u32);
     }
     let start = Instant::now();
-    let mut fib = LineTrie::build(&rib).expect("the routes fit");
+    let mut fib = BoundTree16::build(&rib).expect("the routes fit");
     println!(
         "{} routes, built in {:?}, {:.2} MiB, RIB {:.2} MiB",
         rib.len(),
@@ -208,7 +208,7 @@ fn updates(
     random: &mut Random,
     prefixes: &[Prefix<u128>],
     rib: &mut Rib<u128>,
-    fib: &mut LineTrie,
+    fib: &mut BoundTree16,
 ) {
     let mut spent = Duration::ZERO;
     let count = 100_000;

@@ -2,7 +2,7 @@
 //! The algorithms that there are, by name, and which of them suit how many routes.
 
 use crate::algorithm::{Algorithm, BuildError};
-use crate::{Address, Dir24x16, Dir24x32, LineTrie, Ranges, Rank16, Rank32, Rib};
+use crate::{Address, BoundTree16, BoundTree32, Dir24x16, Dir24x32, Ranges, Rank16, Rank32, Rib};
 
 /// A structure, or why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
@@ -55,6 +55,7 @@ impl Family for u32 {
 impl Family for u128 {
     const KINDS: &'static [Kind<Self>] = &[
         Kind::of::<Ranges<Self>>("ranges", 12),
-        Kind::of::<LineTrie>("line-trie", usize::MAX),
+        Kind::of::<BoundTree16>("bound-tree16", usize::MAX),
+        Kind::of::<BoundTree32>("bound-tree32", usize::MAX),
     ];
 }

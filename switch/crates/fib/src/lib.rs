@@ -5,7 +5,7 @@
 //!   record, compact, and can be asked and walked in every way that building a structure needs.
 //! * [`Algorithm`] is a structure for look-ups at memory speed, made from a RIB and brought in line
 //!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
-//!   [`LineTrie`] for IPv6, [`Dir24`] for comparison.
+//!   [`BoundTree16`] and [`BoundTree32`] for IPv6, [`Dir24`] for comparison.
 //! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
 //!   structures can hold, follows batches of changes in place, builds anew where that is impossible
 //!   (with back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
@@ -37,15 +37,15 @@
 //!
 //! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
 //! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
-//! `line_trie` only, and where functions compiled for a processor's extensions are called.
+//! `bound_tree` only, and where functions compiled for a processor's extensions are called.
 
 mod address;
 mod algorithm;
+mod bound_tree;
 mod dir24;
 mod fib;
 mod item;
 mod kinds;
-mod line_trie;
 mod pool;
 mod ranges;
 mod rank;
@@ -54,10 +54,10 @@ mod trial;
 
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use bound_tree::{BoundTree16, BoundTree32};
 pub use dir24::{Dir24, Dir24x16, Dir24x32};
 pub use fib::{Fib, LONGEST_DELAY, PinError, Status};
 pub use kinds::{Built, Family, Kind};
-pub use line_trie::LineTrie;
 pub use ranges::Ranges;
 pub use rank::{Rank, Rank16, Rank32};
 pub use rib::Rib;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `LineTrie` against a list of routes, and against the RIB where there are many.
+//! The trees of bounds against a list of routes, and against the RIB where there are many.
 
 mod common;
 
 use common::{Naive, Step, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Algorithm, BuildError, LineTrie, NONE, Prefix, Rib};
+use sluice_fib::{Algorithm, BoundTree16, BoundTree32, BuildError, NONE, Prefix, Rib};
 
 /// Both ways of looking up give what the specification gives.
-fn check(trie: &LineTrie, addresses: &[u128], expected: impl Fn(u128) -> Option<u32>) {
+fn check(tree: &impl Algorithm<u128>, addresses: &[u128], expected: impl Fn(u128) -> Option<u32>) {
     let mut values = vec![0; addresses.len()];
-    trie.lookup_batch(addresses, &mut values);
+    tree.lookup_batch(addresses, &mut values);
     for (&address, &value) in addresses.iter().zip(&values) {
         let expected = expected(address).unwrap_or(NONE);
         assert_eq!(value, expected, "{address:x} in a batch");
-        assert_eq!(trie.lookup(address), expected, "{address:x}");
+        assert_eq!(tree.lookup(address), expected, "{address:x}");
     }
 }
 
@@ -43,27 +43,42 @@ fn one_block() -> impl Strategy<Value = u128> + Clone {
     (0u128..4, 0u128..64).prop_map(|(a, b)| 0x2a00 << 112 | a << 96 | b << 80)
 }
 
+/// In both forms, if the values fit.
 fn agrees(steps: &[Step<u128>], more: &[u128]) {
+    follows::<BoundTree32>(steps, more);
+    let fits = |step: &Step<u128>| matches!(step, Step::Insert(_, ..=32_766) | Step::Remove(_));
+    if steps.iter().all(fits) {
+        follows::<BoundTree16>(steps, more);
+    }
+}
+
+/// Follows the RIB change by change, late and in another order, and built at the end; builds anew
+/// where it has to be asked to.
+fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
-    let mut trie = LineTrie::build(&rib).expect("no route fits");
-    let mut late = trie.clone();
+    let mut tree = T::build(&rib).expect("no route fits");
+    let mut late = tree.clone();
     for &step in steps {
         let prefix = apply(&mut rib, step);
         match step {
             Step::Insert(prefix, value) => naive.insert(prefix, value),
             Step::Remove(prefix) => naive.remove(prefix),
         };
-        trie.refresh(prefix, &rib).expect("the routes fit");
+        if tree.refresh(prefix, &rib).is_err() {
+            tree = T::build(&rib).expect("the routes fit");
+        }
     }
     // The same changes with the RIB as it is after all of them, in another order.
     for Step::Insert(prefix, _) | Step::Remove(prefix) in steps.iter().rev() {
-        late.refresh(*prefix, &rib).expect("the routes fit");
+        if late.refresh(*prefix, &rib).is_err() {
+            late = T::build(&rib).expect("the routes fit");
+        }
     }
-    let built = LineTrie::build(&rib).expect("the routes fit");
+    let built = T::build(&rib).expect("the routes fit");
     let mut addresses = naive.edges();
     addresses.extend(more);
-    for trie in [&trie, &late, &built] {
-        check(trie, &addresses, |address| naive.lookup(address));
+    for tree in [&tree, &late, &built] {
+        check(tree, &addresses, |address| naive.lookup(address));
     }
 }
 
@@ -144,31 +159,36 @@ fn many(count: u64) -> Vec<Prefix<u128>> {
 fn grows_from_nothing_and_shrinks_to_nothing_one_route_at_a_time() {
     let routes = many(6000);
     let mut rib = Rib::new();
-    let mut trie = LineTrie::build(&rib).expect("no route fits");
+    let mut tree = BoundTree32::build(&rib).expect("no route fits");
     let edges: Vec<u128> = routes
         .iter()
         .flat_map(|route| [route.address(), route.last()])
         .collect();
-    let agrees = |trie: &LineTrie, rib: &Rib<u128>| {
-        check(trie, &edges, |address| {
+    let agrees = |tree: &BoundTree32, rib: &Rib<u128>| {
+        check(tree, &edges, |address| {
             rib.lookup(address).map(|(_, value)| value)
         });
     };
+    let mut built = 0;
     for (value, &route) in routes.iter().enumerate() {
         rib.insert(route, value as u32);
-        trie.refresh(route, &rib).expect("the routes fit");
-    }
-    agrees(&trie, &rib);
-    let fresh = LineTrie::build(&rib).expect("the routes fit");
-    assert!(trie.memory_bytes() < 6 * fresh.memory_bytes());
-    for (index, &route) in routes.iter().enumerate() {
-        rib.remove(route);
-        trie.refresh(route, &rib).expect("the routes fit");
-        if index == routes.len() / 2 {
-            agrees(&trie, &rib);
+        if tree.refresh(route, &rib).is_err() {
+            tree = BoundTree32::build(&rib).expect("the routes fit");
+            built += 1;
         }
     }
-    check(&trie, &edges, |_| None);
+    assert!(built <= 8, "once for each level of each segment: {built}");
+    agrees(&tree, &rib);
+    let fresh = BoundTree32::build(&rib).expect("the routes fit");
+    assert!(tree.memory_bytes() < 6 * fresh.memory_bytes());
+    for (index, &route) in routes.iter().enumerate() {
+        rib.remove(route);
+        tree.refresh(route, &rib).expect("the routes fit");
+        if index == routes.len() / 2 {
+            agrees(&tree, &rib);
+        }
+    }
+    check(&tree, &edges, |_| None);
 }
 
 #[test]
@@ -178,7 +198,7 @@ fn a_short_prefix_changes_all_that_is_under_it() {
     for (value, &route) in routes.iter().enumerate() {
         rib.insert(route, value as u32);
     }
-    let mut trie = LineTrie::build(&rib).expect("the routes fit");
+    let mut tree = BoundTree32::build(&rib).expect("the routes fit");
     let edges = routes
         .iter()
         .flat_map(|route| [route.address(), route.last(), !route.address()]);
@@ -187,14 +207,14 @@ fn a_short_prefix_changes_all_that_is_under_it() {
         let short = Prefix::new(routes[0].address(), length);
         let before = rib.get(short);
         rib.insert(short, 1_000_000 + length);
-        trie.refresh(short, &rib).expect("the routes fit");
-        check(&trie, &edges, |address| {
+        tree.refresh(short, &rib).expect("the routes fit");
+        check(&tree, &edges, |address| {
             rib.lookup(address).map(|(_, value)| value)
         });
         if length % 2 == 1 && before.is_none() {
             rib.remove(short);
-            trie.refresh(short, &rib).expect("the routes fit");
-            check(&trie, &edges, |address| {
+            tree.refresh(short, &rib).expect("the routes fit");
+            check(&tree, &edges, |address| {
                 rib.lookup(address).map(|(_, value)| value)
             });
         }
@@ -208,18 +228,18 @@ fn the_space_taken_does_not_grow_with_the_number_of_changes() {
     for &route in &routes {
         rib.insert(route, 1);
     }
-    let mut trie = LineTrie::build(&rib).expect("the routes fit");
+    let mut tree = BoundTree32::build(&rib).expect("the routes fit");
     let mut sizes = Vec::new();
     for round in 2..12 {
         for (index, &route) in routes.iter().enumerate() {
             if index % 3 == 0 {
                 rib.remove(route);
-                trie.refresh(route, &rib).expect("the routes fit");
+                tree.refresh(route, &rib).expect("the routes fit");
             }
             rib.insert(route, round + index as u32 % 2);
-            trie.refresh(route, &rib).expect("the routes fit");
+            tree.refresh(route, &rib).expect("the routes fit");
         }
-        sizes.push(trie.memory_bytes());
+        sizes.push(tree.memory_bytes());
     }
     assert!(sizes[9] <= sizes[4] * 11 / 10, "{sizes:?}");
 }
@@ -229,17 +249,17 @@ fn a_value_that_does_not_fit_is_an_error() {
     let mut rib = Rib::new();
     let route = Prefix::new(0x2001_0db8 << 96, 32);
     rib.insert(route, (1 << 31) - 2);
-    let mut trie = LineTrie::build(&rib).expect("the largest value fits");
-    assert_eq!(trie.lookup(route.address()), (1 << 31) - 2);
+    let mut tree = BoundTree32::build(&rib).expect("the largest value fits");
+    assert_eq!(tree.lookup(route.address()), (1 << 31) - 2);
     rib.insert(route, (1 << 31) - 1);
-    assert!(trie.refresh(route, &rib).is_err());
-    assert_eq!(trie.lookup(route.address()), (1 << 31) - 2);
+    assert!(tree.refresh(route, &rib).is_err());
+    assert_eq!(tree.lookup(route.address()), (1 << 31) - 2);
     let limit = (1 << 31) - 2;
     let expected = BuildError::ValueTooLarge {
         value: limit + 1,
         limit,
     };
-    assert_eq!(LineTrie::build(&rib).expect_err("too large"), expected);
+    assert_eq!(BoundTree32::build(&rib).expect_err("too large"), expected);
 }
 
 #[test]
@@ -248,10 +268,10 @@ fn a_batch_may_have_any_length() {
     for (value, route) in many(300).into_iter().enumerate() {
         rib.insert(route, value as u32);
     }
-    let trie = LineTrie::build(&rib).expect("the routes fit");
+    let tree = BoundTree32::build(&rib).expect("the routes fit");
     let addresses: Vec<u128> = many(300).iter().map(|route| route.last()).collect();
     for count in [0, 1, 7, 8, 9, 31, 32, 33, 64, 100, 300] {
         let expected = |address| rib.lookup(address).map(|(_, value)| value);
-        check(&trie, &addresses[..count], expected);
+        check(&tree, &addresses[..count], expected);
     }
 }

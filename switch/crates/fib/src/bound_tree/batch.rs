@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Look-ups: one, or many at once so that their cache misses overlap.
+//!
+//! A chunk of addresses goes down level by level, each line computed from the one before by a vector
+//! compare. There is no branch on what a search finds, so none to mispredict. Those few addresses that
+//! have to go on to the next segment do so together at the end.
+
+use super::build::{SEGMENTS, Trees, key};
+use super::line::{INNER, Line, biased, leaf};
+use crate::item::Item;
+
+/// Addresses in flight: enough to cover the latency of a cache miss.
+const CHUNK: usize = 64;
+
+/// Which instructions to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// What every processor of the architecture has.
+    Portable,
+    /// AVX2: two compares for a line.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512: one.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// Counts the bounds of a line, among those that a mask says, that are below a key.
+trait Count: Fn(&Line, i32, u32) -> u32 + Copy {}
+
+impl<T: Fn(&Line, i32, u32) -> u32 + Copy> Count for T {}
+
+impl Kernel {
+    /// The best one for this processor.
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+        {
+            return Self::Avx512;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+        {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+
+    /// Looks up each address; `values` is as long as `addresses`.
+    pub(super) fn many<I: Item>(self, view: View<'_, I>, addresses: &[u128], values: &mut [u32]) {
+        match self {
+            Self::Portable => view.many(addresses, values, portable),
+            // SAFETY: `detect` has found the features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::many_avx2(view, addresses, values) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::many_avx512(view, addresses, values) },
+        }
+    }
+
+    /// Looks up one address.
+    #[inline]
+    pub(super) fn one<I: Item>(self, view: View<'_, I>, address: u128) -> u32 {
+        match self {
+            Self::Portable => view.one(address, portable),
+            // SAFETY: `detect` has found the features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::one_avx2(view, address) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::one_avx512(view, address) },
+        }
+    }
+
+    /// Goes down to the address' leaf, the only line that is not likely to be in a cache near by,
+    /// and asks for it.
+    #[inline]
+    pub(super) fn prefetch<I: Item>(self, view: View<'_, I>, address: u128) {
+        match self {
+            Self::Portable => view.prefetch(address, portable),
+            // SAFETY: `detect` has found the features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::prefetch_avx2(view, address) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::prefetch_avx512(view, address) },
+        }
+    }
+}
+
+#[inline(always)]
+fn portable(line: &Line, key: i32, mask: u32) -> u32 {
+    let below = line.words().iter().enumerate();
+    below
+        .map(|(place, bound)| u32::from(*bound < key) & mask >> place)
+        .sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Item, Line, View};
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn avx2(line: &Line, key: i32, mask: u32) -> u32 {
+        let key = _mm256_set1_epi32(key);
+        let from = line.words().as_ptr().cast();
+        // SAFETY: two loads of 32 bytes each from the line's 64, aligned as it is.
+        let (near, far) = unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) };
+        let below = |bounds| {
+            let below = _mm256_cmpgt_epi32(key, bounds);
+            _mm256_movemask_ps(_mm256_castsi256_ps(below)) as u32
+        };
+        ((below(near) | below(far) << 8) & mask).count_ones()
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    fn avx512(line: &Line, key: i32, mask: u32) -> u32 {
+        // SAFETY: a load of the line's 64 bytes, aligned as it is.
+        let bounds = unsafe { _mm512_load_si512(line.words().as_ptr().cast()) };
+        let below = _mm512_mask_cmplt_epi32_mask(mask as u16, bounds, _mm512_set1_epi32(key));
+        u32::from(below).count_ones()
+    }
+
+    macro_rules! kernels {
+        ($count:ident, $features:literal: $many:ident, $one:ident, $prefetch:ident) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $many<I: Item>(
+                view: View<'_, I>,
+                addresses: &[u128],
+                values: &mut [u32],
+            ) {
+                view.many(addresses, values, |line: &Line, key, mask| {
+                    $count(line, key, mask)
+                });
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $one<I: Item>(view: View<'_, I>, address: u128) -> u32 {
+                view.one(address, |line: &Line, key, mask| $count(line, key, mask))
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $prefetch<I: Item>(view: View<'_, I>, address: u128) {
+                view.prefetch(address, |line: &Line, key, mask| $count(line, key, mask));
+            }
+        };
+    }
+
+    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, prefetch_avx2);
+    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, prefetch_avx512);
+}
+
+/// What look-ups need.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a, I> {
+    /// 2^16 topmost lines.
+    pub(super) roots: &'a [u32],
+    pub(super) trees: &'a Trees<I>,
+}
+
+impl<I: Item> View<'_, I> {
+    /// Where to begin with an address.
+    #[inline(always)]
+    fn begin(self, address: u128) -> u32 {
+        // SAFETY: there are 2^16 roots.
+        unsafe { *self.roots.get_unchecked((address >> 112) as usize) }
+    }
+
+    /// The child of an inner line that a key leads to.
+    #[inline(always)]
+    fn child(self, at: u32, key: i32, count: impl Count) -> u32 {
+        // SAFETY: topmost lines, and the children of an inner line, of which there is one more
+        // than bounds, are lines of the pool.
+        let line = unsafe { self.trees.pool.lines().get_unchecked(at as usize) };
+        line.first_child().wrapping_add(count(line, key, INNER))
+    }
+
+    /// What a leaf has for a key.
+    #[inline(always)]
+    fn item(self, at: u32, key: i32, count: impl Count) -> I {
+        // SAFETY: as in `child`; in a leaf, there is an item more than bounds.
+        unsafe {
+            let line = self.trees.pool.lines().get_unchecked(at as usize);
+            line.item(count(line, key, leaf::<I>()))
+        }
+    }
+
+    /// The leaf that a key leads to.
+    #[inline(always)]
+    fn leaf(self, top: u32, height: usize, key: i32, count: impl Count) -> u32 {
+        (1..height).fold(top, |at, _| self.child(at, key, count))
+    }
+
+    #[inline(always)]
+    fn one(self, address: u128, count: impl Count) -> u32 {
+        let (mut top, mut segment) = (self.begin(address), 0);
+        loop {
+            let key = biased(key(address, segment));
+            let leaf = self.leaf(top, self.trees.heights[segment], key, count);
+            let item = self.item(leaf, key, count);
+            let Some(index) = item.part() else {
+                return item.value();
+            };
+            top = self.trees.further[index as usize];
+            segment += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: u128, count: impl Count) {
+        let key = biased(key(address, 0));
+        let leaf = self.leaf(self.begin(address), self.trees.heights[0], key, count);
+        self.prefetch_line(leaf);
+    }
+
+    /// Asks for a line.
+    #[inline(always)]
+    fn prefetch_line(self, at: u32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing and may be given any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let lines = self.trees.pool.lines().as_ptr();
+            _mm_prefetch::<_MM_HINT_T0>(lines.wrapping_add(at as usize).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    #[inline(always)]
+    fn many(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
+        let mut lanes = Lanes {
+            keys: [0; CHUNK],
+            lines: [0; CHUNK],
+        };
+        let (chunks, rest) = addresses.as_chunks::<CHUNK>();
+        let (found, found_rest) = values.as_chunks_mut::<CHUNK>();
+        for (addresses, values) in chunks.iter().zip(found) {
+            lanes.look_up(self, addresses, values, count);
+        }
+        lanes.look_up(self, rest, found_rest, count);
+        let all = values
+            .iter()
+            .fold(0, |all, &value| all | referred::<I>(value).bits());
+        if I::new(all).part().is_some() {
+            lanes.go_further(self, addresses, values, count);
+        }
+    }
+}
+
+/// The addresses of a chunk on their way.
+struct Lanes {
+    keys: [i32; CHUNK],
+    /// The line that each has come to.
+    lines: [u32; CHUNK],
+}
+
+impl Lanes {
+    /// Both slices are equally long, at most [`CHUNK`].
+    #[inline(always)]
+    fn look_up<I: Item>(
+        &mut self,
+        view: View<'_, I>,
+        addresses: &[u128],
+        values: &mut [u32],
+        count: impl Count,
+    ) {
+        for (own, &address) in self.keys.iter_mut().zip(addresses) {
+            *own = biased(key(address, 0));
+        }
+        let height = view.trees.heights[0];
+        let lanes = self.keys.iter().zip(&mut self.lines).zip(addresses);
+        if height == 1 {
+            lanes.for_each(|((_, line), &address)| *line = view.begin(address));
+        } else {
+            for ((&key, line), &address) in lanes {
+                *line = view.child(view.begin(address), key, count);
+                view.prefetch_line(*line);
+            }
+            self.go_down(view, addresses.len(), height - 1, count);
+        }
+        let lanes = self.keys.iter().zip(&self.lines).zip(values);
+        for ((&key, &line), value) in lanes {
+            *value = view.item(line, key, count).value();
+        }
+    }
+
+    /// Brings the first `lanes` lanes from the top to their leaves.
+    #[inline(always)]
+    fn go_down<I: Item>(
+        &mut self,
+        view: View<'_, I>,
+        lanes: usize,
+        height: usize,
+        count: impl Count,
+    ) {
+        for _ in 2..height {
+            let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
+            for (key, line) in lanes {
+                *line = view.child(*line, *key, count);
+            }
+        }
+        if height > 1 {
+            let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
+            for (key, line) in lanes {
+                *line = view.child(*line, *key, count);
+                view.prefetch_line(*line);
+            }
+        }
+    }
+
+    /// Replaces values that are references as if they were answers by what the segments say that
+    /// they refer to.
+    #[inline(always)]
+    fn go_further<I: Item>(
+        &mut self,
+        view: View<'_, I>,
+        addresses: &[u128],
+        values: &mut [u32],
+        count: impl Count,
+    ) {
+        let mut whose = [0; CHUNK];
+        for segment in 1..SEGMENTS {
+            let mut next = 0;
+            let mut any = false;
+            while next < values.len() {
+                let mut lanes = 0;
+                while next < values.len() && lanes < CHUNK {
+                    if let Some(index) = referred::<I>(values[next]).part() {
+                        whose[lanes] = next;
+                        self.keys[lanes] = biased(key(addresses[next], segment));
+                        self.lines[lanes] = view.trees.further[index as usize];
+                        lanes += 1;
+                    }
+                    next += 1;
+                }
+                self.go_down(view, lanes, view.trees.heights[segment], count);
+                for lane in 0..lanes {
+                    let item = view.item(self.lines[lane], self.keys[lane], count);
+                    values[whose[lane]] = item.value();
+                    any |= item.part().is_some();
+                }
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+}
+
+/// The item that a value has been made of as if it were an answer.
+#[inline(always)]
+fn referred<I: Item>(value: u32) -> I {
+    I::new(value.wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, BoundTree16, BoundTree32, NONE, Prefix, Rib};
+
+    #[test]
+    fn every_kernel_gives_what_the_rib_gives() {
+        let mut rib = Rib::new();
+        let word = |index: u128| index.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        for index in 1..4000 {
+            let address = 0x2001 << 112 | word(index) >> 16 & word(index * 3) >> 16;
+            let length = [20, 32, 40, 48, 56, 64, 128][index as usize % 7];
+            rib.insert(Prefix::new(address, length), index as u32);
+        }
+        let mut addresses: Vec<u128> = (0..4000).map(|i| 0x2001 << 112 | word(i) >> 16).collect();
+        rib.for_each(&mut |route, _| addresses.extend([route.address(), route.last()]));
+        let value = |&address: &u128| rib.lookup(address).map_or(NONE, |(_, value)| value);
+        let expected: Vec<u32> = addresses.iter().map(value).collect();
+        assert!(expected.iter().filter(|value| **value != NONE).count() > 4000);
+        let narrow = BoundTree16::build(&rib).expect("the routes fit");
+        let wide = BoundTree32::build(&rib).expect("the routes fit");
+        assert!(narrow.trees.heights[0] > 2 && narrow.trees.heights[1] > 0);
+        let mut kernels = vec![Kernel::Portable, Kernel::detect()];
+        #[cfg(target_arch = "x86_64")]
+        if Kernel::detect() == Kernel::Avx512 {
+            kernels.push(Kernel::Avx2);
+        }
+        for kernel in kernels {
+            let mut values = vec![0; addresses.len()];
+            kernel.many(narrow.view(), &addresses, &mut values);
+            assert!(values == expected, "{kernel:?}");
+            values.fill(0);
+            kernel.many(wide.view(), &addresses, &mut values);
+            assert!(values == expected, "{kernel:?}");
+            for (&address, &value) in addresses.iter().zip(&expected) {
+                kernel.prefetch(narrow.view(), address);
+                assert_eq!(kernel.one(narrow.view(), address), value, "{kernel:?}");
+                assert_eq!(kernel.one(wide.view(), address), value, "{kernel:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One cache line of a tree: the bounds that split its region, and what the parts lead to.
+
+use crate::item::Item;
+
+/// Parts of an inner line.
+pub(super) const FANOUT: usize = 16;
+
+/// Which of a line's sixteen words are bounds in an inner line: all but the last.
+pub(super) const INNER: u32 = (1 << (FANOUT - 1)) - 1;
+
+/// Bytes.
+const SIZE: usize = 64;
+
+/// Where no bound is: no key is beyond it.
+const PAD: i32 = i32::MAX;
+
+/// A line. Its first words are bounds in ascending order: where each part after the first begins,
+/// less one, in signed order (which is what vector compares know); so the number of bounds below a
+/// key is the index of its part, and places without a bound never count. In an inner line, the last
+/// word is the number of the first child's line, and the others follow it; a leaf ends with its
+/// parts' items.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line([i32; SIZE / 4]);
+
+/// Parts of a leaf: one bound less, and an item for each.
+pub(super) const fn ways<I: Item>() -> usize {
+    (SIZE + 4) / (4 + I::SIZE)
+}
+
+/// Which of a line's words are bounds in a leaf.
+pub(super) const fn leaf<I: Item>() -> u32 {
+    (1 << (ways::<I>() - 1)) - 1
+}
+
+/// A key in signed order.
+#[inline(always)]
+pub(super) fn biased(key: u32) -> i32 {
+    (key ^ 1 << 31) as i32
+}
+
+/// The bound for a part that begins at a key other than 0.
+fn bound(start: u32) -> i32 {
+    biased(start.wrapping_sub(1))
+}
+
+/// Where the part after a bound begins.
+fn start(bound: i32) -> u32 {
+    (bound as u32 ^ 1 << 31).wrapping_add(1)
+}
+
+impl Line {
+    pub(super) const EMPTY: Self = Self([PAD; SIZE / 4]);
+
+    /// An inner line whose children's lines begin with `first`; where the regions of the children
+    /// after the first begin, at most 15.
+    pub(super) fn inner(first: u32, starts: impl Iterator<Item = u32>) -> Self {
+        let mut line = Self::EMPTY;
+        for (word, start) in line.0[..FANOUT - 1].iter_mut().zip(starts) {
+            *word = bound(start);
+        }
+        line.0[FANOUT - 1] = first as i32;
+        line
+    }
+
+    /// A leaf of one to [`ways`] parts in ascending order; where the first begins does not matter.
+    pub(super) fn leaf<I: Item>(parts: &[(u32, I)]) -> Self {
+        debug_assert!((1..=ways::<I>()).contains(&parts.len()));
+        let mut line = Self::EMPTY;
+        for (word, (start, _)) in line.0.iter_mut().zip(&parts[1..]) {
+            *word = bound(*start);
+        }
+        for (place, (_, item)) in line.items_mut().iter_mut().zip(parts) {
+            *place = *item;
+        }
+        line
+    }
+
+    /// The words.
+    #[inline(always)]
+    pub(super) fn words(&self) -> &[i32; SIZE / 4] {
+        &self.0
+    }
+
+    /// An inner line's first child.
+    #[inline(always)]
+    pub(super) fn first_child(&self) -> u32 {
+        self.0[FANOUT - 1] as u32
+    }
+
+    /// Where the parts of an inner line after the first begin.
+    pub(super) fn inner_starts(&self) -> impl Iterator<Item = u32> + '_ {
+        let bounds = self.0[..FANOUT - 1].iter();
+        bounds
+            .take_while(|bound| **bound != PAD)
+            .map(|&bound| start(bound))
+    }
+
+    /// The parts of a leaf whose region begins with `first`.
+    pub(super) fn parts<I: Item>(&self, first: u32) -> impl Iterator<Item = (u32, I)> + '_ {
+        let bounds = self.0[..ways::<I>() - 1].iter();
+        let bounds = bounds.take_while(|bound| **bound != PAD);
+        let starts = std::iter::once(first).chain(bounds.map(|&bound| start(bound)));
+        starts.zip(self.items().iter().copied())
+    }
+
+    /// The item of a leaf's part.
+    ///
+    /// # Safety
+    /// `part` is below [`ways`].
+    #[inline(always)]
+    pub(super) unsafe fn item<I: Item>(&self, part: u32) -> I {
+        // SAFETY: the caller vouches for it.
+        unsafe { *self.items().get_unchecked(part as usize) }
+    }
+
+    /// The items of a leaf, those without a part included.
+    #[inline(always)]
+    fn items<I: Item>(&self) -> &[I] {
+        let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
+        // SAFETY: items are numbers of two or four bytes, the line is aligned for them, and those
+        // from `first` on end where the line does.
+        unsafe {
+            let items = std::ptr::from_ref(self).cast::<u8>().add(first).cast();
+            std::slice::from_raw_parts(items, ways::<I>())
+        }
+    }
+
+    fn items_mut<I: Item>(&mut self) -> &mut [I] {
+        let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
+        // SAFETY: as in `items`, and any bits are a line.
+        unsafe {
+            let items = std::ptr::from_mut(self).cast::<u8>().add(first).cast();
+            std::slice::from_raw_parts_mut(items, ways::<I>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds<I: Item>() {
+        let parts: Vec<(u32, I)> = [7, 8, 9, 1 << 31, u32::MAX - 1, u32::MAX]
+            .into_iter()
+            .map(|start| (start, I::new(start % 1000 + 1)))
+            .collect();
+        for count in 1..=parts.len() {
+            let line = Line::leaf(&parts[..count]);
+            let held: Vec<(u32, I)> = line.parts(7).collect();
+            assert_eq!(held, parts[..count]);
+        }
+    }
+
+    #[test]
+    fn a_leaf_holds_its_parts() {
+        holds::<u16>();
+        holds::<u32>();
+        assert_eq!((ways::<u16>(), ways::<u32>()), (11, 8));
+    }
+
+    #[test]
+    fn an_inner_line_holds_its_children() {
+        for count in 0..FANOUT as u32 {
+            let starts = || (0..count).map(|index| index * 0x1111_1111 + 1);
+            let line = Line::inner(u32::MAX, starts());
+            assert!(line.inner_starts().eq(starts()));
+            assert_eq!(line.first_child(), u32::MAX);
+        }
+    }
+}
