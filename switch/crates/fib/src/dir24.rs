@@ -127,6 +127,18 @@ impl<I: Item> Algorithm<u32> for Dir24<I> {
         self.resolve(self.first[(address >> 8) as usize], address)
     }
 
+    fn prefetch(&self, address: u32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing and may be given any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let item = self.first.as_ptr().wrapping_add((address >> 8) as usize);
+            _mm_prefetch::<_MM_HINT_T0>(item.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+
     fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len(), "one value for each address");
         let chunks = addresses.chunks(LANES).zip(values.chunks_mut(LANES));

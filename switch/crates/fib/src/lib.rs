@@ -37,7 +37,8 @@
 //!
 //! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
 //! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
-//! `bound_tree` only, and where functions compiled for a processor's extensions are called.
+//! `bound_tree` only, and where memory is asked for in advance or
+//! functions compiled for a processor's extensions are called.
 
 mod address;
 mod algorithm;

@@ -96,25 +96,45 @@ fn root_of(address: u128) -> u16 {
     (address >> (128 - ROOT_BITS)) as u16
 }
 
-/// For each of some values of the first 16 bits, the ranges there, which begin where it does.
-fn by_root<I: Item>(
+/// Some values of the first 16 bits, and the ranges after each of them: one for all where it has no
+/// end among them.
+struct Stretch<I> {
+    roots: RangeInclusive<u16>,
+    ranges: Vec<(u128, I)>,
+}
+
+/// Values of the first 16 bits in stretches, given ranges that begin where the first value does.
+fn stretches<I: Item>(
     roots: RangeInclusive<u16>,
     ranges: &[(u128, I)],
-) -> impl Iterator<Item = (u16, Vec<(u128, I)>)> + '_ {
+) -> impl Iterator<Item = Stretch<I>> + '_ {
+    let (mut first, last) = (u32::from(*roots.start()), u32::from(*roots.end()));
     let mut next = 0;
-    roots.map(move |root| {
+    std::iter::from_fn(move || {
+        let root = u16::try_from(first).ok().filter(|_| first <= last)?;
         let prefix = Prefix::new(u128::from(root) << (128 - ROOT_BITS), ROOT_BITS);
         let begins =
-            |range: Option<&(u128, I)>, until| range.is_some_and(|(start, _)| *start <= until);
-        while begins(ranges.get(next + 1), prefix.address()) {
+            |range: usize, until| ranges.get(range).is_some_and(|(start, _)| *start <= until);
+        while begins(next + 1, prefix.address()) {
             next += 1;
         }
         let mut own = vec![(prefix.address(), ranges[next].1)];
-        while begins(ranges.get(next + 1), prefix.last()) {
+        while begins(next + 1, prefix.last()) {
             next += 1;
             own.push(ranges[next]);
         }
-        (root, own)
+        // One range lasts until before the root where the next begins.
+        let after = ranges
+            .get(next + 1)
+            .map(|(start, _)| u32::from(root_of(*start)));
+        let end = match after {
+            _ if own.len() > 1 => root,
+            Some(after) => (after - 1).min(last) as u16,
+            None => last as u16,
+        };
+        first = u32::from(end) + 1;
+        let (roots, ranges) = (root..=end, own);
+        Some(Stretch { roots, ranges })
     })
 }
 
@@ -132,22 +152,22 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
-    /// A tree for what follows a value of the first 16 bits, perhaps one that others use, too.
-    fn root(&mut self, ranges: &[(u128, I)]) -> Result<u32, Full> {
-        if let [(_, item)] = *ranges {
-            return self.share(item);
+    /// A tree for each root of a stretch, perhaps one that others use, too.
+    fn root(&mut self, stretch: &Stretch<I>) -> Result<u32, Full> {
+        if let [(_, item)] = stretch.ranges[..] {
+            return self.share(item, stretch.roots.len() as u32);
         }
-        self.trees.plant(build::cells(ranges, 0), 0)
+        self.trees.plant(build::cells(&stretch.ranges, 0), 0)
     }
 
-    /// The tree that gives one answer to all keys.
-    fn share(&mut self, item: I) -> Result<u32, Full> {
+    /// The tree that gives one answer to all keys, for so many users more.
+    fn share(&mut self, item: I, more: u32) -> Result<u32, Full> {
         if let Some((top, users)) = self.shared.get_mut(&item) {
-            *users += 1;
+            *users += more;
             return Ok(*top);
         }
         let top = self.trees.plant(vec![(0, Content::Answer(item))], 0)?;
-        self.shared.insert(item, (top, 1));
+        self.shared.insert(item, (top, more));
         Ok(top)
     }
 
@@ -183,16 +203,18 @@ impl<I: Item> BoundTree<I> {
             let top = self.roots[usize::from(root)];
             self.trees.update(top, 0, prefix, &ranges)?;
             if let Some(item) = self.trees.single(top, 0) {
-                let top = self.share(item)?;
+                let top = self.share(item, 1)?;
                 self.replace(root, top);
             }
             return Ok(());
         }
         let prefix = Prefix::new(prefix.address(), prefix.length().min(ROOT_BITS));
         let ranges = ranges(rib, prefix)?;
-        for (root, own) in by_root(root..=root_of(prefix.last()), &ranges) {
-            let top = self.root(&own)?;
-            self.replace(root, top);
+        for stretch in stretches(root..=root_of(prefix.last()), &ranges) {
+            let top = self.root(&stretch)?;
+            for root in stretch.roots {
+                self.replace(root, top);
+            }
         }
         Ok(())
     }
@@ -202,18 +224,19 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
     fn build(rib: &Rib<u128>) -> Result<Self, BuildError> {
         let ranges = ranges(rib, Prefix::new(0, 0))?;
         let mut heights = [1; SEGMENTS];
-        for (_, own) in by_root(0..=u16::MAX, &ranges).filter(|(_, own)| own.len() > 1) {
-            build::raise(&mut heights, 0, &build::cells(&own, 0));
+        for stretch in stretches(0..=u16::MAX, &ranges) {
+            build::raise(&mut heights, 0, &build::cells(&stretch.ranges, 0));
         }
         let mut made = Self {
-            roots: Vec::with_capacity(1 << ROOT_BITS),
+            roots: vec![0; 1 << ROOT_BITS],
             shared: HashMap::new(),
             trees: Trees::new(heights),
             kernel: Kernel::detect(),
         };
-        for (_, own) in by_root(0..=u16::MAX, &ranges) {
-            let top = made.root(&own)?;
-            made.roots.push(top);
+        for stretch in stretches(0..=u16::MAX, &ranges) {
+            let top = made.root(&stretch)?;
+            let (first, last) = (*stretch.roots.start(), *stretch.roots.end());
+            made.roots[usize::from(first)..=usize::from(last)].fill(top);
         }
         made.trees.pool.shrink();
         Ok(made)
