@@ -161,6 +161,19 @@ mod x86 {
     kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, prefetch_avx512);
 }
 
+/// Asks for memory in advance.
+#[inline(always)]
+fn ask<T>(from: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and may be given any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
 /// What look-ups need.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a, I> {
@@ -224,18 +237,17 @@ impl<I: Item> View<'_, I> {
         self.prefetch_line(leaf);
     }
 
+    /// Asks for where to begin with an address.
+    #[inline(always)]
+    pub(super) fn approach(self, address: u128) {
+        ask(self.roots.as_ptr().wrapping_add((address >> 112) as usize));
+    }
+
     /// Asks for a line.
     #[inline(always)]
     fn prefetch_line(self, at: u32) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing and may be given any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let lines = self.trees.pool.lines().as_ptr();
-            _mm_prefetch::<_MM_HINT_T0>(lines.wrapping_add(at as usize).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        let lines = self.trees.pool.lines().as_ptr();
+        ask(lines.wrapping_add(at as usize));
     }
 
     #[inline(always)]

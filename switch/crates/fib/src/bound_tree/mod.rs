@@ -247,6 +247,10 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
         self.kernel.one(self.view(), address)
     }
 
+    fn approach(&self, address: u128) {
+        self.view().approach(address);
+    }
+
     fn prefetch(&self, address: u128) {
         self.kernel.prefetch(self.view(), address);
     }
