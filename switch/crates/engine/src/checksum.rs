@@ -2,6 +2,7 @@
 //! Calculations over fields, headers and payload; checksums verified after parsing and updated
 //! before deparsing.
 
+use sluice_program::control::Selector;
 use sluice_program::{CalculationId, CalculationInput, Checksum, HashAlgorithm, Program};
 
 use crate::bits;
@@ -86,6 +87,18 @@ pub(crate) fn hash_inputs(
 ) -> u64 {
     gather(program, packet, came_in, inputs, scratch);
     hash::hash(algorithm, scratch, random)
+}
+
+/// What a selector chooses by; see [`hash_inputs`].
+pub(crate) fn select(
+    program: &Program,
+    (packet, came_in): (&Packet, &[u8]),
+    selector: &Selector,
+    scratch: &mut Vec<u8>,
+    random: &mut Random,
+) -> u64 {
+    gather(program, packet, came_in, &selector.input, scratch);
+    hash::selector(selector.algorithm, scratch, random)
 }
 
 impl<T: Trace> Machine<'_, T> {

@@ -6,7 +6,7 @@ use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, Tabl
 use sluice_tables::{EntryState, Meter};
 
 use crate::bits;
-use crate::checksum::hash_inputs;
+use crate::checksum::select;
 use crate::machine::{Flow, Machine};
 use crate::number::Number;
 use crate::packet::Packet;
@@ -51,8 +51,7 @@ impl<T: Trace> Machine<'_, T> {
             let profile = table.profile.map(|profile| program.profile(profile));
             let selector = profile.and_then(|profile| profile.selector.as_ref());
             selector.map_or(0, |selector| {
-                let (algorithm, input) = (selector.algorithm, &selector.input);
-                hash_inputs(program, packet, algorithm, input, scratch, random)
+                select(program, packet, selector, scratch, random)
             })
         };
         let side = self.context.side;

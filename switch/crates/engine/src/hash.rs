@@ -1,133 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hash algorithms, as BMv2 computes them.
-//!
-//! CRCs are named by Rocksoft parameters (polynomial, initial value, reflection, final xor). Each takes four
-//! bytes a step by four tables of 256 remainders made at compile time (slicing: Kounavis and Berry, ISCC 2005).
+//! Hash algorithms, as BMv2 computes them, and the hash that selectors choose by.
+
+mod crc;
 
 use sluice_program::HashAlgorithm;
 use xxhash_rust::xxh64::xxh64;
 
+pub(crate) use self::crc::{Folding, Remainder, RemainderOfBlock};
 use crate::random::Random;
-
-/// A CRC of `width` bits, computed in the top bits of 64.
-struct Crc {
-    width: u32,
-    initial: u64,
-    reflected: bool,
-    final_xor: u64,
-    /// What a byte leaves that is followed by as many zero bytes as the table's place.
-    tables: [[u64; 256]; 4],
-}
-
-impl Crc {
-    const fn new(
-        width: u32,
-        polynomial: u64,
-        initial: u64,
-        reflected: bool,
-        final_xor: u64,
-    ) -> Self {
-        let mut tables = [[0; 256]; 4];
-        let mut byte = 0;
-        while byte < 256 {
-            let mut rest = if reflected {
-                byte as u64
-            } else {
-                (byte as u64) << 56
-            };
-            let mut bit = 0;
-            while bit < 8 {
-                rest = if reflected {
-                    let mirrored = polynomial.reverse_bits() >> (64 - width);
-                    if rest & 1 == 1 {
-                        rest >> 1 ^ mirrored
-                    } else {
-                        rest >> 1
-                    }
-                } else {
-                    let aligned = polynomial << (64 - width);
-                    if rest >> 63 == 1 {
-                        rest << 1 ^ aligned
-                    } else {
-                        rest << 1
-                    }
-                };
-                bit += 1;
-            }
-            tables[0][byte] = rest;
-            byte += 1;
-        }
-        let mut zeros = 1;
-        while zeros < 4 {
-            let mut byte = 0;
-            while byte < 256 {
-                let before: u64 = tables[zeros - 1][byte];
-                tables[zeros][byte] = if reflected {
-                    before >> 8 ^ tables[0][(before & 0xff) as usize]
-                } else {
-                    before << 8 ^ tables[0][(before >> 56) as usize]
-                };
-                byte += 1;
-            }
-            zeros += 1;
-        }
-        Self {
-            width,
-            initial,
-            reflected,
-            final_xor,
-            tables,
-        }
-    }
-
-    #[inline]
-    fn compute(&self, data: &[u8]) -> u64 {
-        let unused = 64 - self.width;
-        let start = self.initial << unused;
-        let (steps, tail) = data.as_chunks::<4>();
-        // The first byte is the lowest.
-        let four = |step: u32| {
-            let byte = |place: u32| (step >> (8 * place) & 0xff) as usize;
-            let [last, third, second, first] = &self.tables;
-            first[byte(0)] ^ second[byte(1)] ^ third[byte(2)] ^ last[byte(3)]
-        };
-        let rest = if self.reflected {
-            let rest = steps.iter().fold(start.reverse_bits(), |rest, step| {
-                let step = rest as u32 ^ u32::from_le_bytes(*step);
-                rest >> 32 ^ four(step)
-            });
-            tail.iter().fold(rest, |rest, byte| {
-                rest >> 8 ^ self.tables[0][usize::from(rest as u8 ^ byte)]
-            })
-        } else {
-            let rest = steps.iter().fold(start, |rest, step| {
-                let step = (rest >> 32) as u32 ^ u32::from_be_bytes(*step);
-                rest << 32 ^ four(step.swap_bytes())
-            });
-            let rest = tail.iter().fold(rest, |rest, byte| {
-                rest << 8 ^ self.tables[0][usize::from((rest >> 56) as u8 ^ byte)]
-            });
-            rest >> unused
-        };
-        rest ^ self.final_xor
-    }
-}
-
-static CRC8: Crc = Crc::new(8, 0x07, 0, false, 0);
-static CRC16_ARC: Crc = Crc::new(16, 0x8005, 0, true, 0);
-static CRC16_CCITT: Crc = Crc::new(16, 0x1021, 0xffff, false, 0);
-static CRC32: Crc = Crc::new(32, 0x04c1_1db7, 0xffff_ffff, true, 0xffff_ffff);
-static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 
 /// The hash of `data`; `random` is for the algorithm of that name.
 pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     match algorithm {
         HashAlgorithm::Random => random.between(0, u64::MAX),
-        HashAlgorithm::Crc8Custom => CRC8.compute(data),
-        HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => CRC16_ARC.compute(data),
-        HashAlgorithm::CrcCcitt => CRC16_CCITT.compute(data),
-        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => CRC32.compute(data),
-        HashAlgorithm::Crc64Custom => CRC64.compute(data),
+        HashAlgorithm::Crc8Custom => crc::CRC8.compute(data),
+        HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => crc::CRC16_ARC.compute(data),
+        HashAlgorithm::CrcCcitt => crc::CRC16_CCITT.compute(data),
+        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => crc::CRC32.compute(data),
+        HashAlgorithm::Crc64Custom => crc::CRC64.compute(data),
         HashAlgorithm::Csum16 => u64::from(internet_checksum(data)),
         HashAlgorithm::Xor16 => xor_words::<2>(data),
         HashAlgorithm::Xor32 => xor_words::<4>(data),
@@ -136,6 +26,64 @@ pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -
             .take(8)
             .fold(0, |value, byte| value << 8 | u64::from(*byte)),
         HashAlgorithm::Xxh64 => xxh64(data, 0),
+    }
+}
+
+/// Which polynomial's remainders of short inputs can be had without tables, if `algorithm` is such a CRC.
+pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
+    match algorithm {
+        HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Some(&crc::FOLDING_ARC),
+        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => Some(&crc::FOLDING_32),
+        _ => None,
+    }
+}
+
+/// Whether a selector with this algorithm may take [`spread`] instead: a CRC or xxHash promises nothing
+/// but that flows are spread evenly, and any member of a group is right. Exclusive or, sums and
+/// identity treat some flows alike (the two directions of a connection), which one may want.
+pub(crate) fn only_spreads(algorithm: HashAlgorithm) -> bool {
+    match algorithm {
+        HashAlgorithm::Crc8Custom
+        | HashAlgorithm::Crc16
+        | HashAlgorithm::Crc16Custom
+        | HashAlgorithm::CrcCcitt
+        | HashAlgorithm::Crc32
+        | HashAlgorithm::Crc32Custom
+        | HashAlgorithm::Crc64Custom
+        | HashAlgorithm::Xxh64 => true,
+        HashAlgorithm::Csum16
+        | HashAlgorithm::Xor16
+        | HashAlgorithm::Xor32
+        | HashAlgorithm::Identity
+        | HashAlgorithm::Random => false,
+    }
+}
+
+/// What [`spread`] multiplies by (from splitmix64).
+pub(crate) const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
+
+/// A hash for selectors, in a few instructions a word: the words of the input, the last one padded with 0,
+/// each but the last mixed by a multiplication whose halves are combined. The choice of a bucket does
+/// the same with the result, so one word needs nothing here.
+pub(crate) fn spread(data: &[u8]) -> u64 {
+    let mut words = data.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_be_bytes(word)
+    });
+    let first = words.next().unwrap_or(0);
+    words.fold(first, |hash, word| {
+        let product = u128::from(hash) * u128::from(MULTIPLIER);
+        (product >> 64) as u64 ^ product as u64 ^ word
+    })
+}
+
+/// What a selector chooses by.
+pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
+    if only_spreads(algorithm) {
+        spread(data)
+    } else {
+        hash(algorithm, data, random)
     }
 }
 
@@ -242,6 +190,84 @@ mod tests {
                 0xffff_ffff,
             );
             same(HashAlgorithm::Crc64Custom, 64, 0x1b, 0, true, 0);
+        }
+    }
+
+    #[test]
+    fn remainders_by_folding_are_the_crcs_of_any_length() {
+        let data: Vec<u8> = (0..64u8).map(|byte| byte.wrapping_mul(37) ^ 0xc3).collect();
+        for algorithm in [HashAlgorithm::Crc16, HashAlgorithm::Crc32] {
+            let folding = folding(algorithm).expect("a CRC of this kind");
+            let Some(remainder) = folding.remainder() else {
+                return; // this machine cannot
+            };
+            for length in 1..=data.len() {
+                let mut padded = vec![0; length.next_multiple_of(16) - length];
+                padded.extend_from_slice(&data[..length]);
+                let words: Vec<u64> = padded
+                    .chunks(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+                    .collect();
+                let blocks = words.len() as u64 / 2;
+                // SAFETY: there are as many words.
+                let raw = unsafe { remainder(folding, words.as_ptr(), blocks) };
+                let expected = hash(algorithm, &data[..length]);
+                assert_eq!(raw ^ folding.of_zeros(length), expected, "{length} bytes");
+                if let [low, high] = words[..] {
+                    let short = folding.remainder_of_block().expect("as above");
+                    // SAFETY: this machine has what it takes.
+                    let of_block = unsafe { short(folding, low, high) };
+                    assert_eq!(of_block, raw, "{length} bytes");
+                }
+            }
+        }
+    }
+
+    /// Flows that differ little come to all buckets alike, whatever the algorithm's name.
+    #[test]
+    fn selectors_spread_flows_in_a_row() {
+        let bucket = |hash: u64| {
+            let product = u128::from(hash) * u128::from(sluice_tables::GroupHandle::SPREAD);
+            let spread = (product >> 64) as u64 ^ product as u64;
+            ((u128::from(spread) * 16) >> 64) as usize
+        };
+        // Addresses and ports: the place of the bytes that count up, in inputs of several lengths.
+        for (bytes, place) in [
+            (4, 2),
+            (8, 2),
+            (8, 6),
+            (13, 2),
+            (13, 6),
+            (13, 9),
+            (40, 14),
+            (40, 30),
+        ] {
+            let mut counts = [0u32; 16];
+            for flow in 0..1u16 << 12 {
+                let mut input = vec![0x5a; bytes];
+                input[place..place + 2].copy_from_slice(&flow.to_be_bytes());
+                counts[bucket(spread(&input))] += 1;
+            }
+            for count in counts {
+                assert!(
+                    (128..=384).contains(&count),
+                    "{bytes} bytes, at {place}: {counts:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn algorithms_that_treat_flows_alike_keep_doing_so() {
+        let both_ways = [[10, 0, 0, 1, 10, 9, 9, 9], [10, 9, 9, 9, 10, 0, 0, 1]];
+        for algorithm in [
+            HashAlgorithm::Xor32,
+            HashAlgorithm::Xor16,
+            HashAlgorithm::Csum16,
+        ] {
+            let [there, back] =
+                both_ways.map(|input| selector(algorithm, &input, &mut Random::new(1)));
+            assert_eq!(there, back, "{algorithm:?}");
         }
     }
 

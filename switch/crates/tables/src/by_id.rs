@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 
 /// Ids below this are places.
-const SMALL: u32 = 1 << 16;
+pub(crate) const SMALL: u32 = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct ById<T> {

@@ -76,12 +76,10 @@ impl Change {
             Self::Entry(table, swap) => side.swap(*table, *swap),
             Self::Default(table, _, after) => side.set_default(*table, after),
             Self::Member(profile, id, swap) => {
-                let members = &mut side.profiles[profile.index()].members;
-                members.set(*id, swap.after.clone());
+                side.set_member(*profile, *id, swap.after.clone());
             }
             Self::Group(profile, id, swap) => {
-                let groups = &mut side.profiles[profile.index()].groups;
-                groups.set(*id, swap.after.clone());
+                side.set_group(*profile, *id, swap.after.clone());
             }
             Self::Multicast(id, swap) => put(&mut side.multicast, *id, swap),
             Self::Clone(id, swap) => put(&mut side.clones, *id, swap),

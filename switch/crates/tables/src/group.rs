@@ -6,7 +6,9 @@ mod buckets;
 
 use sluice_program::Program;
 
+pub(crate) use self::buckets::SPREAD;
 use self::buckets::{Bidder, Buckets, mix};
+use crate::by_id::SMALL;
 use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
@@ -50,6 +52,8 @@ pub struct Group {
     slots: Vec<Slot>,
     watched: bool,
     buckets: Buckets,
+    /// The ids of the slots' members; empty in a one-shot group.
+    ids: Box<[u32]>,
 }
 
 impl Group {
@@ -96,7 +100,19 @@ impl Group {
             max_size,
             watched,
             buckets: Buckets::new(&bidders, count),
+            ids: slots.iter().filter_map(Slot::member).collect(),
             slots,
+        }
+    }
+
+    /// The owners of the buckets by their positions, and the ids of the members at these; `None` where
+    /// a choice takes more than that.
+    pub(crate) fn plain(&self) -> Option<(&[u8], &[u32])> {
+        let all_small = self.ids.iter().all(|id| *id < SMALL);
+        let plain = !self.watched && !self.ids.is_empty() && all_small;
+        match &self.buckets {
+            Buckets::Narrow(buckets) if plain => Some((buckets, &self.ids)),
+            _ => None,
         }
     }
 
@@ -125,10 +141,7 @@ impl Group {
 
     /// Ids of the profile's members in it.
     pub(crate) fn member_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().filter_map(|slot| match &slot.choice {
-            Choice::Member(id) => Some(*id),
-            Choice::Action(_) => None,
-        })
+        self.ids.iter().copied()
     }
 
     /// The group as the control plane reads it.
@@ -169,6 +182,13 @@ impl Group {
 }
 
 impl Slot {
+    fn member(&self) -> Option<u32> {
+        match &self.choice {
+            Choice::Member(id) => Some(*id),
+            Choice::Action(_) => None,
+        }
+    }
+
     #[inline]
     fn is_live(&self, ports: &PortStatus) -> bool {
         self.watch_port.is_none_or(|port| ports.is_up(port))

@@ -17,10 +17,23 @@ use crate::entry::EntryState;
 use crate::key::KeyShape;
 use crate::lookup::Direct;
 use crate::packing::Packing;
+use crate::profile::{GroupHandle, row_words};
 use crate::slab::{Layout, STATE};
 
 /// In a row's head: there is an entry behind it. The low half is the action.
 pub const ROW_HIT: u64 = 1 << 37;
+
+/// In a row's head, of two bits, where the table has a profile: what the low half is.
+pub const ROW_KIND: u32 = 32;
+
+/// The action, whose parameters are in the row.
+pub const KIND_ACTION: u64 = 0;
+
+/// The id of a member.
+pub const KIND_MEMBER: u64 = 1;
+
+/// The id of a group.
+pub const KIND_GROUP: u64 = 2;
 
 /// In place of an action: none.
 pub const NO_ACTION: u32 = u32::MAX;
@@ -72,6 +85,9 @@ pub struct RowShape {
     pub state: usize,
     /// From one record to the next.
     pub stride: usize,
+    /// From one member's row to the next: a power of two. In it there is the action, of 32 bits, and
+    /// eight bytes further its parameters.
+    pub member_stride: usize,
 }
 
 impl RowShape {
@@ -83,6 +99,9 @@ impl RowShape {
             holder: size_of::<u64>() + size_of::<u32>(),
             state: STATE * size_of::<u64>(),
             stride: layout.bytes(),
+            member_stride: table
+                .profile
+                .map_or(0, |profile| row_words(program, profile) * size_of::<u64>()),
         }
     }
 }
@@ -96,6 +115,10 @@ pub struct TableHandle {
     pub(crate) records: *const u8,
     pub(crate) default: *const u64,
     pub(crate) default_state: *const EntryState,
+    pub(crate) members: *const u64,
+    pub(crate) groups: *const GroupHandle,
+    pub(crate) member_count: u32,
+    pub(crate) group_count: u32,
 }
 
 // SAFETY: a handle reads nothing: who follows its addresses holds the side that it belongs to.
@@ -115,4 +138,12 @@ impl TableHandle {
     pub const DEFAULT: usize = offset_of!(Self, default);
     /// What packets that missed left behind.
     pub const DEFAULT_STATE: usize = offset_of!(Self, default_state);
+    /// Where the rows of the profile's members begin, by id.
+    pub const MEMBERS: usize = offset_of!(Self, members);
+    /// How many rows there are: 32 bits.
+    pub const MEMBER_COUNT: usize = offset_of!(Self, member_count);
+    /// Where the [`GroupHandle`]s of the profile's groups begin, by id.
+    pub const GROUPS: usize = offset_of!(Self, groups);
+    /// How many there are: 32 bits.
+    pub const GROUP_COUNT: usize = offset_of!(Self, group_count);
 }

@@ -35,6 +35,7 @@ mod meter;
 mod model;
 mod packing;
 mod ports;
+mod profile;
 mod reserved;
 mod side;
 mod slab;
@@ -51,7 +52,10 @@ pub use expiry::Expired;
 pub use externs::{CounterCell, Externs, HeldRegisters};
 pub use fibs::FibInfo;
 pub use group::Group;
-pub use handle::{Access, NO_ACTION, ROW_HIT, RowShape, TableHandle};
+pub use handle::{
+    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_KIND, RowShape,
+    TableHandle,
+};
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};
 pub use model::{
@@ -59,6 +63,7 @@ pub use model::{
     GroupSpec, KeyField, Limits, MemberSpec, MulticastGroup, OneShotMember, Replica, Value,
 };
 pub use ports::PortStatus;
+pub use profile::GroupHandle;
 pub use side::{LeadsTo, Lookup, Match, Side};
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use sluice_program::{Program, Table, TableId, ValueSetId};
+use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
 
-use crate::by_id::ById;
 use crate::change::EntrySwap;
 use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
 use crate::group::{Choice, Group};
@@ -17,6 +16,7 @@ use crate::lookup::{Found, Structure};
 use crate::meter::Meter;
 use crate::model::{CloneSession, KeyField, MulticastGroup, Replica};
 use crate::ports::PortStatus;
+use crate::profile::{ProfileSide, row_words};
 use crate::slab::{Slab, Target, default_row};
 use crate::truth::{Member, ValueSetMembers};
 
@@ -48,7 +48,12 @@ impl TableSide {
         }
     }
 
-    fn handle(&self) -> TableHandle {
+    /// `profiles` are those of the side that it belongs to.
+    fn handle(&self, profiles: &[ProfileSide]) -> TableHandle {
+        let nothing = (std::ptr::null(), 0);
+        let profile = profiles.get(self.profile);
+        let (members, member_count) = profile.map_or(nothing, ProfileSide::rows);
+        let (groups, group_count) = profile.map_or((std::ptr::null(), 0), ProfileSide::handles);
         TableHandle {
             entries: self.entries,
             places: match &self.structure {
@@ -58,6 +63,10 @@ impl TableSide {
             records: self.slab.start(),
             default: self.default_row.as_ptr(),
             default_state: self.default.state(),
+            members,
+            groups,
+            member_count,
+            group_count,
         }
     }
 
@@ -88,12 +97,6 @@ impl TableSide {
             self.structure.insert(record);
         }
     }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct ProfileSide {
-    pub(crate) members: ById<Arc<Member>>,
-    pub(crate) groups: ById<Arc<Group>>,
 }
 
 /// One version of all tables.
@@ -172,15 +175,15 @@ impl Side {
         let tables: Vec<_> = tables
             .map(|(table, (slab, default))| TableSide::new(table, slab, default))
             .collect();
+        let profiles: Vec<_> = (0..program.profiles.len() as u32)
+            .map(|id| ProfileSide::new(row_words(program, ProfileId(id))))
+            .collect();
+        let handles = tables.iter().map(|table| table.handle(&profiles));
         Self {
-            handles: tables.iter().map(TableSide::handle).collect(),
+            handles: handles.collect(),
             shared: false,
             tables,
-            profiles: program
-                .profiles
-                .iter()
-                .map(|_| ProfileSide::default())
-                .collect(),
+            profiles,
             multicast: HashMap::new(),
             clones: HashMap::new(),
             value_sets: program.value_sets.iter().map(|_| Arc::default()).collect(),
@@ -190,22 +193,45 @@ impl Side {
 
     /// Puts one version of an entry in the place of another.
     pub(crate) fn swap(&mut self, table: TableId, swap: EntrySwap) {
-        let (table, handle) = self.table_mut(table);
-        table.swap(swap);
-        *handle = table.handle();
+        self.tables[table.index()].swap(swap);
+        self.renew_handle(table.index());
     }
 
     /// Changes what a table does on a miss.
     pub(crate) fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
-        let (table, handle) = self.table_mut(table);
+        let index = table.index();
+        let table = &mut self.tables[index];
         table.default_row = default_row(table.slab.layout(), default.binding.as_ref());
         table.default = Arc::clone(default);
-        *handle = table.handle();
+        self.renew_handle(index);
     }
 
-    fn table_mut(&mut self, table: TableId) -> (&mut TableSide, &mut TableHandle) {
-        let index = table.index();
-        (&mut self.tables[index], &mut self.handles[index])
+    fn renew_handle(&mut self, table: usize) {
+        self.handles[table] = self.tables[table].handle(&self.profiles);
+    }
+
+    /// Puts a member in the place of the one with this id; `None` takes it away.
+    pub(crate) fn set_member(&mut self, profile: ProfileId, id: u32, member: Option<Arc<Member>>) {
+        self.change_profile(profile, |profile| profile.set_member(id, member));
+    }
+
+    /// Likewise a group.
+    pub(crate) fn set_group(&mut self, profile: ProfileId, id: u32, group: Option<Arc<Group>>) {
+        self.change_profile(profile, |profile| profile.set_group(id, group));
+    }
+
+    fn change_profile(&mut self, id: ProfileId, change: impl FnOnce(&mut ProfileSide)) {
+        let profile = &mut self.profiles[id.index()];
+        let before = (profile.rows(), profile.handles());
+        change(profile);
+        if (profile.rows(), profile.handles()) == before {
+            return;
+        }
+        for table in 0..self.tables.len() {
+            if self.tables[table].profile == id.index() {
+                self.renew_handle(table);
+            }
+        }
     }
 
     /// What machine code knows of the tables: one handle for each, in their order.
@@ -413,8 +439,8 @@ impl Side {
         let profile = || self.profiles.get(table.profile);
         match target {
             Target::Direct(action) => Some(action),
-            Target::Member(id) => Some(profile()?.members.get(id)?.action.as_ref()),
-            Target::Group(id) => self.one_of(table, profile()?.groups.get(id)?, hash),
+            Target::Member(id) => Some(profile()?.member(id)?.action.as_ref()),
+            Target::Group(id) => self.one_of(table, profile()?.group(id)?, hash),
             Target::OneShot => self.one_of(table, table.one_shots.get(&slot)?, hash),
         }
     }
@@ -429,7 +455,7 @@ impl Side {
         match group.choose(hash, &self.ports)? {
             Choice::Member(member) => {
                 let profile = self.profiles.get(table.profile)?;
-                Some(profile.members.get(*member)?.action.as_ref())
+                Some(profile.member(*member)?.action.as_ref())
             }
             Choice::Action(action) => Some(action.as_ref()),
         }

@@ -22,7 +22,10 @@ use sluice_program::{ActionId, Program, Table};
 
 use crate::entry::{ActionEntry, ActionRef, Binding, BindingRef, EntryState};
 use crate::group::Group;
-use crate::handle::{NO_ACTION, ROW_HIT};
+use crate::handle::{
+    KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, NO_ACTION, ROW_HIT,
+    ROW_KIND as KIND,
+};
 use crate::key::{KeyRef, KeyShape};
 use crate::meter::Meter;
 use crate::reserved::Reserved;
@@ -64,15 +67,11 @@ pub(crate) const STATE: usize = 2;
 const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
 
 /// Bits of the head, above the target.
-const KIND: u32 = 32;
 const CONST: u64 = 1 << 34;
 const LIVE: u64 = 1 << 35;
 const EXTRAS: u64 = 1 << 36;
 const PREFIX_LEN: u32 = 48;
 
-const DIRECT: u64 = 0;
-const MEMBER: u64 = 1;
-const GROUP: u64 = 2;
 const ONE_SHOT: u64 = 3;
 
 impl Layout {

@@ -18,6 +18,7 @@ use super::expr::Params;
 use super::lower::Lower;
 use super::runtime;
 use super::table::words_of;
+use crate::hash::{self, Folding, Remainder, RemainderOfBlock};
 
 /// Input of more bits is put together by the runtime.
 const MOST_BITS: u32 = 512;
@@ -86,14 +87,22 @@ enum Piece {
     Constant(Vec<u64>, u32),
 }
 
-/// The headers that must be valid for a calculation's input to be these pieces of so many bits; `None` where
-/// it is long, or not of fixed length.
-fn pieces(
+/// What a calculation or a selector takes.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    /// What must be valid, so that it is this.
+    pub(super) headers: BTreeSet<HeaderId>,
+    pieces: Vec<Piece>,
+    bits: u32,
+}
+
+/// An input that is short and of fixed length.
+pub(super) fn pieces(
     program: &sluice_program::Program,
-    calculation: &Calculation,
-) -> Option<(BTreeSet<HeaderId>, Vec<Piece>, u32)> {
+    inputs: &[CalculationInput],
+) -> Option<Input> {
     let (mut headers, mut pieces, mut bits) = (BTreeSet::new(), Vec::new(), 0);
-    for input in &calculation.input {
+    for input in inputs {
         match input {
             CalculationInput::Field(id, slot) => {
                 if !program.header(*id).metadata {
@@ -109,8 +118,21 @@ fn pieces(
             _ => return None,
         }
     }
-    let fits = bits > 0 && bits <= MOST_BITS && calculation.algorithm != HashAlgorithm::Random;
-    fits.then_some((headers, pieces, bits))
+    (1..=MOST_BITS).contains(&bits).then_some(Input {
+        headers,
+        pieces,
+        bits,
+    })
+}
+
+/// Whether code for a calculation takes metadata where it is kept, whatever packet comes.
+pub(super) fn takes_kept_fields(
+    program: &sluice_program::Program,
+    calculation: &Calculation,
+) -> bool {
+    calculation.algorithm != HashAlgorithm::Random
+        && runs(program, calculation).is_none()
+        && pieces(program, &calculation.input).is_some_and(|input| input.headers.is_empty())
 }
 
 impl Lower<'_> {
@@ -132,40 +154,83 @@ impl Lower<'_> {
             let value = lower.call(runtime::calculate as *const (), &[id], 1)[0];
             lower.b.def_var(result, value);
         };
-        match pieces(self.program, calculation) {
-            None => calculate(self),
-            Some((headers, pieces, bits)) => {
-                let mut all = self.byte(true);
-                for header in headers {
-                    let valid = self.is_valid(header);
-                    all = self.both(all, valid);
-                }
-                let algorithm: *const HashAlgorithm = &raw const calculation.algorithm;
+        match pieces(self.program, &calculation.input) {
+            Some(input) if calculation.algorithm != HashAlgorithm::Random => {
+                let all = self.all_valid(&input.headers);
                 self.either(
                     all,
                     |lower| {
-                        let place = lower.gather(&pieces, bits);
-                        let arguments = [
-                            lower.int(algorithm as u64),
-                            place,
-                            lower.int(u64::from(bits.div_ceil(8))),
-                        ];
-                        let hash = runtime::hash as *const ();
-                        let value = lower.call_bare(hash, &arguments, 1)[0];
+                        let value = lower.hashed(&calculation.algorithm, &input);
                         lower.b.def_var(result, value);
                     },
                     calculate,
                 );
             }
+            _ => calculate(self),
         }
         self.b.use_var(result)
     }
 
-    /// Bits one after the other in memory, the last byte padded with 0; their address.
-    fn gather(&mut self, pieces: &[Piece], bits: u32) -> Value {
+    /// Whether all of these headers are valid.
+    pub(super) fn all_valid(&mut self, headers: &BTreeSet<HeaderId>) -> Value {
+        headers.iter().fold(self.byte(true), |all, header| {
+            let valid = self.is_valid(*header);
+            self.both(all, valid)
+        })
+    }
+
+    /// A hash of an input, by an algorithm of the program that is not the random one.
+    fn hashed(&mut self, algorithm: &HashAlgorithm, input: &Input) -> Value {
+        if let Some(folding) = hash::folding(*algorithm)
+            && let (Some(of_block), Some(of_blocks)) =
+                (folding.remainder_of_block(), folding.remainder())
+        {
+            return self.crc(folding, of_block, of_blocks, input);
+        }
+        let words = self.input_words(input, 0);
+        let algorithm: *const HashAlgorithm = algorithm;
+        let arguments = [
+            self.int(algorithm as u64),
+            self.in_memory(words),
+            self.int(u64::from(input.bits.div_ceil(8))),
+        ];
+        self.call_bare(runtime::hash as *const (), &arguments, 1)[0]
+    }
+
+    /// A CRC, by remainders of whole blocks.
+    fn crc(
+        &mut self,
+        folding: &'static Folding,
+        of_block: RemainderOfBlock,
+        of_blocks: Remainder,
+        input: &Input,
+    ) -> Value {
+        let bytes = input.bits.div_ceil(8);
+        let blocks = bytes.div_ceil(16);
+        let words = self.input_words(input, (blocks * 16 - bytes) * 8);
+        let constants = self.int(std::ptr::from_ref(folding) as u64);
+        let remainder = match words[..] {
+            [first, second] => {
+                let words = [first, second].map(|word| self.b.ins().bswap(word));
+                let arguments = [constants, words[0], words[1]];
+                self.call_bare(of_block as *const (), &arguments, 1)[0]
+            }
+            _ => {
+                let place = self.in_memory(words);
+                let arguments = [constants, place, self.int(blocks.into())];
+                self.call_bare(of_blocks as *const (), &arguments, 1)[0]
+            }
+        };
+        let of_zeros = self.int(folding.of_zeros(bytes as usize));
+        self.b.ins().bxor(remainder, of_zeros)
+    }
+
+    /// An input as big-endian words: so many bits of 0, the input, and 0 up to whole bytes and words.
+    pub(super) fn input_words(&mut self, input: &Input, lead: u32) -> Vec<Value> {
+        let bits = lead + input.bits.next_multiple_of(8);
         let mut words: Vec<Option<Value>> = vec![None; bits.div_ceil(64) as usize];
-        let mut end = 0;
-        for piece in pieces {
+        let mut end = lead;
+        for piece in &input.pieces {
             let (width, value) = match piece {
                 Piece::Slot(slot) => (u32::from(slot.width), self.load_slot(self.phv, *slot)),
                 Piece::Constant(words, width) => {
@@ -192,9 +257,16 @@ impl Lower<'_> {
                 }
             }
         }
+        words
+            .into_iter()
+            .map(|word| word.unwrap_or_else(|| self.int(0)))
+            .collect()
+    }
+
+    /// Big-endian words in memory; their address.
+    fn in_memory(&mut self, words: Vec<Value>) -> Value {
         let place = self.stack(words.len() * 8);
         for (index, word) in words.into_iter().enumerate() {
-            let word = word.unwrap_or_else(|| self.int(0));
             let raw = self.b.ins().bswap(word);
             self.store(raw, place, index as u32 * 8);
         }

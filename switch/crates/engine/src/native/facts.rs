@@ -20,6 +20,8 @@ use cranelift_codegen::ir::{
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 use sluice_program::{CalculationInput, HeaderId, Op, Program, Slot};
 
+use super::checksum::takes_kept_fields;
+use super::choice::chooses_by_kept_fields;
 use super::lower::Lower;
 use super::number::Words;
 
@@ -107,11 +109,15 @@ impl Facts {
         for (_, slot) in program.digests.iter().flat_map(|digest| &digest.fields) {
             self.observe(*slot);
         }
-        let calculations = program.calculations.iter();
+        let calculations = program
+            .calculations
+            .iter()
+            .filter(|calculation| !takes_kept_fields(program, calculation));
         let selectors = program
             .profiles
             .iter()
-            .filter_map(|profile| profile.selector.as_ref());
+            .filter_map(|profile| profile.selector.as_ref())
+            .filter(|selector| !chooses_by_kept_fields(program, selector));
         let inputs = calculations
             .flat_map(|calculation| &calculation.input)
             .chain(selectors.flat_map(|selector| &selector.input));

@@ -19,6 +19,7 @@
 
 mod action;
 mod checksum;
+mod choice;
 mod code;
 mod compile;
 mod constant;

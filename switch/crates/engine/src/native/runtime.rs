@@ -10,12 +10,12 @@ use num_traits::Zero;
 use sluice_program::action::LogPart;
 use sluice_program::{
     ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
-    MeterUnit, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
+    MeterUnit, ProfileId, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
 };
-use sluice_tables::EntryState;
+use sluice_tables::{EntryState, Lookup};
 
 use super::frame::Frame;
-use crate::checksum::hash_inputs;
+use crate::checksum::select;
 use crate::packet::CloneRequest;
 use crate::random::Random;
 
@@ -166,14 +166,48 @@ pub(super) unsafe extern "C" fn behind(
         let profile = table.profile.map(|profile| program.profile(profile));
         let selector = profile.and_then(|profile| profile.selector.as_ref());
         selector.map_or(0, |selector| {
-            let (algorithm, input) = (selector.algorithm, &selector.input);
             let (scratch, random) = (&mut work.hash_input, &mut work.random);
             let packet = (&*packet, came_in);
-            hash_inputs(program, packet, algorithm, input, scratch, random)
+            select(program, packet, selector, scratch, random)
         })
     };
     // SAFETY: the caller's promise; the side is held as long as the packet is processed.
     let found = unsafe { side.behind(id, row, selector) };
+    leave_and_tell(frame, id, found)
+}
+
+/// As [`behind`], where the selector's hash is known.
+///
+/// # Safety
+/// As for [`behind`].
+pub(super) unsafe extern "C" fn behind_by_hash(
+    frame: &mut Frame<'_>,
+    table: u64,
+    row: *const u64,
+    hash: u64,
+) -> Found {
+    let id = TableId(table as u32);
+    // SAFETY: the caller's promise; the side is held as long as the packet is processed.
+    let found = unsafe { frame.side().behind(id, row, || hash) };
+    leave_and_tell(frame, id, found)
+}
+
+/// What the selector of a table's profile chooses by.
+pub(super) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
+    let program = frame.program();
+    let machine = frame.machine();
+    let (packet, work) = (machine.packet, machine.work);
+    let packet = (&*packet, machine.context.input);
+    let selector = &program.profile(ProfileId(profile as u32)).selector;
+    selector.as_ref().map_or(0, |selector| {
+        let (scratch, random) = (&mut work.hash_input, &mut work.random);
+        select(program, packet, selector, scratch, random)
+    })
+}
+
+/// Counts and meters the packet at what it found.
+fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Found {
+    let table = frame.program().table(id);
     if found.meter.is_some() {
         frame.turn();
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value};
 use cranelift_frontend::Switch;
 use sluice_program::control::KeySource;
 use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
@@ -134,7 +134,7 @@ impl Lower<'_> {
     /// Runs what a row leads to; it may be a hit only if `entries`. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
-        if table.profile.is_some() || table.meter.is_some() {
+        if table.meter.is_some() {
             let number = self.int(id.0.into());
             let found = self.call(runtime::behind as *const (), &[number, row], 2);
             let hit = self.flag(found[1], HIT);
@@ -147,22 +147,33 @@ impl Lower<'_> {
         } else {
             self.byte(false)
         };
-        let shape = RowShape::of(self.program, table);
-        if table.with_counters || table.support_timeout {
-            let missed = self.handle(id, TableHandle::DEFAULT_STATE);
-            let state = if entries {
-                let holder = self.load(I32, row, shape.holder as u32);
-                let holder = self.b.ins().uextend(I64, holder);
-                let state = self.state_of(id, holder);
-                self.b.ins().select(hit, state, missed)
-            } else {
-                missed
-            };
-            self.leave_behind(state);
-        }
-        let action = self.b.ins().ireduce(I32, head);
-        let params = self.b.ins().iadd_imm_s(row, shape.params as i64);
+        let count = |lower: &mut Self| {
+            if table.with_counters || table.support_timeout {
+                lower.count_found(id, row, entries.then_some(hit));
+            }
+        };
+        let (action, params) = if table.profile.is_some() {
+            self.choose_action(id, row, head, count)
+        } else {
+            count(self);
+            let shape = RowShape::of(self.program, table);
+            let action = self.b.ins().ireduce(I32, head);
+            (action, self.b.ins().iadd_imm_s(row, shape.params as i64))
+        };
         self.dispatch(table, action, params, hit, graph);
+    }
+
+    /// Counts the packet at a row of a table that counts; `hit` says whether it is an entry's, if it may be.
+    fn count_found(&mut self, id: TableId, row: Value, hit: Option<Value>) {
+        let shape = RowShape::of(self.program, self.program.table(id));
+        let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
+        if let Some(hit) = hit {
+            let holder = self.load(I32, row, shape.holder as u32);
+            let holder = self.b.ins().uextend(I64, holder);
+            let own = self.state_of(id, holder);
+            state = self.b.ins().select(hit, own, state);
+        }
+        self.leave_behind(state);
     }
 
     /// What packets left behind at an entry, given by its number.
@@ -208,11 +219,16 @@ impl Lower<'_> {
     }
 
     /// A field of a table's handle.
-    fn handle(&mut self, id: TableId, field: usize) -> Value {
+    pub(super) fn handle(&mut self, id: TableId, field: usize) -> Value {
+        self.handle_of(I64, id, field)
+    }
+
+    /// Likewise, of another type.
+    pub(super) fn handle_of(&mut self, ty: Type, id: TableId, field: usize) -> Value {
         let tables = self.frame_field(offset_of!(Frame<'static>, tables));
         let offset = id.index() * size_of::<TableHandle>() + field;
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-        self.b.ins().load(I64, flags, tables, offset as i32)
+        self.b.ins().load(ty, flags, tables, offset as i32)
     }
 
     /// Whether a flag is set in a word.

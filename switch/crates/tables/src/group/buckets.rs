@@ -8,7 +8,7 @@
 //! its share from all alike, and the same members with the same weights give the same buckets in
 //! whatever order and after whatever history: a switch that starts anew maps flows as before.
 //!
-//! Tables are built when a group is written; a choice is two multiplications and a load. How many
+//! Tables are built when a group is written; a choice is three multiplications and a load. How many
 //! buckets there are follows from the size that the group declares, never from who is in it.
 
 use std::cmp::Ordering;
@@ -26,6 +26,11 @@ const MOST: usize = 1 << 14;
 
 /// Buckets of a group that declares no size.
 const UNDECLARED: usize = 1 << 12;
+
+/// What a hash is multiplied by before it is scaled to the buckets: 2^64 over the golden ratio, so that
+/// numbers in a row come far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's
+/// high half brings the high bits in.
+pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What bids for buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,8 +143,10 @@ impl Buckets {
     /// few it has.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
-        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let bucket = ((mixed * self.count() as u64) >> 32) as usize;
+        let product = u128::from(hash) * u128::from(SPREAD);
+        let spread = (product >> 64) as u64 ^ product as u64;
+        let bucket = (u128::from(spread) * self.count() as u128) >> 64;
+        let bucket = bucket as usize;
         let member = match self {
             Self::Narrow(buckets) => usize::from(*buckets.get(bucket)?),
             Self::Wide(buckets) => usize::from(*buckets.get(bucket)?),

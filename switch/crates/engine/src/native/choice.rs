@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Members and groups: from the row of a table with an action profile to the action of a member.
+//!
+//! A group's member is chosen here: the selector's hash from fields that are in registers mostly, then three
+//! reads (see [`GroupHandle`]). What a side keeps elsewhere (groups of one entry, very large groups, groups that
+//! watch ports) is for the runtime, by the same hash.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_frontend::Variable;
+use sluice_program::{HashAlgorithm, ProfileId, Program, Selector, Table, TableId};
+use sluice_tables::{
+    GroupHandle, KIND_ACTION, KIND_GROUP, KIND_MEMBER, ROW_KIND, RowShape, TableHandle,
+};
+
+use super::checksum::{Input, pieces};
+use super::lower::Lower;
+use super::runtime;
+use crate::hash;
+
+/// Whether code for a selector takes metadata where it is kept, whatever packet comes. (A table with a direct
+/// meter has the runtime choose.)
+pub(super) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> bool {
+    let metered = program.tables.iter().any(|table| {
+        let profile = table.profile.map(|profile| program.profile(profile));
+        let same = profile.and_then(|profile| profile.selector.as_ref()) == Some(selector);
+        same && table.meter.is_some()
+    });
+    !metered
+        && hash::only_spreads(selector.algorithm)
+        && pieces(program, &selector.input).is_some_and(|input| input.headers.is_empty())
+}
+
+/// Where a choice leads: an action and the address of its parameters.
+#[derive(Clone, Copy)]
+struct Chosen {
+    action: Variable,
+    params: Variable,
+}
+
+impl Lower<'_> {
+    /// What the row of a table that has a profile, and no meter, leads to: the action and the address of its
+    /// parameters. `count` notes the packet where it is not the runtime that does.
+    pub(super) fn choose_action(
+        &mut self,
+        id: TableId,
+        row: Value,
+        head: Value,
+        count: impl FnOnce(&mut Self),
+    ) -> (Value, Value) {
+        let table: &Table = self.program.table(id);
+        let Some(profile) = table.profile else {
+            unreachable!("table {} has no profile", table.name);
+        };
+        let shape = RowShape::of(self.program, table);
+        let chosen = Chosen {
+            action: self.b.declare_var(I32),
+            params: self.b.declare_var(I64),
+        };
+        let [found, elsewhere, done] = [(); 3].map(|()| self.b.create_block());
+        self.b.set_cold_block(elsewhere);
+        let selector = self.program.profile(profile).selector.as_ref();
+        let kind = self.shr(head, ROW_KIND);
+        let kind = self.and(kind, 3);
+        let number = self.and(head, u32::MAX.into());
+        if selector.is_some_and(|selector| selector.algorithm != HashAlgorithm::Random) {
+            let [group, other] = [(); 2].map(|()| self.b.create_block());
+            self.is_kind(kind, KIND_GROUP, group, other);
+            self.enter(group);
+            let member = self.member_of(id, profile, number, elsewhere);
+            self.member_row(id, member, shape.member_stride, chosen);
+            self.jump(found);
+            self.enter(other);
+        }
+        let [member, other, action] = [(); 3].map(|()| self.b.create_block());
+        self.is_kind(kind, KIND_MEMBER, member, other);
+        self.enter(member);
+        let plain = self.b.create_block();
+        let rows = self.handle_count(id, TableHandle::MEMBER_COUNT);
+        let has_row = self.compare(IntCC::UnsignedLessThan, number, rows);
+        self.branch(has_row, plain, elsewhere);
+        self.enter(plain);
+        self.member_row(id, number, shape.member_stride, chosen);
+        self.jump(found);
+        self.enter(other);
+        self.is_kind(kind, KIND_ACTION, action, elsewhere);
+        self.enter(action);
+        let own = self.b.ins().ireduce(I32, head);
+        self.b.def_var(chosen.action, own);
+        let params = self.b.ins().iadd_imm_s(row, shape.params as i64);
+        self.b.def_var(chosen.params, params);
+        self.jump(found);
+        self.enter(found);
+        count(self);
+        self.jump(done);
+        self.enter(elsewhere);
+        self.chosen_elsewhere(id, profile, row, chosen);
+        self.jump(done);
+        self.enter(done);
+        (self.b.use_var(chosen.action), self.b.use_var(chosen.params))
+    }
+
+    fn is_kind(&mut self, kind: Value, which: u64, yes: Block, no: Block) {
+        let which = self.int(which);
+        let same = self.compare(IntCC::Equal, kind, which);
+        self.branch(same, yes, no);
+    }
+
+    /// A number of 32 bits in a table's handle.
+    fn handle_count(&mut self, id: TableId, field: usize) -> Value {
+        let number = self.handle_of(I32, id, field);
+        self.b.ins().uextend(I64, number)
+    }
+
+    /// The id of the member of a group that the packet's hash chooses; goes `elsewhere` where it takes more
+    /// than what is in the group's handle.
+    fn member_of(
+        &mut self,
+        id: TableId,
+        profile: ProfileId,
+        number: Value,
+        elsewhere: Block,
+    ) -> Value {
+        let [exists, plain] = [(); 2].map(|()| self.b.create_block());
+        let groups = self.handle_count(id, TableHandle::GROUP_COUNT);
+        let known = self.compare(IntCC::UnsignedLessThan, number, groups);
+        self.branch(known, exists, elsewhere);
+        self.enter(exists);
+        let offset = self.shl(number, size_of::<GroupHandle>().ilog2());
+        let groups = self.handle(id, TableHandle::GROUPS);
+        let group = self.b.ins().iadd(groups, offset);
+        let buckets = self.load(I64, group, GroupHandle::BUCKETS as u32);
+        self.branch(buckets, plain, elsewhere);
+        self.enter(plain);
+        let hash = self.selector_hash(profile);
+        let hash = self.fold(hash, GroupHandle::SPREAD);
+        let count = self.load(I64, group, GroupHandle::COUNT as u32);
+        let bucket = self.b.ins().umulhi(hash, count);
+        let place = self.b.ins().iadd(buckets, bucket);
+        let owner = self.load(I8, place, 0);
+        let owner = self.b.ins().uextend(I64, owner);
+        let offset = self.shl(owner, size_of::<u32>().ilog2());
+        let members = self.load(I64, group, GroupHandle::MEMBERS as u32);
+        let place = self.b.ins().iadd(members, offset);
+        let member = self.load(I32, place, 0);
+        self.b.ins().uextend(I64, member)
+    }
+
+    /// What a member leads to. Members of groups have rows as long as the groups have them.
+    fn member_row(&mut self, id: TableId, member: Value, stride: usize, chosen: Chosen) {
+        let rows = self.handle(id, TableHandle::MEMBERS);
+        let offset = self.shl(member, stride.ilog2());
+        let row = self.b.ins().iadd(rows, offset);
+        let action = self.load(I32, row, 0);
+        self.b.def_var(chosen.action, action);
+        let params = self.b.ins().iadd_imm_s(row, size_of::<u64>() as i64);
+        self.b.def_var(chosen.params, params);
+    }
+
+    /// What the runtime says that a row leads to. It counts the packet, too.
+    fn chosen_elsewhere(&mut self, id: TableId, profile: ProfileId, row: Value, chosen: Chosen) {
+        let number = self.int(id.0.into());
+        let selector = self.program.profile(profile).selector.as_ref();
+        let by_hash = selector.is_some_and(|selector| selector.algorithm != HashAlgorithm::Random);
+        let found = if by_hash {
+            let hash = self.selector_hash(profile);
+            let arguments = [number, row, hash];
+            self.call(runtime::behind_by_hash as *const (), &arguments, 2)
+        } else {
+            // A random number is taken only where there is a choice.
+            self.call(runtime::behind as *const (), &[number, row], 2)
+        };
+        let action = self.b.ins().ireduce(I32, found[1]);
+        self.b.def_var(chosen.action, action);
+        self.b.def_var(chosen.params, found[0]);
+    }
+
+    /// What a selector that draws no random numbers chooses by: [`hash::selector`].
+    fn selector_hash(&mut self, profile: ProfileId) -> Value {
+        let Some(selector) = &self.program.profile(profile).selector else {
+            return self.int(0);
+        };
+        let result = self.b.declare_var(I64);
+        let by_runtime = |lower: &mut Self| {
+            let profile = lower.int(profile.0.into());
+            let hash = lower.call(runtime::select_hash as *const (), &[profile], 1)[0];
+            lower.b.def_var(result, hash);
+        };
+        match pieces(self.program, &selector.input) {
+            Some(input) if hash::only_spreads(selector.algorithm) => {
+                let valid = self.all_valid(&input.headers);
+                self.either(
+                    valid,
+                    |lower| {
+                        let hash = lower.spread(&input);
+                        lower.b.def_var(result, hash);
+                    },
+                    by_runtime,
+                );
+            }
+            _ => by_runtime(self),
+        }
+        self.b.use_var(result)
+    }
+
+    /// [`hash::spread`] of an input.
+    fn spread(&mut self, input: &Input) -> Value {
+        let mut words = self.input_words(input, 0).into_iter();
+        let Some(first) = words.next() else {
+            return self.int(0);
+        };
+        words.fold(first, |hash, word| {
+            let mixed = self.fold(hash, hash::MULTIPLIER);
+            self.b.ins().bxor(mixed, word)
+        })
+    }
+
+    /// The exclusive or of the halves of a product.
+    fn fold(&mut self, value: Value, by: u64) -> Value {
+        let by = self.int(by);
+        let low = self.b.ins().imul(value, by);
+        let high = self.b.ins().umulhi(value, by);
+        self.b.ins().bxor(low, high)
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Members and groups of a profile, as packets find them.
+//!
+//! Beside the objects themselves there is what machine code reads: each member's *row* (the action,
+//! then its parameters) in one array by id, and of each group where its buckets are. So from a group to
+//! the parameters of a member it is three reads: the bucket's owner, that member's id, its row. A
+//! member that changes is written in one place, whatever groups it is in.
+//!
+//! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there: see
+//! [`Side::behind`](crate::Side::behind) for those.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use sluice_program::{ProfileId, Program};
+
+use crate::by_id::{ById, SMALL};
+use crate::group::Group;
+use crate::handle::NO_ACTION;
+use crate::truth::Member;
+
+/// A group as machine code sees it. Its hash `h` leads to a bucket: with the 128 bits of `h *`
+/// [`SPREAD`](Self::SPREAD) halved and combined by exclusive or, the high half of the product of that
+/// and `count`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct GroupHandle {
+    /// A byte for each bucket: the position of its owner. Null where a choice takes more than that.
+    buckets: *const u8,
+    /// The id of the member at each position.
+    members: *const u32,
+    count: u64,
+    /// Handles are found by a shift.
+    _room: u64,
+}
+
+impl GroupHandle {
+    /// Where the address of the buckets is.
+    pub const BUCKETS: usize = offset_of!(Self, buckets);
+    /// Where the address of the members' ids is, 32 bits each.
+    pub const MEMBERS: usize = offset_of!(Self, members);
+    /// Where the number of buckets is.
+    pub const COUNT: usize = offset_of!(Self, count);
+    /// What a hash is multiplied by.
+    pub const SPREAD: u64 = crate::group::SPREAD;
+
+    const NONE: Self = Self {
+        buckets: std::ptr::null(),
+        members: std::ptr::null(),
+        count: 0,
+        _room: 0,
+    };
+
+    fn of(group: &Group) -> Self {
+        match group.plain() {
+            Some((buckets, members)) => Self {
+                buckets: buckets.as_ptr(),
+                members: members.as_ptr(),
+                count: buckets.len() as u64,
+                _room: 0,
+            },
+            None => Self::NONE,
+        }
+    }
+}
+
+// SAFETY: a handle reads nothing: who follows its addresses holds the side that has the group.
+unsafe impl Send for GroupHandle {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for GroupHandle {}
+
+/// Words from one member's row to the next: the action and as many parameters as any has, rounded up to
+/// a power of two.
+pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
+    let tables = program.tables.iter();
+    let tables = tables.filter(|table| table.profile == Some(profile));
+    let actions = tables.flat_map(|table| &table.actions);
+    let params = actions.map(|action| program.action(*action).param_words);
+    (1 + params.max().unwrap_or(0)).next_power_of_two()
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ProfileSide {
+    members: ById<Arc<Member>>,
+    groups: ById<Arc<Group>>,
+    row_words: usize,
+    rows: Vec<u64>,
+    handles: Vec<GroupHandle>,
+}
+
+impl ProfileSide {
+    pub(crate) fn new(row_words: usize) -> Self {
+        Self {
+            members: ById::default(),
+            groups: ById::default(),
+            row_words,
+            rows: Vec::new(),
+            handles: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn member(&self, id: u32) -> Option<&Member> {
+        self.members.get(id).map(|member| &**member)
+    }
+
+    #[inline]
+    pub(crate) fn group(&self, id: u32) -> Option<&Group> {
+        self.groups.get(id).map(|group| &**group)
+    }
+
+    /// Rows, and for how many members there are some.
+    pub(crate) fn rows(&self) -> (*const u64, u32) {
+        let count = self.rows.len() / self.row_words;
+        (self.rows.as_ptr(), count as u32)
+    }
+
+    /// Groups, and how many there are.
+    pub(crate) fn handles(&self) -> (*const GroupHandle, u32) {
+        (self.handles.as_ptr(), self.handles.len() as u32)
+    }
+
+    pub(crate) fn set_member(&mut self, id: u32, member: Option<Arc<Member>>) {
+        if id < SMALL {
+            let start = id as usize * self.row_words;
+            let end = start + self.row_words;
+            if self.rows.len() < end {
+                let missing = end - self.rows.len();
+                let none = std::iter::once(u64::from(NO_ACTION));
+                let none = none.chain(std::iter::repeat_n(0, self.row_words - 1));
+                self.rows.extend(none.cycle().take(missing));
+            }
+            let row = &mut self.rows[start..end];
+            row.fill(0);
+            row[0] = NO_ACTION.into();
+            if let Some(member) = &member {
+                let action = &member.action;
+                row[0] = action.action.0.into();
+                row[1..][..action.params.len()].copy_from_slice(&action.params);
+            }
+        }
+        self.members.set(id, member);
+    }
+
+    pub(crate) fn set_group(&mut self, id: u32, group: Option<Arc<Group>>) {
+        if id < SMALL {
+            let at = id as usize;
+            if self.handles.len() <= at && group.is_some() {
+                self.handles.resize(at + 1, GroupHandle::NONE);
+            }
+            if let Some(handle) = self.handles.get_mut(at) {
+                *handle = group.as_deref().map_or(GroupHandle::NONE, GroupHandle::of);
+            }
+        }
+        self.groups.set(id, group);
+    }
+}
