@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many routes, and many flows of an outbound list; each packet of another flow.
+
+use std::fmt::Write;
+
+use sluice_program::{Program, TableId};
+use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
+
+use super::{R, network, udp4};
+
+/// Updates of a transaction.
+const UPDATES: usize = 1_000;
+const LIST: u64 = 12;
+const EPOCH: u64 = 0x10004;
+
+/// A number that looks random and is different for every index (a multiplication and its inverse shifts are
+/// bijections).
+fn scatter(index: usize) -> u64 {
+    let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// Two interfaces with the outbound list, and 16 next hops.
+pub(crate) fn tables() -> String {
+    let mut text = network(&format!("check_outbound {LIST}"), 16);
+    let _ = writeln!(
+        text,
+        "entry {R}.flow_cache.outbound.list_state {LIST} => {R}.flow_cache.outbound.set_list {EPOCH} 6"
+    );
+    text
+}
+
+/// A route's prefix, of the lengths that the Internet's have: more than half of them 24, the others 16 to 23.
+fn prefix(index: usize) -> (u32, u32) {
+    let random = scatter(index);
+    let length = match random >> 32 & 15 {
+        0..=8 => 24,
+        9..=10 => 22,
+        11..=12 => 23,
+        13 => 20,
+        14 => 21,
+        _ => 16 + (random >> 36 & 3) as u32,
+    };
+    let address = 0x0100_0000 + random as u32 % 0x7e00_0000;
+    (address >> (32 - length) << (32 - length), length)
+}
+
+/// Source, destination and ports of a flow; the destination has a route.
+fn flow(index: usize, routes: usize) -> [u32; 3] {
+    let random = scatter(index ^ 0x5555_5555);
+    let (address, length) = prefix(random as usize % routes);
+    let host = (random >> 40) as u32 & ((1 << (32 - length)) - 1);
+    [
+        0x0a00_0000 | index as u32,
+        address | host,
+        (random >> 16) as u32 | 0x0400_0400,
+    ]
+}
+
+fn bytes(value: u64, count: usize) -> Vec<u8> {
+    value.to_be_bytes()[8 - count..].to_vec()
+}
+
+fn call(program: &Program, table: TableId, name: &str, params: &[u64]) -> EntryAction {
+    let mut actions = program.table(table).actions.iter().copied();
+    let action = actions.find(|id| program.action(*id).name.ends_with(name));
+    let action = action.expect("the table has this action");
+    let declared = program.action(action).params.iter().zip(params);
+    let params = declared
+        .map(|(param, value)| bytes(*value, usize::from(param.slot.width).div_ceil(8)))
+        .collect();
+    EntryAction::Direct(ActionCall { action, params })
+}
+
+fn fill(
+    store: &Store,
+    name: &str,
+    count: usize,
+    entry: impl Fn(&Program, TableId, usize) -> (Vec<KeyField>, EntryAction),
+) {
+    let program = store.program();
+    let mut tables = program.tables.iter();
+    let table = tables.position(|table| table.name.ends_with(name));
+    let table = TableId(table.expect("the router has this table") as u32);
+    for start in (0..count).step_by(UPDATES) {
+        let mut transaction = store.transaction();
+        for index in start..(start + UPDATES).min(count) {
+            let (key, action) = entry(program, table, index);
+            // A prefix that is there already stays as it is.
+            let _ = transaction.insert(
+                table,
+                EntrySpec {
+                    key,
+                    priority: 0,
+                    action,
+                    idle_timeout_ns: 0,
+                    controller_metadata: 0,
+                    metadata: Vec::new(),
+                },
+            );
+        }
+        transaction.commit();
+    }
+}
+
+/// Adds so many routes and flows.
+pub(crate) fn fill_tables(store: &Store, routes: usize, flows: usize) {
+    fill(store, "fib.ipv4_fib", routes, |program, table, index| {
+        let (address, length) = prefix(index);
+        let key = vec![
+            KeyField::Exact(vec![0]),
+            KeyField::Lpm {
+                value: bytes(address.into(), 4),
+                prefix_len: length as _,
+            },
+        ];
+        (
+            key,
+            call(program, table, "set_nexthop", &[index as u64 % 16 + 1]),
+        )
+    });
+    fill(
+        store,
+        "outbound.ipv4_flow",
+        flows,
+        |program, table, index| {
+            let [source, destination, ports] = flow(index, routes);
+            let fields = [
+                LIST,
+                0,
+                0,
+                0,
+                source.into(),
+                destination.into(),
+                17,
+                (ports >> 16).into(),
+                (ports & 0xffff).into(),
+            ];
+            let keys = program.table(table).key.iter().zip(fields);
+            let key = keys.map(|(key, value)| KeyField::Exact(bytes(value, key.bytes())));
+            (
+                key.collect(),
+                call(program, table, "set_ipv4_flow", &[EPOCH, 3, 1, 0]),
+            )
+        },
+    );
+}
+
+/// A packet of each flow, in no order.
+pub(crate) fn packets(routes: usize, flows: usize) -> impl Iterator<Item = Vec<u8>> {
+    (0..flows).map(move |index| {
+        let [source, destination, ports] = flow(scatter(index) as usize % flows, routes);
+        udp4(source, destination, [(ports >> 16) as u16, ports as u16])
+    })
+}

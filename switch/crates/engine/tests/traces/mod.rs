@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the benchmarks of the router program run: its tables, and packets. The tests see that both engines
+//! do the same with them.
+
+#![allow(dead_code)] // each benchmark uses its own, the tests all of them
+
+pub(crate) mod full;
+pub(crate) mod multipath;
+pub(crate) mod router;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The control that all tables belong to.
+const R: &str = "v1model_ingress.router";
+
+/// The router program, compiled.
+pub(crate) fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/build/v1model/router.json")
+}
+
+/// Interfaces 1 and 2 on ports 1 and 2, with this outbound policy and none inbound, and so many next hops behind
+/// the second.
+fn network(outbound: &str, next_hops: u32) -> String {
+    let mut text = String::new();
+    for port in 1..=2 {
+        let _ = write!(
+            text,
+            "entry {R}.l3_admit.l3_interface {port} 0 => {R}.l3_admit.set_l3_interface {port} 0 0\n\
+             entry {R}.l3_admit.router_mac {port} 0x02000000000{port} => {R}.l3_admit.admit_unicast\n\
+             entry {R}.exceptions.egress_interface {port} => {R}.exceptions.set_egress {port} 0 0x02000000000{port} 1500\n\
+             entry {R}.ipsec_inbound.inbound_binding {port} => {R}.ipsec_inbound.no_inbound_policy\n\
+             entry {R}.flow_cache.outbound_binding {port} => {R}.flow_cache.{outbound}\n"
+        );
+    }
+    for id in 1..=next_hops {
+        let _ = writeln!(
+            text,
+            "entry {R}.nexthop_resolution.nexthop {id} => {R}.nexthop_resolution.set_neighbor 2 0x0400000000{id:02x}"
+        );
+    }
+    text
+}
+
+/// The first group, of so many of the next hops with these weights in turn.
+fn group(size: u32, weights: &[u32]) -> String {
+    let selector = format!("{R}.multipath.nexthop_selector");
+    let mut text = String::new();
+    for id in 1..=size {
+        let action = format!("{R}.multipath.set_group_nexthop {id}");
+        let _ = writeln!(text, "member {selector} {id} => {action}");
+    }
+    let weights = weights.iter().cycle();
+    let members: Vec<String> = (1..=size)
+        .zip(weights)
+        .map(|(id, weight)| format!("{id}:{weight}"))
+        .collect();
+    let _ = writeln!(text, "group {selector} 1 = {}", members.join(" "));
+    let _ = writeln!(text, "entry {R}.multipath.nexthop_group 1 => group 1");
+    text
+}
+
+/// The header of a frame to interface 1.
+fn ethernet(ether_type: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 6, 0, 0, 0, 0, 1];
+    frame.extend(ether_type.to_be_bytes());
+    frame
+}
+
+/// UDP in IPv4, 60 bytes.
+fn udp4(source: u32, destination: u32, [from, to]: [u16; 2]) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0];
+    header.extend(source.to_be_bytes());
+    header.extend(destination.to_be_bytes());
+    let words = header.chunks(2);
+    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let mut frame = ethernet(0x0800);
+    frame.extend(header);
+    frame.extend(from.to_be_bytes());
+    frame.extend(to.to_be_bytes());
+    frame.extend([0, 26, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}

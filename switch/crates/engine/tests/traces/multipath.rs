@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One route, to a next hop or to a group of 1 to 64, equal or weighted; each packet of another flow.
+
+use super::{R, group, network, udp4};
+
+/// Next hops.
+const MEMBERS: u32 = 64;
+const PACKETS: u32 = 4096;
+
+/// Tables by the name of what they are for: *single-path* has no groups at all, *unused* one beside the route.
+pub(crate) fn cases() -> Vec<(String, String)> {
+    let network = network("no_outbound_policy", MEMBERS);
+    let route =
+        |action: &str| format!("entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.{action} 1\n");
+    let single = route("set_nexthop");
+    let used = |size, weights: &[u32]| {
+        network.clone() + &group(size, weights) + &route("set_nexthop_group")
+    };
+    let mut cases = vec![
+        ("single-path".into(), network.clone() + &single),
+        (
+            "unused".into(),
+            network.clone() + &group(MEMBERS, &[1]) + &single,
+        ),
+    ];
+    for size in [1, 4, 16, 32, 64] {
+        cases.push((format!("group of {size}"), used(size, &[1])));
+    }
+    cases.push(("group of 8, weighted".into(), used(8, &[1, 2, 4])));
+    cases
+}
+
+pub(crate) fn packets() -> Vec<Vec<u8>> {
+    let packet = |flow: u32| {
+        let destination = 0x0b00_0000 | (flow * 1657 % 65_536) << 8;
+        udp4(0xc000_0209, destination, [flow as u16, 53])
+    };
+    (0..PACKETS).map(packet).collect()
+}

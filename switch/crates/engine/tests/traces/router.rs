@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and through a group of 8.
+
+use std::fmt::Write;
+
+use super::{R, ethernet, group, network, udp4};
+
+const ROUTES: u32 = 4096;
+
+pub(crate) fn tables() -> String {
+    let mut text = network("no_outbound_policy", 16);
+    text += &group(8, &[1]);
+    let _ = writeln!(
+        text,
+        "entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1"
+    );
+    for route in 0..ROUTES {
+        let nexthop = route % 16 + 1;
+        let _ = writeln!(
+            text,
+            "entry {R}.fib.ipv4_fib 0 {:#010x}/24 => {R}.fib.set_nexthop {nexthop}\n\
+             entry {R}.fib.ipv6_fib 0 0x2001{route:04x}{:024x}/48 => {R}.fib.set_nexthop {nexthop}",
+            0x0a00_0000 | route << 8,
+            0
+        );
+    }
+    text
+}
+
+/// A stride that visits every route once, in no order.
+fn route(index: u32) -> u32 {
+    index * 1657 % ROUTES
+}
+
+fn to_routes_of(network: u32) -> Vec<Vec<u8>> {
+    let packet = |index| {
+        let destination = network | route(index) << 8 | 1;
+        udp4(0xc000_0209, destination, [index as u16, 53])
+    };
+    (0..ROUTES).map(packet).collect()
+}
+
+pub(crate) fn ipv4() -> Vec<Vec<u8>> {
+    to_routes_of(0x0a00_0000)
+}
+
+pub(crate) fn through_a_group() -> Vec<Vec<u8>> {
+    to_routes_of(0x0b00_0000)
+}
+
+/// UDP in IPv6, 80 bytes.
+pub(crate) fn ipv6() -> Vec<Vec<u8>> {
+    let packet = |index| {
+        let mut packet = ethernet(0x86dd);
+        packet.extend([0x60, 0, 0, 0, 0, 26, 17, 64, 0x20, 1, 0xd, 0xb8]);
+        packet.extend([0; 11]);
+        packet.push(1);
+        packet.extend([0x20, 1]);
+        packet.extend((route(index) as u16).to_be_bytes());
+        packet.extend([0; 11]);
+        packet.push(9);
+        packet.extend((index as u16).to_be_bytes());
+        packet.extend([0, 53, 0, 26, 0, 0]);
+        packet.resize(80, 0);
+        packet
+    };
+    (0..ROUTES).map(packet).collect()
+}
