@@ -6,6 +6,7 @@
 //! * [`Algorithm`] is a structure for look-ups at memory speed, made from a RIB and brought in line
 //!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
 //!   [`BoundTree16`] and [`BoundTree32`] for IPv6, [`Dir24`] for comparison.
+//! * [`Follower`] keeps the structure of the moment in line with a RIB; there may be several to one RIB.
 //! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
 //!   structures can hold, follows batches of changes in place, builds anew where that is impossible
 //!   (with back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
@@ -32,8 +33,8 @@
 //! ([`Rank16`]). Whoever has large things to find numbers the distinct ones.
 //!
 //! A look-up takes `&self`, neither locks nor allocates, and any number of threads may look up at
-//! once; a change takes `&mut self`. To change routes while packets flow, keep two and let readers
-//! use one while the other is changed (left-right), as the `tables` crate does.
+//! once; a change takes `&mut self`. To change routes while packets flow, keep two followers of one RIB
+//! and let readers use one while the other is changed (left-right), as the `tables` crate does.
 //!
 //! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
 //! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
@@ -45,6 +46,7 @@ mod algorithm;
 mod bound_tree;
 mod dir24;
 mod fib;
+mod follower;
 mod item;
 mod kinds;
 mod pool;
@@ -57,9 +59,10 @@ pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 pub use bound_tree::{BoundTree16, BoundTree32};
 pub use dir24::{Dir24, Dir24x16, Dir24x32};
-pub use fib::{Fib, LONGEST_DELAY, PinError, Status};
+pub use fib::Fib;
+pub use follower::{Follower, LONGEST_DELAY, PinError, Status, outermost};
 pub use kinds::{Built, Family, Kind};
 pub use ranges::Ranges;
 pub use rank::{Rank, Rank16, Rank32};
-pub use rib::Rib;
+pub use rib::{Rib, TOGETHER};
 pub use trial::{Rates, Trial};

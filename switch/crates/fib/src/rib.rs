@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane's record of routes: a trie of six bits a level, compact (about 12 bytes a
+//! The control plane's record of routes: a trie of six bits a level, compact (about 17 bytes a
 //! route for a full Internet table), from which look-up structures are made.
+//!
+//! Beside its value, which look-ups are about, a route has a *note*: a number that means something to
+//! whoever keeps the routes, and nothing here.
 //!
 //! A node covers the prefixes of one to six bits below a path. Their presence is a bitmap in
 //! *preorder*: a prefix comes before those inside it and after everything to its left, so that the
@@ -39,6 +42,27 @@ const fn slot(path: u32, length: u32) -> u32 {
         depth += 1;
     }
     slot
+}
+
+/// [`slot`] of every length and path, computed.
+static PLACES: [[u8; 64]; STRIDE as usize + 1] = {
+    let mut slots = [[0; 64]; STRIDE as usize + 1];
+    let mut length = 1;
+    while length <= STRIDE {
+        let mut path = 0;
+        while path < 64 {
+            slots[length as usize][path as usize] = slot(path, length) as u8;
+            path += 1;
+        }
+        length += 1;
+    }
+    slots
+};
+
+/// [`slot`], looked up.
+#[inline]
+fn place(path: u32, length: u32) -> u32 {
+    PLACES[length as usize][path as usize].into()
 }
 
 /// Number of prefixes in the subtree of one of `length`.
@@ -127,13 +151,29 @@ impl Node {
     }
 }
 
+/// How many prefixes are looked at together.
+pub const TOGETHER: usize = 16;
+
+/// What a prefix leads to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Route {
+    value: u32,
+    note: u32,
+}
+
+impl Route {
+    fn both(self) -> (u32, u32) {
+        (self.value, self.note)
+    }
+}
+
 /// Routes: prefixes with a value each.
 #[derive(Clone, Debug)]
 pub struct Rib<A> {
-    default: Option<u32>,
+    default: Option<Route>,
     root: Node,
     nodes: Pool<Node>,
-    values: Pool<u32>,
+    values: Pool<Route>,
     len: usize,
     address: std::marker::PhantomData<A>,
 }
@@ -224,24 +264,75 @@ impl<A: Address> Rib<A> {
             at = self.child(self.node(at), path)?;
         }
         let path = prefix.address().bits(level * STRIDE, STRIDE);
-        Some((at, slot(path, length)))
+        Some((at, place(path, length)))
     }
 
     /// The value of exactly this prefix.
     pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
+        self.route(prefix).map(|route| route.value)
+    }
+
+    /// The value and the note of exactly this prefix.
+    pub fn get_noted(&self, prefix: Prefix<A>) -> Option<(u32, u32)> {
+        self.route(prefix).map(Route::both)
+    }
+
+    /// What [`get_noted`](Self::get_noted) says of some prefixes: level by level for all of them, so that
+    /// memory is waited for once a level and not once a prefix. At most [`TOGETHER`] are looked at.
+    pub fn get_all(&self, prefixes: &[Prefix<A>], mut found: impl FnMut(Option<(u32, u32)>)) {
+        let prefixes = &prefixes[..prefixes.len().min(TOGETHER)];
+        let mut ways = [Some(ROOT); TOGETHER];
+        let levels = prefixes
+            .iter()
+            .map(|prefix| level_of(prefix.length().max(1)).0);
+        for depth in 0..levels.max().unwrap_or(0) {
+            for (way, prefix) in ways.iter_mut().zip(prefixes) {
+                if let Some(at) = *way
+                    && depth < level_of(prefix.length().max(1)).0
+                {
+                    let path = prefix.address().bits(depth * STRIDE, STRIDE);
+                    *way = self.child(self.node(at), path);
+                }
+            }
+        }
+        for (way, prefix) in ways.iter().zip(prefixes) {
+            let route = match (prefix.length(), way) {
+                (0, _) => self.default,
+                (_, None) => None,
+                (length, Some(at)) => {
+                    let (level, length) = level_of(length);
+                    let path = prefix.address().bits(level * STRIDE, STRIDE);
+                    self.route_at(*at, place(path, length))
+                }
+            };
+            found(route.map(Route::both));
+        }
+    }
+
+    fn route(&self, prefix: Prefix<A>) -> Option<Route> {
         if prefix.length() == 0 {
             return self.default;
         }
         let (at, slot) = self.find(prefix)?;
+        self.route_at(at, slot)
+    }
+
+    fn route_at(&self, at: At, slot: u32) -> Option<Route> {
         let node = self.node(at);
         let there = node.bitmap() >> slot & 1 == 1;
         there.then(|| *self.values.get(node.values, node.value_index(slot)))
     }
 
-    /// Adds a route, or gives it another value; returns the value it had.
+    /// Adds a route, or gives it another value; returns the value it had. Its note is 0.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
+        self.insert_noted(prefix, value, 0).map(|old| old.0)
+    }
+
+    /// Adds a route, or gives it another value and note; returns those that it had.
+    pub fn insert_noted(&mut self, prefix: Prefix<A>, value: u32, note: u32) -> Option<(u32, u32)> {
+        let route = Route { value, note };
         if prefix.length() == 0 {
-            let old = self.default.replace(value);
+            let old = self.default.replace(route).map(Route::both);
             self.len += usize::from(old.is_none());
             return old;
         }
@@ -255,15 +346,15 @@ impl<A: Address> Rib<A> {
             };
         }
         let path = prefix.address().bits(level * STRIDE, STRIDE);
-        let slot = slot(path, length);
+        let slot = place(path, length);
         let mut node = *self.node(at);
         let (bitmap, index) = (node.bitmap(), node.value_index(slot));
         if bitmap >> slot & 1 == 1 {
             let place = self.values.get_mut(node.values, index);
-            return Some(std::mem::replace(place, value));
+            return Some(std::mem::replace(place, route).both());
         }
         let count = node.route_count();
-        node.values = self.values.insert(node.values, count, index, value);
+        node.values = self.values.insert(node.values, count, index, route);
         node.set_bitmap(bitmap | 1 << slot);
         *self.node_mut(at) = node;
         self.len += 1;
@@ -282,8 +373,13 @@ impl<A: Address> Rib<A> {
 
     /// Removes a route; returns the value it had.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        self.remove_noted(prefix).map(|old| old.0)
+    }
+
+    /// Removes a route; returns the value and the note it had.
+    pub fn remove_noted(&mut self, prefix: Prefix<A>) -> Option<(u32, u32)> {
         if prefix.length() == 0 {
-            let old = self.default.take();
+            let old = self.default.take().map(Route::both);
             self.len -= usize::from(old.is_some());
             return old;
         }
@@ -294,7 +390,7 @@ impl<A: Address> Rib<A> {
             return None;
         }
         let (count, index) = (node.route_count(), node.value_index(slot));
-        let (value, values) = self.values.remove(node.values, count, index);
+        let (route, values) = self.values.remove(node.values, count, index);
         node.values = values;
         node.set_bitmap(bitmap & !(1 << slot));
         *self.node_mut(at) = node;
@@ -302,7 +398,7 @@ impl<A: Address> Rib<A> {
         if node.is_empty() {
             self.prune(prefix);
         }
-        Some(value)
+        Some(route.both())
     }
 
     /// Removes the nodes on the way to a prefix that have become empty.
@@ -341,7 +437,7 @@ impl<A: Address> Rib<A> {
 
     /// The longest prefix that covers `prefix` (it may be the same), and its value.
     pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, u32)> {
-        let mut best = self.default.map(|value| (0, value));
+        let mut best = self.default.map(|route| (0, route.value));
         let mut node = &self.root;
         let mut start = 0;
         while start < prefix.length() {
@@ -351,11 +447,11 @@ impl<A: Address> Rib<A> {
             if left < STRIDE {
                 // Only what is not longer than the prefix.
                 let aligned = path >> (STRIDE - left) << (STRIDE - left);
-                matches &= (2 << slot(aligned, left)) - 1;
+                matches &= (2 << place(aligned, left)) - 1;
             }
             if matches != 0 {
                 let slot = 127 - matches.leading_zeros();
-                let value = *self.values.get(node.values, node.value_index(slot));
+                let value = self.values.get(node.values, node.value_index(slot)).value;
                 best = Some((start + u32::from(INNERS[slot as usize].length), value));
             }
             if left <= STRIDE {
@@ -374,8 +470,8 @@ impl<A: Address> Rib<A> {
     /// prefix before those inside it.
     pub fn for_each_under(&self, prefix: Prefix<A>, visit: &mut impl FnMut(Prefix<A>, u32)) {
         if prefix.length() == 0 {
-            if let Some(value) = self.default {
-                visit(prefix, value);
+            if let Some(route) = self.default {
+                visit(prefix, route.value);
             }
             return self.walk(&self.root, A::default(), 0, visit);
         }
@@ -416,11 +512,11 @@ impl<A: Address> Rib<A> {
         while routes != 0 || below != 0 {
             let path = below.trailing_zeros();
             let next = routes.trailing_zeros();
-            if below == 0 || next <= slot(path, STRIDE) {
+            if below == 0 || next <= place(path, STRIDE) {
                 let inner = INNERS[next as usize];
                 let address = base.union(A::of_bits(u32::from(inner.path), start, STRIDE));
                 let prefix = Prefix::new(address, start + u32::from(inner.length));
-                visit(prefix, *self.values.get(node.values, value));
+                visit(prefix, self.values.get(node.values, value).value);
                 routes &= routes - 1;
                 value += 1;
             } else {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Family, Fib, LONGEST_DELAY, NONE, Prefix};
+use sluice_fib::{Family, Fib, Follower, LONGEST_DELAY, NONE, Prefix, Rib, outermost};
 
 fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
     let (mut fib, mut naive) = (Fib::new(), Naive::default());
@@ -52,6 +52,49 @@ proptest! {
         pins in prop::collection::vec(0usize..4, 1..5),
     ) {
         always_answers_rightly(&steps, &pins);
+    }
+}
+
+/// Two followers of one RIB, told one after the other of the same changes, as two versions of a table
+/// are: what one of them was told, it answers.
+fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
+    let (mut rib, mut naive) = (Rib::new(), Naive::default());
+    let mut followers = [Follower::new(&rib), Follower::new(&rib)];
+    for steps in steps.chunks(batch) {
+        let mut changed = Vec::new();
+        for step in steps {
+            match *step {
+                Step::Insert(prefix, value) => {
+                    assert_eq!(rib.insert(prefix, value), naive.insert(prefix, value));
+                    changed.push(prefix);
+                }
+                Step::Remove(prefix) => {
+                    assert_eq!(rib.remove(prefix), naive.remove(prefix));
+                    changed.push(prefix);
+                }
+            }
+        }
+        outermost(&mut changed);
+        for follower in &mut followers {
+            follower.follow(&changed, &rib, Instant::now());
+            for address in naive.edges() {
+                let expected = naive.lookup(address).unwrap_or(NONE);
+                assert_eq!(follower.lookup(address), expected);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn followers_of_one_rib_answer_alike(
+        narrow in steps(clustered4(), 0..9, 60),
+        wide in steps(clustered6(), 0..9, 150),
+        batch in 1usize..20,
+    ) {
+        followers_agree(&narrow, batch);
+        followers_agree(&wide, batch);
     }
 }
 

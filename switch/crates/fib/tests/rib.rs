@@ -5,7 +5,7 @@ mod common;
 
 use common::{Naive, Step, clustered4, clustered6, prefixes, steps};
 use proptest::prelude::*;
-use sluice_fib::{Address, Prefix, Rib};
+use sluice_fib::{Address, Prefix, Rib, TOGETHER};
 
 fn under<A: Address>(rib: &Rib<A>, prefix: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
     let mut inside = Vec::new();
@@ -98,4 +98,41 @@ fn removing_everything_leaves_nothing_behind() {
         );
     }
     assert!(rib.memory_bytes() > empty);
+}
+
+proptest! {
+    #[test]
+    fn notes_go_with_their_routes_and_many_are_found_at_once(
+        steps in steps(clustered4(), 0..9, 200),
+        missing in prop::collection::vec((any::<u32>(), 0u32..33), 1..40),
+    ) {
+        let mut rib = Rib::<u32>::new();
+        let mut expected = std::collections::HashMap::new();
+        for (index, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Insert(prefix, value) => {
+                    let note = index as u32;
+                    let old = expected.insert(prefix_key(prefix), (value, note));
+                    prop_assert_eq!(rib.insert_noted(prefix, value, note), old);
+                }
+                Step::Remove(prefix) => {
+                    let old = expected.remove(&prefix_key(prefix));
+                    prop_assert_eq!(rib.remove_noted(prefix), old);
+                }
+            }
+        }
+        let there = expected.keys().map(|(address, length)| Prefix::new(*address, *length));
+        let others = missing.into_iter().map(|(address, length)| Prefix::new(address, length));
+        let prefixes: Vec<_> = there.chain(others).collect();
+        for prefixes in prefixes.chunks(TOGETHER) {
+            let mut found = Vec::new();
+            rib.get_all(prefixes, |route| found.push(route));
+            let one_by_one = prefixes.iter().map(|prefix| expected.get(&prefix_key(*prefix)).copied());
+            prop_assert_eq!(found, one_by_one.collect::<Vec<_>>());
+        }
+    }
+}
+
+fn prefix_key(prefix: Prefix<u32>) -> (u32, u32) {
+    (prefix.address(), prefix.length())
 }

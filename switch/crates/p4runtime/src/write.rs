@@ -7,7 +7,7 @@
 //! lie outside of the tables' versions: they are written together with the commit, while no packet is being processed, so
 //! that a worker may count as if it were alone with them.
 
-use sluice_tables::Transaction;
+use sluice_tables::{AHEAD, Transaction};
 
 use crate::batch::{Batch, EntryItem, Item};
 use crate::digest::DigestConfigs;
@@ -21,9 +21,6 @@ use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
-
-/// How many updates ahead memory is asked for: as many as a core waits for at a time.
-const AHEAD: usize = 8;
 
 /// Applies a batch for a role; returns the outcome of each update, in order.
 pub fn apply(
@@ -48,16 +45,21 @@ pub fn apply(
         digests: Vec::new(),
     };
     let items = updates.items();
-    let apply = |(index, item): (usize, &Item<'_>)| {
-        if let Some(Item::Entry(later)) = items.get(index + AHEAD) {
-            writing.prefetch(updates, later);
-        }
-        match item {
-            Item::Entry(entry) => writing.entry(updates, entry),
-            Item::Update(update) => writing.update(update),
+    let mut results = Vec::with_capacity(items.len());
+    let mut later = items.chunks(AHEAD);
+    let mut prefetch_next = |writing: &Writing<'_>| {
+        if let Some(items) = later.next() {
+            writing.prefetch(updates, items);
         }
     };
-    let results: Vec<_> = items.iter().enumerate().map(apply).collect();
+    prefetch_next(&writing);
+    for now in items.chunks(AHEAD) {
+        prefetch_next(&writing);
+        results.extend(now.iter().map(|item| match item {
+            Item::Entry(entry) => writing.entry(updates, entry),
+            Item::Update(update) => writing.update(update),
+        }));
+    }
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
         // Dropped without a commit, the transaction undoes itself.
@@ -82,10 +84,18 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Asks for the memory that an entry's writing begins with.
-    fn prefetch(&self, batch: &Batch<'_>, item: &EntryItem<'_>) {
-        let entry = batch.compiled(item);
-        self.transaction.prefetch(item.plan.table, &entry);
+    /// Asks for the memory that the writing of some entries begins with, those of the first one's table.
+    fn prefetch(&self, batch: &Batch<'_>, items: &[Item<'_>]) {
+        let entries = items.iter().filter_map(|item| match item {
+            Item::Entry(entry) => Some(entry),
+            Item::Update(_) => None,
+        });
+        let table = entries.clone().next().map(|entry| entry.plan.table);
+        if let Some(table) = table {
+            let same = entries.filter(|entry| entry.plan.table == table);
+            self.transaction
+                .prefetch(table, same.map(|entry| batch.compiled(entry)));
+        }
     }
 
     /// Writes an entry that has been brought into the tables' form.

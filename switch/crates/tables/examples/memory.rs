@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much memory the router program's tables take when they are full, and what an insertion costs:
 //! 1,000,000 IPv4 routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in
-//! transactions of a thousand.
+//! transactions of a thousand. Then what it costs that some of the routes are deleted, inserted again and
+//! given other next hops.
 //!
 //! `cargo run --release -p sluice-tables --example memory -- ROUTER_JSON [DIVISOR]`
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use sluice_program::{Program, TableId};
 use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
@@ -19,6 +19,13 @@ fn resident_mib() -> u64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
+}
+
+/// Seconds that this thread has had a processor for, whatever else runs on the machine.
+fn cpu_seconds() -> f64 {
+    let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = usage.split_whitespace().next();
+    first.and_then(|text| text.parse().ok()).unwrap_or(0.0) / 1e9
 }
 
 /// A number that looks random and is different for every index (a multiplication and its inverse
@@ -98,6 +105,52 @@ fn flow(program: &Program, table: TableId, index: u64) -> EntrySpec {
     }
 }
 
+/// Deletes, inserts and modifies every twentieth of a table's routes.
+fn churn(store: &Store, name: &str, count: u64) {
+    let program = store.program();
+    let found = program
+        .tables
+        .iter()
+        .position(|table| table.name.ends_with(name));
+    let table = TableId(found.expect("the router has this table") as u32);
+    let mut chosen: Vec<_> = (0..count).step_by(20).collect();
+    chosen.sort_unstable_by_key(|index| scatter(*index));
+    for kind in ["deleted", "inserted", "modified"] {
+        let (mut spent, mut longest) = (0.0, 0.0);
+        for part in chosen.chunks(BATCH as usize) {
+            // Another next hop, if it is one of a route that is there.
+            let hop = |index: u64| index ^ u64::from(kind == "modified") << 40;
+            let specs: Vec<_> = part
+                .iter()
+                .map(|index| EntrySpec {
+                    action: direct(program, table, "set_nexthop", &[scatter(hop(*index)) % 256]),
+                    ..route(program, table, *index)
+                })
+                .collect();
+            let before = cpu_seconds();
+            let mut transaction = store.transaction();
+            for spec in specs {
+                match kind {
+                    "deleted" => transaction.delete(table, &spec.key, 0),
+                    "inserted" => transaction.insert(table, spec),
+                    _ => transaction.modify(table, spec),
+                }
+                .expect("it is there, or there is room");
+            }
+            transaction.commit();
+            let seconds = cpu_seconds() - before;
+            spent += seconds;
+            longest = f64::max(longest, seconds);
+        }
+        println!(
+            "{name}: {} {kind}, {:.0} ns each, longest batch of {BATCH} {:.1} ms",
+            chosen.len(),
+            spent * 1e9 / chosen.len() as f64,
+            longest * 1e3,
+        );
+    }
+}
+
 fn fill(store: &Store, name: &str, count: u64, spec: fn(&Program, TableId, u64) -> EntrySpec) {
     let program = store.program();
     let found = program
@@ -110,13 +163,13 @@ fn fill(store: &Store, name: &str, count: u64, spec: fn(&Program, TableId, u64) 
         let specs: Vec<_> = (start..(start + BATCH).min(count))
             .map(|index| spec(program, table, index))
             .collect();
-        let before = Instant::now();
+        let before = cpu_seconds();
         let mut transaction = store.transaction();
         for spec in specs {
             transaction.insert(table, spec).expect("there is room");
         }
         transaction.commit();
-        let seconds = before.elapsed().as_secs_f64();
+        let seconds = cpu_seconds() - before;
         spent += seconds;
         longest = f64::max(longest, seconds);
     }
@@ -142,4 +195,6 @@ fn main() {
     fill(&store, "fib.ipv4_fib", 1_000_000 / divisor, route);
     fill(&store, "fib.ipv6_fib", 200_000 / divisor, route);
     fill(&store, "outbound.ipv4_flow", 1_000_000 / divisor, flow);
+    churn(&store, "fib.ipv4_fib", 1_000_000 / divisor);
+    churn(&store, "fib.ipv6_fib", 200_000 / divisor);
 }

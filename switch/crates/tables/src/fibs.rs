@@ -124,9 +124,10 @@ impl Store {
         let exact = bytes(declared, exact)?;
         let copy = {
             let mut control = self.control.lock();
-            control
-                .sides
-                .change(|side| side.lpm(table).and_then(|lpm| lpm.copy(&exact)))
+            control.sides.change(|side| {
+                side.lpm(table)
+                    .and_then(|lpm| lpm.routes().read().copy(&exact))
+            })
         };
         let routes = copy.ok_or_else(|| no_routes(declared))?;
         Ok(routes.try_algorithms())

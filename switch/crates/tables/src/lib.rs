@@ -67,6 +67,6 @@ pub use profile::GroupHandle;
 pub use side::{LeadsTo, Lookup, Match, Side};
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};
-pub use transaction::{Savepoint, Transaction};
+pub use transaction::{AHEAD, Savepoint, Transaction};
 pub use value::canonical;
 pub use view::View;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Look-up structures of tables: one for each shape of key.
 
-mod classes;
 mod direct;
 mod exact;
 mod lpm;
@@ -17,7 +16,7 @@ use crate::key::KeyShape;
 use crate::slab::{Record, Slab, Target};
 
 pub(crate) use direct::Direct;
-pub(crate) use lpm::LpmTable;
+pub(crate) use lpm::{LpmTable, Routes, SharedRoutes};
 
 /// What a look-up finds.
 pub(crate) enum Found<'a> {
@@ -38,14 +37,19 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    pub(crate) fn new(table: &Table, slab: &Arc<Slab>) -> Self {
+    /// `routes` are those of a table of longest prefixes.
+    pub(crate) fn new(table: &Table, slab: &Arc<Slab>, routes: Option<&SharedRoutes>) -> Self {
+        if let Some(routes) = routes {
+            return Self::Lpm(lpm::LpmTable::new(routes));
+        }
         match KeyShape::of(table) {
             KeyShape::Exact => match Direct::bits(table) {
                 Some(bits) => Self::Direct(Direct::new(table, bits)),
                 None => Self::Exact(exact::Exact::new(table)),
             },
-            KeyShape::Lpm(field) => Self::Lpm(lpm::LpmTable::new(table, field, slab)),
-            KeyShape::Ordered => Self::Ordered(ordered::Ordered::new(table, slab)),
+            KeyShape::Lpm(_) | KeyShape::Ordered => {
+                Self::Ordered(ordered::Ordered::new(table, slab))
+            }
         }
     }
 
@@ -54,7 +58,8 @@ impl Structure {
         match self {
             Self::Direct(table) => table.insert(entry),
             Self::Exact(table) => table.insert(entry),
-            Self::Lpm(table) => table.insert(entry),
+            // It follows the routes.
+            Self::Lpm(_) => {}
             Self::Ordered(table) => table.insert(entry),
         }
     }
@@ -64,7 +69,7 @@ impl Structure {
         match self {
             Self::Direct(table) => table.remove(entry),
             Self::Exact(table) => table.remove(entry),
-            Self::Lpm(table) => table.remove(entry),
+            Self::Lpm(_) => {}
             Self::Ordered(table) => table.remove(entry),
         }
     }

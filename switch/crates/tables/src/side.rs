@@ -12,13 +12,13 @@ use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
 use crate::group::{Choice, Group};
 use crate::handle::{ROW_HIT, TableHandle};
 use crate::key;
-use crate::lookup::{Found, Structure};
+use crate::lookup::{Found, SharedRoutes, Structure};
 use crate::meter::Meter;
 use crate::model::{CloneSession, KeyField, MulticastGroup, Replica};
 use crate::ports::PortStatus;
 use crate::profile::{ProfileSide, row_words};
 use crate::slab::{Slab, Target, default_row};
-use crate::truth::{Member, ValueSetMembers};
+use crate::truth::{Kept, Member, ValueSetMembers};
 
 #[derive(Debug)]
 pub(crate) struct TableSide {
@@ -35,9 +35,14 @@ pub(crate) struct TableSide {
 }
 
 impl TableSide {
-    fn new(table: &Table, slab: &Arc<Slab>, default: &Arc<DefaultEntry>) -> Self {
+    fn new(
+        table: &Table,
+        slab: &Arc<Slab>,
+        routes: Option<&SharedRoutes>,
+        default: &Arc<DefaultEntry>,
+    ) -> Self {
         Self {
-            structure: Structure::new(table, slab),
+            structure: Structure::new(table, slab, routes),
             default: Arc::clone(default),
             default_row: default_row(slab.layout(), default.binding.as_ref()),
             entries: 0,
@@ -82,7 +87,9 @@ impl TableSide {
         self.entries += u64::from(swap.after.is_some());
         self.entries -= u64::from(swap.before.is_some());
         if let Some(slot) = swap.before {
-            self.one_shots.remove(&slot);
+            if !self.one_shots.is_empty() {
+                self.one_shots.remove(&slot);
+            }
             if swap.after.is_none() {
                 self.structure.remove(self.slab.record(slot));
             }
@@ -165,16 +172,12 @@ pub struct Lookup<'a> {
 }
 
 impl Side {
-    pub(crate) fn new(
-        program: &Program,
-        slabs: &[Arc<Slab>],
-        defaults: &[Arc<DefaultEntry>],
-        ports: Arc<PortStatus>,
-    ) -> Self {
-        let tables = program.tables.iter().zip(slabs.iter().zip(defaults));
-        let tables: Vec<_> = tables
-            .map(|(table, (slab, default))| TableSide::new(table, slab, default))
-            .collect();
+    pub(crate) fn new(program: &Program, kept: &[Kept], ports: Arc<PortStatus>) -> Self {
+        let tables = program.tables.iter().zip(kept);
+        let side = |(table, kept): (&Table, &Kept)| {
+            TableSide::new(table, &kept.slab, kept.routes.as_ref(), &kept.default)
+        };
+        let tables: Vec<_> = tables.map(side).collect();
         let profiles: Vec<_> = (0..program.profiles.len() as u32)
             .map(|id| ProfileSide::new(row_words(program, ProfileId(id))))
             .collect();

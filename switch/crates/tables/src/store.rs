@@ -17,9 +17,9 @@ use crate::left_right::{Pinned, ReadHandle, Writer};
 use crate::model::Limits;
 use crate::ports::PortStatus;
 use crate::side::Side;
-use crate::slab::{NewRecord, Slab};
+use crate::slab::NewRecord;
 use crate::transaction::Transaction;
-use crate::truth::Truth;
+use crate::truth::{Kept, Truth};
 use crate::view::View;
 
 /// What only one thread at a time may touch.
@@ -79,23 +79,19 @@ impl Store {
     /// Likewise, with other limits than usual.
     pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
-        let defaults: Vec<_> = program
-            .tables
-            .iter()
-            .map(|table| Arc::new(initial_default(&program, table)))
-            .collect();
         let tables = program.tables.iter();
-        let slabs: Vec<_> = tables
-            .map(|table| Arc::new(Slab::of(&program, table)))
+        let kept: Vec<_> = tables
+            .map(|table| Kept::new(&program, table, initial_default(&program, table)))
             .collect();
-        let side = || Side::new(&program, &slabs, &defaults, Arc::clone(&ports));
+        let side = || Side::new(&program, &kept, Arc::clone(&ports));
         let sides = Writer::new(side(), side());
         let mut control = Control {
-            truth: Truth::new(&program, &slabs, &defaults),
+            truth: Truth::new(&program, &kept),
             sides,
             sequence: 0,
         };
         let changes = constant_entries(&program, &mut control);
+        control.truth.prepare();
         for _ in 0..2 {
             control.sides.change(|side| {
                 changes.iter().for_each(|change| change.apply(side));
@@ -103,6 +99,7 @@ impl Store {
             });
             control.sides.flip();
         }
+        control.truth.forget();
         Self {
             externs: Arc::new(Externs::new(&program)),
             program,

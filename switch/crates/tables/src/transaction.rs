@@ -22,7 +22,7 @@ use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
 
 /// How many changes ahead memory is asked for: as many as a core waits for at a time.
-const AHEAD: usize = 8;
+pub const AHEAD: usize = 16;
 
 /// A point to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +127,14 @@ impl<'a> Transaction<'a> {
         }
         tables.iter_mut().for_each(TableTruth::look_at_parked);
         self.settle();
+        self.control.truth.forget();
     }
 
     /// Finishes the changes of the side that packets do not use.
     fn settle(&mut self) {
         let now = Instant::now();
-        let sides = &mut self.control.sides;
+        let Control { truth, sides, .. } = &mut *self.control;
+        truth.prepare();
         let shared = sides.readers() > 1;
         sides.change(|side| {
             side.settle(now);
@@ -192,13 +194,20 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Asks for the memory that writing a compiled entry begins with, and returns at once: worth it a few
-    /// updates ahead.
-    pub fn prefetch(&self, id: TableId, entry: &CompiledEntry<'_>) {
-        let side = &self.control.sides.inactive().tables[id.index()];
-        let truth = &self.control.truth.tables[id.index()];
-        if let Ok((_, key)) = self.compiled(id, entry) {
-            truth.prefetch(side, key, 0);
+    /// Asks for the memory that writing some compiled entries begins with: worth it a few updates ahead.
+    /// More than [`AHEAD`] of one table are too many.
+    pub fn prefetch<'e>(&self, id: TableId, entries: impl Iterator<Item = CompiledEntry<'e>>) {
+        let mut keys = [KeyRef::new(&[], 0); AHEAD];
+        let mut count = 0;
+        for entry in entries {
+            if let (Ok((_, key)), Some(place)) = (self.compiled(id, &entry), keys.get_mut(count)) {
+                *place = key;
+                count += 1;
+            }
+        }
+        let (tables, sides) = (&self.control.truth.tables, &self.control.sides);
+        if let Some(truth) = tables.get(id.index()) {
+            truth.prefetch(&sides.inactive().tables[id.index()], &keys[..count]);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sluice_exact::Exact;
 use sluice_program::{ProfileId, Program, Table};
 
@@ -12,6 +13,7 @@ use crate::entry::{ActionEntry, Binding, DefaultEntry};
 use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::key::{KeyRef, KeyShape};
+use crate::lookup::{Routes, SharedRoutes};
 use crate::model::{CloneSession, MulticastGroup, places};
 use crate::side::TableSide;
 use crate::slab::{Record, Slab, Target};
@@ -32,13 +34,36 @@ pub(crate) struct Counted<T> {
     pub(crate) references: usize,
 }
 
+/// What truth and both sides share of a table.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) slab: Arc<Slab>,
+    /// The routes, if it is one of longest prefixes.
+    pub(crate) routes: Option<SharedRoutes>,
+    /// What it does on a miss, at first.
+    pub(crate) default: Arc<DefaultEntry>,
+}
+
+impl Kept {
+    pub(crate) fn new(program: &Program, table: &Table, default: DefaultEntry) -> Self {
+        let slab = Arc::new(Slab::of(program, table));
+        let routes = match KeyShape::of(table) {
+            KeyShape::Lpm(field) => Some(Arc::new(RwLock::new(Routes::new(table, field, &slab)))),
+            KeyShape::Exact | KeyShape::Ordered => None,
+        };
+        Self {
+            slab,
+            routes,
+            default: Arc::new(default),
+        }
+    }
+}
+
 /// A table's entries. Slots that are in use are those below `next` that are neither free nor parked.
 #[derive(Debug)]
 pub(crate) struct TableTruth {
     pub(crate) slab: Arc<Slab>,
-    /// From a key and its rank to the slot; not for tables that are matched exactly, because the
-    /// sides know that just as well.
-    index: Option<Exact>,
+    index: Index,
     len: usize,
     next: u32,
     free: Vec<u32>,
@@ -47,6 +72,15 @@ pub(crate) struct TableTruth {
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
     profile: Option<ProfileId>,
+}
+
+/// From a key and its rank to the slot.
+#[derive(Debug)]
+enum Index {
+    /// The sides know that of tables that are matched exactly.
+    Sides,
+    Routes(SharedRoutes),
+    Own(Box<Exact>),
 }
 
 /// What the index of entries is about: all that tells two entries of a table apart.
@@ -79,15 +113,19 @@ fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
 const IDENTITY_BYTES: usize = 6;
 
 impl TableTruth {
-    fn new(table: &Table, slab: &Arc<Slab>, default: &Arc<DefaultEntry>) -> Self {
-        let stored = match KeyShape::of(table) {
-            KeyShape::Exact => None,
-            KeyShape::Lpm(_) => Some(table.key_bytes),
-            KeyShape::Ordered => Some(2 * table.key_bytes),
+    fn new(table: &Table, kept: &Kept) -> Self {
+        let index = match (KeyShape::of(table), &kept.routes) {
+            (_, Some(routes)) => Index::Routes(Arc::clone(routes)),
+            (KeyShape::Exact, None) => Index::Sides,
+            _ => {
+                let bytes = 2 * table.key_bytes + IDENTITY_BYTES;
+                Index::Own(Box::new(Exact::new(bytes)))
+            }
         };
+        let default = &kept.default;
         Self {
-            slab: Arc::clone(slab),
-            index: stored.map(|bytes| Exact::new(bytes + IDENTITY_BYTES)),
+            slab: Arc::clone(&kept.slab),
+            index,
             len: 0,
             next: 0,
             free: Vec::new(),
@@ -101,20 +139,30 @@ impl TableTruth {
     /// The slot of the entry with this key and rank; `side` is one that has all of truth's entries.
     pub(crate) fn get(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         match &self.index {
-            Some(index) => identity(key.stored(), key.prefix_len(), rank, |identity| {
+            Index::Sides => side.structure.find(key.stored()),
+            Index::Routes(routes) => routes.read().slot(key.stored(), key.prefix_len()),
+            Index::Own(index) => identity(key.stored(), key.prefix_len(), rank, |identity| {
                 index.get(identity)
             }),
-            None => side.structure.find(key.stored()),
         }
     }
 
-    /// Asks for the memory that [`get`](Self::get) will read, and returns at once.
-    pub(crate) fn prefetch(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) {
+    /// Asks for the memory that [`get`](Self::get) will read, for some keys.
+    pub(crate) fn prefetch(&self, side: &TableSide, keys: &[KeyRef<'_>]) {
         match &self.index {
-            Some(index) => identity(key.stored(), key.prefix_len(), rank, |identity| {
-                index.prefetch(index.hash(identity));
-            }),
-            None => side.structure.prefetch(key.stored()),
+            Index::Sides => {
+                for key in keys {
+                    side.structure.prefetch(key.stored());
+                }
+            }
+            Index::Routes(routes) => routes.read().prefetch(&self.slab, keys),
+            Index::Own(index) => {
+                for key in keys {
+                    identity(key.stored(), key.prefix_len(), 0, |identity| {
+                        index.prefetch(index.hash(identity));
+                    });
+                }
+            }
         }
     }
 
@@ -162,6 +210,20 @@ impl TableTruth {
         }
     }
 
+    /// To be done before sides are brought in line.
+    fn prepare(&self) {
+        if let Index::Routes(routes) = &self.index {
+            routes.write().prepare();
+        }
+    }
+
+    /// To be done when both sides are in line.
+    fn forget(&self) {
+        if let Index::Routes(routes) = &self.index {
+            routes.write().forget();
+        }
+    }
+
     /// Looks again at some of the slots that handles referred to.
     pub(crate) fn look_at_parked(&mut self) {
         for _ in 0..self.parked.len().min(64) {
@@ -181,16 +243,26 @@ impl TableTruth {
             let record = slab.record(before);
             record.set_live(false);
             self.len -= 1;
-            if let (Some(index), None) = (&mut *index, swap.after) {
-                of_record(record, |identity| index.remove(identity));
+            if swap.after.is_none() {
+                match index {
+                    Index::Sides => {}
+                    Index::Routes(routes) => routes.write().remove(record),
+                    Index::Own(index) => {
+                        of_record(record, |identity| index.remove(identity));
+                    }
+                }
             }
         }
         if let Some(after) = swap.after {
             let record = slab.record(after);
             record.set_live(true);
             self.len += 1;
-            if let Some(index) = index {
-                of_record(record, |identity| index.insert(identity, after));
+            match index {
+                Index::Sides => {}
+                Index::Routes(routes) => routes.write().insert(record),
+                Index::Own(index) => {
+                    of_record(record, |identity| index.insert(identity, after));
+                }
             }
         }
     }
@@ -265,15 +337,11 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    pub(crate) fn new(
-        program: &Program,
-        slabs: &[Arc<Slab>],
-        defaults: &[Arc<DefaultEntry>],
-    ) -> Self {
-        let tables = program.tables.iter().zip(slabs.iter().zip(defaults));
+    pub(crate) fn new(program: &Program, kept: &[Kept]) -> Self {
+        let tables = program.tables.iter().zip(kept);
         Self {
             tables: tables
-                .map(|(table, (slab, default))| TableTruth::new(table, slab, default))
+                .map(|(table, kept)| TableTruth::new(table, kept))
                 .collect(),
             profiles: program
                 .profiles
@@ -342,6 +410,16 @@ impl Truth {
 }
 
 impl Truth {
+    /// To be done before a side is brought in line with the changes of a transaction.
+    pub(crate) fn prepare(&self) {
+        self.tables.iter().for_each(TableTruth::prepare);
+    }
+
+    /// To be done when both sides are in line.
+    pub(crate) fn forget(&self) {
+        self.tables.iter().for_each(TableTruth::forget);
+    }
+
     fn count_replicas<T: ?Sized>(&mut self, swap: &Swap<T>, count: impl Fn(&T) -> usize) {
         let count = |side: &Option<Arc<T>>| side.as_deref().map_or(0, &count);
         self.replicas = self.replicas + count(&swap.after) - count(&swap.before);

@@ -4,12 +4,15 @@
 //!
 //! What a number stands for is a row as entries' records begin with one: head, links, parameters. A
 //! group of one entry's own is named by that entry's slot in the links.
+//!
+//! Each side has the rows that its numbers stand for ([`Rows`]). A number that no entry has any more is
+//! given to something else only when both sides have been brought in line.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::slab::{Record, Target, class_target};
+use crate::slab::Record;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,9 +24,13 @@ pub(super) struct Classes {
     words: usize,
     /// One after the other.
     rows: Vec<u64>,
-    /// How many entries have each number; 0 where it is free.
+    /// How many entries have each number; 0 where it is free or idle.
     entries: Vec<u32>,
     free: Vec<u32>,
+    /// Numbers that were given out since both sides were in line, ...
+    fresh: Vec<u32>,
+    /// ... and those whose last entry has gone since.
+    idle: Vec<u32>,
     /// The row that is looked for.
     wanted: Vec<u64>,
 }
@@ -38,13 +45,10 @@ impl Classes {
             rows: Vec::new(),
             entries: Vec::new(),
             free: Vec::new(),
+            fresh: Vec::new(),
+            idle: Vec::new(),
             wanted: Vec::with_capacity(words),
         }
-    }
-
-    /// Words of a row.
-    pub(super) fn words(&self) -> usize {
-        self.words
     }
 
     /// The number of what an entry leads to, for one entry more.
@@ -56,7 +60,9 @@ impl Classes {
             rows,
             entries,
             free,
+            fresh,
             wanted,
+            ..
         } = self;
         entry.class(wanted);
         let hash = hasher.hash_one(&*wanted);
@@ -77,6 +83,7 @@ impl Classes {
         let place = row(rows, number);
         rows[place].copy_from_slice(wanted);
         entries[number as usize] = 1;
+        fresh.push(number);
         numbers.insert_unique(hash, number, |number| {
             hasher.hash_one(&rows[row(rows, *number)])
         });
@@ -87,14 +94,60 @@ impl Classes {
     pub(super) fn release(&mut self, number: u32) {
         let entries = &mut self.entries[number as usize];
         *entries -= 1;
-        if *entries > 0 {
-            return;
+        if *entries == 0 {
+            self.idle.push(number);
         }
-        let hash = self.hasher.hash_one(self.row(number));
-        if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
-            place.remove();
+    }
+
+    /// Both sides are in line: idle numbers are free.
+    pub(super) fn forget(&mut self) {
+        self.fresh.clear();
+        while let Some(number) = self.idle.pop() {
+            if self.entries[number as usize] > 0 {
+                continue;
+            }
+            let hash = self.hasher.hash_one(self.row(number));
+            // One that was idle twice is not there any more.
+            if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
+                place.remove();
+                self.free.push(number);
+            }
         }
-        self.free.push(number);
+    }
+
+    fn row(&self, number: u32) -> &[u64] {
+        let start = number as usize * self.words;
+        &self.rows[start..start + self.words]
+    }
+
+    /// No rows yet, for a side.
+    pub(super) fn none(&self) -> Rows {
+        Rows {
+            words: self.words,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Brings a side's rows in line.
+    pub(super) fn show(&self, rows: &mut Rows) {
+        for number in &self.fresh {
+            rows.set(*number, self.row(*number));
+        }
+    }
+}
+
+/// What numbers stand for, on a side.
+#[derive(Debug)]
+pub(super) struct Rows {
+    words: usize,
+    /// One after the other.
+    rows: Vec<u64>,
+}
+
+impl Rows {
+    /// Words of a row.
+    pub(super) fn words(&self) -> usize {
+        self.words
     }
 
     /// The row of a number that entries have.
@@ -104,9 +157,12 @@ impl Classes {
         &self.rows[start..start + self.words]
     }
 
-    /// What a number stands for; with the slot under which the group is that belongs to one entry.
-    #[inline]
-    pub(super) fn get(&self, number: u32) -> (Target<'_>, u32) {
-        class_target(self.row(number))
+    fn set(&mut self, number: u32, row: &[u64]) {
+        let start = number as usize * self.words;
+        let end = start + self.words;
+        if self.rows.len() < end {
+            self.rows.resize(end, 0);
+        }
+        self.rows[start..end].copy_from_slice(row);
     }
 }

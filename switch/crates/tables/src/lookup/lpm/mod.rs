@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Longest prefix match with any number of exact fields beside it (a VRF, say): a FIB for each value
+//! of the exact fields.
+//!
+//! The routes themselves are kept once ([`Routes`]); a side has what packets look up in, and follows.
+//!
+//! A FIB's values are classes of entries that lead to the same where packets leave nothing behind at
+//! an entry; otherwise they are the entries' slots.
+
+mod classes;
+mod routes;
+mod vrfs;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluice_fib::{Family, Follower, NONE, PinError, Rib, Status};
+
+use super::Found;
+use crate::slab::{Slab, class_target};
+use classes::{Classes, Rows};
+pub(crate) use routes::{Routes, SharedRoutes};
+use vrfs::Vrfs;
+
+/// The look-up structure of one VRF, by the narrower address type that holds the prefix field.
+#[derive(Debug)]
+enum Width {
+    Narrow(Follower<u32>),
+    Wide(Follower<u128>),
+}
+
+#[derive(Debug)]
+pub(crate) struct LpmTable {
+    routes: SharedRoutes,
+    vrfs: Vrfs<Width>,
+    /// The algorithm for VRFs that are yet to come, if an operator has pinned one.
+    pinned: Option<String>,
+    /// Whether a FIB waits to be built.
+    pending: bool,
+    /// What classes lead to, if values are such.
+    rows: Option<Rows>,
+}
+
+impl LpmTable {
+    pub(super) fn new(routes: &SharedRoutes) -> Self {
+        let known = routes.read();
+        Self {
+            vrfs: Vrfs::new(known.vrfs.layout.clone()),
+            pinned: None,
+            pending: false,
+            rows: known.classes.as_ref().map(Classes::none),
+            routes: Arc::clone(routes),
+        }
+    }
+
+    /// The class or slot of what a key matches.
+    #[inline]
+    fn value(&self, key: &[u8]) -> Option<u32> {
+        let value = match self.vrfs.of_key(key)? {
+            Width::Narrow(fib) => fib.lookup(self.vrfs.layout.narrow(key)),
+            Width::Wide(fib) => fib.lookup(self.vrfs.layout.wide(key)),
+        };
+        (value != NONE).then_some(value)
+    }
+
+    #[inline]
+    pub(super) fn lookup(&self, key: &[u8]) -> Option<Found<'_>> {
+        let value = self.value(key)?;
+        Some(match &self.rows {
+            Some(rows) => {
+                let (target, slot) = class_target(rows.row(value));
+                Found::Class(target, slot)
+            }
+            None => Found::Slot(value),
+        })
+    }
+
+    /// The row of what a key matches.
+    #[inline]
+    pub(super) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
+        self.value(key).map(|value| self.row_at(slab, value))
+    }
+
+    /// The row of what an address of at most 32 bits matches, left-aligned, under exact fields that
+    /// make this number.
+    #[inline]
+    pub(crate) fn row_narrow(&self, slab: &Slab, exact: u64, address: u32) -> Option<*const u64> {
+        let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
+            return None;
+        };
+        let value = fib.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
+    }
+
+    /// Asks for the memory that [`row_narrow`](Self::row_narrow) will read.
+    #[inline]
+    pub(crate) fn prefetch_narrow(&self, exact: u64, address: u32) {
+        if let Some(Width::Narrow(fib)) = self.vrfs.of_number(exact) {
+            fib.prefetch(address);
+        }
+    }
+
+    /// Asks for the memory that [`prefetch_narrow`](Self::prefetch_narrow) will read.
+    #[inline]
+    pub(crate) fn approach_narrow(&self, exact: u64, address: u32) {
+        if let Some(Width::Narrow(fib)) = self.vrfs.of_number(exact) {
+            fib.approach(address);
+        }
+    }
+
+    /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
+    #[inline]
+    pub(crate) fn approach_wide(&self, exact: u64, address: u128) {
+        if let Some(Width::Wide(fib)) = self.vrfs.of_number(exact) {
+            fib.approach(address);
+        }
+    }
+
+    /// Asks for the memory that [`row_wide`](Self::row_wide) will read.
+    #[inline]
+    pub(crate) fn prefetch_wide(&self, exact: u64, address: u128) {
+        if let Some(Width::Wide(fib)) = self.vrfs.of_number(exact) {
+            fib.prefetch(address);
+        }
+    }
+
+    /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
+    #[inline]
+    pub(crate) fn row_wide(&self, slab: &Slab, exact: u64, address: u128) -> Option<*const u64> {
+        let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
+            return None;
+        };
+        let value = fib.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
+    }
+
+    /// The row of a class or slot.
+    #[inline]
+    fn row_at(&self, slab: &Slab, value: u32) -> *const u64 {
+        match &self.rows {
+            Some(rows) => rows.row(value).as_ptr(),
+            None => slab.row(value),
+        }
+    }
+
+    /// What is behind a row.
+    ///
+    /// # Safety
+    /// This table gave it, and has not changed since.
+    pub(super) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
+        match &self.rows {
+            Some(rows) => {
+                // SAFETY: the caller's promise: it is one of the classes' rows.
+                let row = unsafe { std::slice::from_raw_parts(row, rows.words()) };
+                let (target, slot) = class_target(row);
+                Found::Class(target, slot)
+            }
+            None => Found::Slot(slab.slot_of(row)),
+        }
+    }
+
+    /// The length of the longest prefix that a key matches. For a packet that is looked at, so it does
+    /// not wait: where the routes are being changed, the key matches itself and nothing is known of others.
+    pub(super) fn prefix_len(&self, key: &[u8]) -> Option<u32> {
+        let value = self.value(key)?;
+        let width = self.vrfs.layout.width;
+        let Some(known) = self.routes.try_read() else {
+            return Some(width);
+        };
+        let longest = known.vrfs.of_key(key);
+        let longest = longest.and_then(|routes| routes.longest(&self.vrfs.layout, key));
+        let same = longest.filter(|(_, known)| *known == value);
+        Some(same.map_or(width, |(length, _)| length))
+    }
+
+    /// Brings the structures in line with the routes, and builds those that are due.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.routes);
+        let known = shared.read();
+        if let (Some(rows), Some(classes)) = (&mut self.rows, &known.classes) {
+            classes.show(rows);
+        }
+        if known.touched.is_empty() && !self.pending {
+            return;
+        }
+        for at in &known.touched {
+            let vrf = &known.vrfs.list[*at];
+            let position = self.vrfs.position_like(vrf);
+            match (position, vrf.routes.is_empty()) {
+                (None, true) => {}
+                (Some(position), true) => self.vrfs.take_out(position),
+                (None, false) => {
+                    // All its routes are new.
+                    let mut fib = Width::new(self.vrfs.layout.width, self.pinned.as_deref());
+                    fib.follow(&vrf.routes, now);
+                    self.vrfs.add_like(vrf, fib);
+                }
+                (Some(position), false) => {
+                    self.vrfs.list[position].routes.follow(&vrf.routes, now);
+                }
+            }
+        }
+        if self.pending {
+            for fib in &mut self.vrfs.list {
+                if let Some(at) = known.vrfs.position_like(fib) {
+                    fib.routes.build_if_due(&known.vrfs.list[at].routes, now);
+                }
+            }
+        }
+        self.pending = self.vrfs.list.iter().any(|fib| fib.routes.is_pending());
+    }
+
+    /// Whether a structure waits to be built.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// How the FIBs are: for each its exact fields' bytes, and its status.
+    pub(crate) fn status(&self) -> Vec<(Vec<u8>, Status)> {
+        let known = self.routes.read();
+        let fibs = self.vrfs.list.iter();
+        let status = fibs.filter_map(|fib| {
+            let at = known.vrfs.position_like(fib)?;
+            let status = fib.routes.status(&known.vrfs.list[at].routes)?;
+            Some((fib.exact.to_vec(), status))
+        });
+        status.collect()
+    }
+
+    /// Pins an algorithm, or with `None` lets the framework choose: for the FIB of these exact
+    /// fields, or for all, those to come included. Says whether there is such a FIB; on an error,
+    /// every FIB that can has the algorithm.
+    pub(crate) fn pin(
+        &mut self,
+        exact: Option<&[u8]>,
+        name: Option<&str>,
+    ) -> Result<bool, PinError> {
+        let known: Vec<_> = match self.vrfs.layout.width {
+            ..=32 => u32::KINDS.iter().map(|kind| kind.name).collect(),
+            _ => u128::KINDS.iter().map(|kind| kind.name).collect(),
+        };
+        if name.is_some_and(|name| !known.contains(&name)) {
+            return Err(PinError::Unknown { known });
+        }
+        if exact.is_none() {
+            self.pinned = name.map(str::to_owned);
+        }
+        let known = self.routes.read();
+        let (mut found, mut outcome) = (exact.is_none(), Ok(()));
+        for fib in &mut self.vrfs.list {
+            if exact.is_none_or(|exact| *fib.exact == *exact)
+                && let Some(at) = known.vrfs.position_like(fib)
+            {
+                found = true;
+                outcome = outcome.and(fib.routes.pin(name, &known.vrfs.list[at].routes));
+            }
+        }
+        outcome.map(|()| found)
+    }
+
+    /// The routes.
+    pub(crate) fn routes(&self) -> &SharedRoutes {
+        &self.routes
+    }
+}
+
+/// No routes yet.
+fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
+    let nothing = Rib::new();
+    let mut fib = Follower::new(&nothing);
+    if pinned.is_some() {
+        // An algorithm that was pinned for other VRFs can hold no routes as well.
+        let _ = fib.pin(pinned, &nothing);
+    }
+    fib
+}
+
+impl Width {
+    fn new(width: u32, pinned: Option<&str>) -> Self {
+        if width <= u32::BITS {
+            Self::Narrow(follower(pinned))
+        } else {
+            Self::Wide(follower(pinned))
+        }
+    }
+
+    fn follow(&mut self, routes: &routes::Width, now: Instant) {
+        match (self, routes) {
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+                fib.follow(&routes.changed, &routes.rib, now);
+            }
+            (Self::Wide(fib), routes::Width::Wide(routes)) => {
+                fib.follow(&routes.changed, &routes.rib, now);
+            }
+            // Both are made for the table's width.
+            _ => {}
+        }
+    }
+
+    fn build_if_due(&mut self, routes: &routes::Width, now: Instant) {
+        match (self, routes) {
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.follow(&[], &routes.rib, now),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], &routes.rib, now),
+            _ => {}
+        }
+    }
+
+    fn pin(&mut self, name: Option<&str>, routes: &routes::Width) -> Result<(), PinError> {
+        match (self, routes) {
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.pin(name, &routes.rib),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.pin(name, &routes.rib),
+            _ => Ok(()),
+        }
+    }
+
+    fn status(&self, routes: &routes::Width) -> Option<Status> {
+        match (self, routes) {
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => Some(fib.status(&routes.rib)),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.status(&routes.rib)),
+            _ => None,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        match self {
+            Self::Narrow(fib) => fib.is_pending(),
+            Self::Wide(fib) => fib.is_pending(),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The routes of a longest-prefix table: one record, which truth changes and both sides follow.
+//!
+//! It knows which prefixes have changed since both sides were last brought in line, and gives numbers
+//! of classes to others only when neither side has them any more. Beside its value, which is for
+//! look-ups, each route has its entry's slot: so this is truth's index of the entries, too.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use sluice_fib::{Address, Prefix, Rib, TOGETHER, Trial, outermost};
+use sluice_program::Table;
+
+use super::classes::Classes;
+use super::vrfs::{Layout, Vrfs};
+use crate::entry::EntryState;
+use crate::key::KeyRef;
+use crate::slab::{Record, Slab};
+
+/// Changes of a VRF that room is kept for.
+const KEPT: usize = 1024;
+
+/// The routes of one VRF.
+#[derive(Debug)]
+pub(super) struct Recorded<A> {
+    pub(super) rib: Rib<A>,
+    /// Prefixes whose routes have changed.
+    pub(super) changed: Vec<Prefix<A>>,
+}
+
+impl<A: Address> Recorded<A> {
+    fn new() -> Self {
+        Self {
+            rib: Rib::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    fn insert(&mut self, prefix: Prefix<A>, value: u32, slot: u32) -> Option<u32> {
+        let old = self.rib.insert_noted(prefix, value, slot);
+        let old = old.map(|(value, _)| value);
+        if old != Some(value) {
+            self.changed.push(prefix);
+        }
+        old
+    }
+
+    fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        let old = self.rib.remove(prefix);
+        if old.is_some() {
+            self.changed.push(prefix);
+        }
+        old
+    }
+
+    fn slot(&self, prefix: Prefix<A>) -> Option<u32> {
+        self.rib.get_noted(prefix).map(|(_, slot)| slot)
+    }
+
+    fn prefetch(
+        &self,
+        slab: &Slab,
+        keys: &[KeyRef<'_>],
+        prefix: impl Fn(&KeyRef<'_>) -> Prefix<A>,
+    ) {
+        for keys in keys.chunks(TOGETHER) {
+            let mut prefixes = [Prefix::new(A::default(), 0); TOGETHER];
+            let known = keys.iter().map(&prefix);
+            prefixes
+                .iter_mut()
+                .zip(known)
+                .for_each(|(place, key)| *place = key);
+            self.rib.get_all(&prefixes[..keys.len()], |found| {
+                if let Some((_, slot)) = found {
+                    slab.prefetch(slot);
+                }
+            });
+        }
+    }
+
+    fn forget(&mut self) {
+        self.changed.clear();
+        self.changed.shrink_to(KEPT);
+    }
+}
+
+/// By the narrower address type that holds the prefix field.
+#[derive(Debug)]
+pub(super) enum Width {
+    Narrow(Recorded<u32>),
+    Wide(Recorded<u128>),
+}
+
+impl Width {
+    fn new(width: u32) -> Self {
+        if width <= u32::BITS {
+            Self::Narrow(Recorded::new())
+        } else {
+            Self::Wide(Recorded::new())
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Narrow(routes) => routes.rib.is_empty(),
+            Self::Wide(routes) => routes.rib.is_empty(),
+        }
+    }
+
+    fn is_changed(&self) -> bool {
+        match self {
+            Self::Narrow(routes) => !routes.changed.is_empty(),
+            Self::Wide(routes) => !routes.changed.is_empty(),
+        }
+    }
+
+    /// The length and the value of the longest prefix that a key matches.
+    pub(super) fn longest(&self, layout: &Layout, key: &[u8]) -> Option<(u32, u32)> {
+        match self {
+            Self::Narrow(routes) => {
+                let found = routes.rib.lookup(layout.narrow(key));
+                found.map(|(prefix, value)| (prefix.length(), value))
+            }
+            Self::Wide(routes) => {
+                let found = routes.rib.lookup(layout.wide(key));
+                found.map(|(prefix, value)| (prefix.length(), value))
+            }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(super) vrfs: Vrfs<Width>,
+    /// Positions of VRFs with changes. They stay where they are until these are forgotten.
+    pub(super) touched: Vec<usize>,
+    /// What values stand for, unless they are slots.
+    pub(super) classes: Option<Classes>,
+}
+
+/// Truth locks it to change it, the sides when they follow. Packets never wait for it.
+pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
+
+impl Routes {
+    /// None yet, of a table whose prefix field is the one at this position.
+    pub(crate) fn new(table: &Table, field: usize, slab: &Slab) -> Self {
+        let classes = !EntryState::kept_by(table);
+        Self {
+            vrfs: Vrfs::new(Layout::of(table, field)),
+            touched: Vec::new(),
+            classes: classes.then(|| Classes::new(slab.layout().row_words())),
+        }
+    }
+
+    /// The slot of the entry with this key.
+    pub(crate) fn slot(&self, key: &[u8], length: u32) -> Option<u32> {
+        let layout = &self.vrfs.layout;
+        match self.vrfs.of_key(key)? {
+            Width::Narrow(routes) => routes.slot(Prefix::new(layout.narrow(key), length)),
+            Width::Wide(routes) => routes.slot(Prefix::new(layout.wide(key), length)),
+        }
+    }
+
+    /// Reads what a change of the entries with these keys will read of the routes, for all of them at the
+    /// same time, and asks for the entries' records.
+    pub(crate) fn prefetch(&self, slab: &Slab, keys: &[KeyRef<'_>]) {
+        let layout = &self.vrfs.layout;
+        // Most often all of them are in one VRF.
+        let routes = keys.first().and_then(|key| self.vrfs.of_key(key.stored()));
+        match routes {
+            Some(Width::Narrow(routes)) => {
+                let prefix =
+                    |key: &KeyRef<'_>| Prefix::new(layout.narrow(key.stored()), key.prefix_len());
+                routes.prefetch(slab, keys, prefix);
+            }
+            Some(Width::Wide(routes)) => {
+                let prefix =
+                    |key: &KeyRef<'_>| Prefix::new(layout.wide(key.stored()), key.prefix_len());
+                routes.prefetch(slab, keys, prefix);
+            }
+            None => {}
+        }
+    }
+
+    /// Adds an entry, or puts it in the place of the one with an equal key.
+    pub(crate) fn insert(&mut self, entry: Record<'_>) {
+        let (key, length, slot) = (entry.value(), entry.prefix_len(), entry.slot());
+        let value = match &mut self.classes {
+            Some(classes) => classes.add(&entry),
+            None => slot,
+        };
+        let at = self.vrfs.position(key).unwrap_or_else(|| {
+            let width = self.vrfs.layout.width;
+            self.vrfs.add(key, Width::new(width))
+        });
+        let replaced = self.change(at, |routes, layout| match routes {
+            Width::Narrow(routes) => {
+                routes.insert(Prefix::new(layout.narrow(key), length), value, slot)
+            }
+            Width::Wide(routes) => {
+                routes.insert(Prefix::new(layout.wide(key), length), value, slot)
+            }
+        });
+        self.release(replaced);
+    }
+
+    /// Removes the entry with this one's key.
+    pub(crate) fn remove(&mut self, entry: Record<'_>) {
+        let (key, length) = (entry.value(), entry.prefix_len());
+        let Some(at) = self.vrfs.position(key) else {
+            return;
+        };
+        let removed = self.change(at, |routes, layout| match routes {
+            Width::Narrow(routes) => routes.remove(Prefix::new(layout.narrow(key), length)),
+            Width::Wide(routes) => routes.remove(Prefix::new(layout.wide(key), length)),
+        });
+        self.release(removed);
+    }
+
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Width, &Layout) -> R) -> R {
+        let Vrfs { layout, list, .. } = &mut self.vrfs;
+        let routes = &mut list[at].routes;
+        let before = routes.is_changed();
+        let outcome = change(routes, layout);
+        if !before && routes.is_changed() {
+            self.touched.push(at);
+        }
+        outcome
+    }
+
+    /// One entry fewer has a class.
+    fn release(&mut self, class: Option<u32>) {
+        if let (Some(classes), Some(class)) = (&mut self.classes, class) {
+            classes.release(class);
+        }
+    }
+
+    /// To be done before sides follow.
+    pub(crate) fn prepare(&mut self) {
+        for at in &self.touched {
+            match &mut self.vrfs.list[*at].routes {
+                Width::Narrow(routes) => outermost(&mut routes.changed),
+                Width::Wide(routes) => outermost(&mut routes.changed),
+            }
+        }
+    }
+
+    /// To be done when both sides have followed.
+    pub(crate) fn forget(&mut self) {
+        if let Some(classes) = &mut self.classes {
+            classes.forget();
+        }
+        // The last first: what takes the place of one taken out has been seen.
+        self.touched.sort_unstable();
+        while let Some(at) = self.touched.pop() {
+            let routes = &mut self.vrfs.list[at].routes;
+            match routes {
+                Width::Narrow(routes) => routes.forget(),
+                Width::Wide(routes) => routes.forget(),
+            }
+            if routes.is_empty() {
+                self.vrfs.take_out(at);
+            }
+        }
+    }
+
+    /// A copy of the routes of these exact fields.
+    pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
+        let routes = self.vrfs.of_exact(exact)?;
+        (!routes.is_empty()).then(|| match routes {
+            Width::Narrow(routes) => RibCopy::Narrow(routes.rib.clone()),
+            Width::Wide(routes) => RibCopy::Wide(routes.rib.clone()),
+        })
+    }
+}
+
+/// Routes taken out of a table, to try algorithms on.
+#[derive(Debug)]
+pub(crate) enum RibCopy {
+    Narrow(Rib<u32>),
+    Wide(Rib<u128>),
+}
+
+impl RibCopy {
+    pub(crate) fn try_algorithms(&self) -> Vec<Trial> {
+        match self {
+            Self::Narrow(rib) => rib.try_algorithms(),
+            Self::Wide(rib) => rib.try_algorithms(),
+        }
+    }
+}
