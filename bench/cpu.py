@@ -21,6 +21,15 @@ def process_seconds(pid: int) -> float:
     return total / 1e9
 
 
+def thread_seconds(pid: int, name: str) -> float:
+    """CPU time of the threads of a process whose names begin so."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().startswith(name):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
 def system_share(pid: int) -> float:
     """The part of a process's CPU time, since it began, that the kernel took for it."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

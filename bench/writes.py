@@ -7,8 +7,9 @@ The router program on both, filled alike: 1,000,000 IPv4 routes, 200,000 IPv6 ro
 1,000,000 flows with idle timeouts. The updates are encoded beforehand; p4runtime-load
 sends them, one connection, a few requests under way. Three parts:
 
-updates     a part of each table is deleted, inserted again and modified, on both in
-            turn: updates a second, from the first request's sending to the last answer
+updates     a part of each table is deleted, inserted again and modified (routes to
+            another next hop), on both in turn: updates a second, from the first
+            request's sending to the last answer
 forwarding  packets a second from port to port in memory, alone and while flows are
             modified at 400,000 updates a second; the ratio is of the two, and a bar of
             its own. Where processors are few the client takes part of them, too
@@ -34,6 +35,7 @@ from p4.v1 import p4runtime_pb2
 
 from bench import bulk, p4_cpu
 from bench.bars import judge
+from bench.cpu import thread_seconds
 from bench.frames import Flow
 from sluice_ptf.cabling import plug
 from sluice_ptf.runtime import ELECTION_ID, RuntimeClient, update
@@ -63,13 +65,15 @@ class Entries:
     marks: Sequence[bytes]
     values: Sequence[Sequence[bytes]]
     lengths: Sequence[int] | None = None
+    modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY gives them
 
     def encoded(self, kind: str, part: slice) -> bytes:
         """Updates of a kind, one after the other."""
         templates: dict[int | None, bulk.Template] = {}
         encoded = []
-        lengths = self.lengths[part] if self.lengths else [None] * len(self.values[part])
-        for length, values in zip(lengths, self.values[part], strict=True):
+        all_values = self.modified if kind == "MODIFY" and self.modified else self.values
+        lengths = self.lengths[part] if self.lengths else [None] * len(all_values[part])
+        for length, values in zip(lengths, all_values[part], strict=True):
             if length not in templates:
                 entity = p4runtime_pb2.Entity()
                 entity.CopyFrom(self.entity)
@@ -85,14 +89,20 @@ def next_hop(index: int) -> bytes:
     return p4_cpu.NEXTHOPS[index % len(p4_cpu.NEXTHOPS)].to_bytes(2)
 
 
+def to_next_hops(prefixes: Iterable[bytes], shift: int) -> list[tuple[bytes, bytes]]:
+    """Each to the next of the next hops; another shift, and all of them have others."""
+    return [(prefix, next_hop(index + shift)) for index, prefix in enumerate(prefixes)]
+
+
 def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
     """Of the lengths that the Internet's have."""
     match: dict[str, Any] = {"vrf": 0, "dst_addr": "193.210.227.0/24"}
     entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
     marks = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
-    values = [(address.to_bytes(4), next_hop(i)) for i, (address, _) in enumerate(routes)]
+    addresses = [address.to_bytes(4) for address, _ in routes]
     lengths = [length for _, length in routes]
-    return Entries(p4runtime_pb2.Entity(table_entry=entry), marks, values, lengths)
+    entity = p4runtime_pb2.Entity(table_entry=entry)
+    return Entries(entity, marks, to_next_hops(addresses, 0), lengths, to_next_hops(addresses, 1))
 
 
 def ipv6_routes(schema: Schema, count: int) -> Entries:
@@ -104,8 +114,9 @@ def ipv6_routes(schema: Schema, count: int) -> Entries:
     found: dict[bytes, None] = {}
     while len(found) < count:
         found[b"\x20" + chance.randbytes(5)] = None
-    values = [(prefix, next_hop(i)) for i, prefix in enumerate(found)]
-    return Entries(p4runtime_pb2.Entity(table_entry=entry), marks, values)
+    entity = p4runtime_pb2.Entity(table_entry=entry)
+    values, modified = to_next_hops(found, 0), to_next_hops(found, 1)
+    return Entries(entity, marks, values, modified=modified)
 
 
 def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
@@ -234,12 +245,21 @@ def measure_updates(
     return list(cases.values())
 
 
-def packets(ctl: p4_cpu.Ctl, seconds: float) -> float:
-    """Packets a second that leave."""
+@dataclass(frozen=True)
+class Forwarded:
+    """Packets a second that leave, and for each CPU-second of the workers."""
+
+    per_second: float
+    per_cpu_second: float
+
+
+def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
+    """What is forwarded in so many seconds."""
+    spent = thread_seconds(switch.target.pid, "worker-")
     start, before = time.monotonic(), ctl.frames()[1]
     time.sleep(seconds)
-    came = ctl.frames()[1] - before
-    return came / (time.monotonic() - start)
+    came, took = ctl.frames()[1] - before, time.monotonic() - start
+    return Forwarded(came / took, came / (thread_seconds(switch.target.pid, "worker-") - spent))
 
 
 def measure_forwarding(
@@ -248,20 +268,29 @@ def measure_forwarding(
     """Forwarding beside updates, and alone, in turn."""
     case = Case(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
     reached = []
+    workers: dict[str, list[float]] = {"alone": [], "beside": []}
     ctl.ask("add-port", f"{p4_cpu.MEMORY_IN}@replay:{traffic}")
     try:
-        packets(ctl, arguments.seconds)  # caches as they are under load
+        forwarded(switch, ctl, arguments.seconds)  # caches as they are under load
         for _ in range(arguments.rounds):
-            case.peers["alone"].append(packets(ctl, arguments.seconds))
+            alone = forwarded(switch, ctl, arguments.seconds)
+            case.peers["alone"].append(alone.per_second)
+            workers["alone"].append(alone.per_cpu_second)
             command = switch.command(every_flow, "--rate", str(RATE))
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
                 time.sleep(0.2)  # it reads its file
-                case.ours.append(packets(ctl, arguments.seconds))
+                beside = forwarded(switch, ctl, arguments.seconds)
+                case.ours.append(beside.per_second)
+                workers["beside"].append(beside.per_cpu_second)
                 output, _ = load.communicate(timeout=120)
             reached.append(json.loads(output)["updates_per_second"])
     finally:
         ctl.ask("remove-port", str(p4_cpu.MEMORY_IN))
-    case.details |= {"kind": "forwarding", "updates_per_second": reached}
+    case.details |= {
+        "kind": "forwarding",
+        "updates_per_second": reached,
+        "packets_per_worker_cpu_second": workers,
+    }
     shown = case.as_dict()
     print(
         f"forwarding: {shown['peers']['alone']:,.0f} packets a second alone, {shown['ours']:,.0f}"
