@@ -228,7 +228,11 @@ impl Lower<'_> {
         let width = match target {
             LValue::Field(slot) | LValue::HeaderField(_, slot) => usize::from(slot.width),
         };
+        let bounds = value.data.bounds();
         let value = self.data(&value.data, width.div_ceil(64), params);
+        if let ([word], None) = (&value[..], bounds.below) {
+            self.note_bits(*word, bounds.above);
+        }
         self.store_value(target, value, params);
     }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use cranelift_codegen::ir::types::{I16, I32, I64};
-use cranelift_codegen::ir::{InstBuilder, Type, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use sluice_program::expr::Data;
 use sluice_program::{
     Calculation, CalculationId, CalculationInput, Checksum, HashAlgorithm, HeaderId, Slot,
@@ -280,13 +280,8 @@ impl Lower<'_> {
             let mut offset = 0;
             while offset < run.bytes {
                 let left = run.bytes - offset;
-                let (ty, size) = match left {
-                    4.. => (I32, 4),
-                    2..4 => (I16, 2),
-                    _ => (cranelift_codegen::ir::types::I8, 1),
-                };
                 // The last byte of an odd input is the first of a word in memory: the low one.
-                let word = self.load_word(ty, run.first + offset);
+                let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
             }
@@ -294,24 +289,31 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // At most 64 words of 32 bits: three folds bring it to 16 bits.
-        let mut folded = sum;
-        for bits in [32, 16, 16] {
-            let high = self.shr(folded, bits);
-            let low = self.and(folded, (1 << bits) - 1);
-            folded = self.b.ins().iadd(high, low);
-        }
-        let again = self.shr(folded, 16);
-        let folded = self.b.ins().iadd(folded, again);
-        let folded = self.b.ins().bnot(folded);
-        let word = self.b.ins().ireduce(I16, folded);
+        // At most 64 words of 32 bits. A number plus itself turned by half has in its upper half the one's
+        // complement sum of both halves.
+        let turned = self.b.ins().rotl_imm_u(sum, 32);
+        let sum = self.b.ins().iadd(sum, turned);
+        let sum = self.shr(sum, 32);
+        let sum = self.b.ins().ireduce(I32, sum);
+        let turned = self.b.ins().rotl_imm_u(sum, 16);
+        let sum = self.b.ins().iadd(sum, turned);
+        let sum = self.b.ins().ushr_imm_u(sum, 16);
+        let sum = self.b.ins().bnot(sum);
+        let word = self.b.ins().ireduce(I16, sum);
         let word = self.b.ins().bswap(word);
         self.b.ins().uextend(I64, word)
     }
 
-    fn load_word(&mut self, ty: Type, byte: u32) -> Value {
-        let word = self.load(ty, self.phv, byte);
-        self.b.ins().uextend(I64, word)
+    /// Up to four bytes of the header vector as they lie there, of `left` that are wanted, and how many
+    /// these are.
+    fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
+        let (base, offset) = (self.phv, byte as i32);
+        let flags = MemFlagsData::new().with_notrap();
+        match left {
+            4.. => (self.b.ins().uload32(flags, base, offset), 4),
+            2..4 => (self.b.ins().uload16(I64, flags, base, offset), 2),
+            _ => (self.b.ins().uload8(I64, flags, base, offset), 1),
+        }
     }
 
     /// Runs `then` if the checksum's condition holds.

@@ -17,6 +17,7 @@ use super::code::Pages;
 use super::facts::{self, Facts};
 use super::frame::Frame;
 use super::lower::{Lower, Statics};
+use super::variants::Interest;
 use crate::config::Config;
 
 /// A part of the program that is one function.
@@ -257,16 +258,19 @@ fn build(
             if facts.keep.get() {
                 lower.keep_fields();
             }
-            lower.parser();
-            lower.pipeline(&program.ingress);
+            let mut ingress = lower.graph(&program.ingress);
+            let interest = ingress.interest();
+            lower.parser(&interest, &mut |lower| lower.enter_pipeline(&mut ingress));
+            lower.pipeline(ingress);
             lower.finish(0);
         }
         Part::Parser => {
-            lower.parser();
-            lower.finish(0);
+            lower.parser(&Interest::default(), &mut |lower| lower.finish(0));
         }
         Part::Egress => {
-            lower.pipeline(&program.egress);
+            let mut egress = lower.graph(&program.egress);
+            lower.enter_pipeline(&mut egress);
+            lower.pipeline(egress);
             lower.finish(0);
         }
         Part::Deparser => lower.deparser(),

@@ -11,8 +11,7 @@ use std::rc::Rc;
 use std::slice;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::I32;
-use cranelift_codegen::ir::{BlockCall, InstBuilder, JumpTableData, Value};
+use cranelift_codegen::ir::{InstBuilder, Value};
 use sluice_program::control::TableKeyValue;
 use sluice_program::{ActionId, Key, MatchKind, Table, TableEntry, TableId};
 use sluice_tables::constant_rows;
@@ -174,6 +173,19 @@ impl Lower<'_> {
             });
         }
         let columns = self.columns(table);
+        // A row that wants something else of a column than it is known to be never matches.
+        for (index, column) in columns.iter().enumerate() {
+            if let Some(value) = self.constant(column.value) {
+                rows.retain(|row| row.patterns[index].matches(value));
+                for row in &mut rows {
+                    row.patterns[index] = Pattern::Any;
+                }
+            }
+        }
+        let always = |row: &Row| row.patterns.iter().all(|pattern| *pattern == Pattern::Any);
+        if let Some(last) = rows.iter().position(always) {
+            rows.truncate(last + 1);
+        }
         if rows.len() <= SEQUENTIAL {
             self.sequence(id, &columns, &rows, graph);
         } else {
@@ -322,6 +334,8 @@ impl Lower<'_> {
     fn run_row(&mut self, id: TableId, vector: Value, rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let row = self.b.ins().ctz(vector);
+        let minus = self.b.ins().ineg(vector);
+        let lowest = self.b.ins().band(vector, minus);
         self.count_row(id, rows, Some(row));
         let mut actions: Vec<ActionId> = Vec::new();
         for row in rows {
@@ -330,25 +344,25 @@ impl Lower<'_> {
             }
         }
         let blocks: Vec<_> = actions.iter().map(|_| self.b.create_block()).collect();
-        if let [block] = blocks[..] {
-            self.jump(block);
-        } else {
-            let block_of = |row: &Row| {
-                let known = actions.iter().position(|action| *action == row.action);
-                blocks[known.expect("every row's action is listed")]
-            };
-            let targets: Vec<BlockCall> = rows
-                .iter()
-                .map(|row| {
-                    let values = &mut self.b.func.dfg.value_lists;
-                    BlockCall::new(block_of(row), [], values)
-                })
-                .collect();
-            blocks.iter().for_each(|block| self.flow_to(*block));
-            let table = JumpTableData::new(targets[0], &targets);
-            let table = self.b.create_jump_table(table);
-            let index = self.b.ins().ireduce(I32, row);
-            self.b.ins().br_table(index, table);
+        let share = 1.0 / blocks.len() as f64;
+        for block in &blocks {
+            self.flow_part(*block, share);
+        }
+        // One after the other: whether the lowest bit belongs to a row of an action.
+        let mut targets = actions.iter().zip(&blocks).peekable();
+        while let Some((action, block)) = targets.next() {
+            if targets.peek().is_none() {
+                self.b.ins().jump(*block, &[]);
+                break;
+            }
+            let own = rows.iter().enumerate();
+            let own = own.filter(|(_, row)| row.action == *action);
+            let own = own.fold(0, |rows, (index, _)| rows | 1 << index);
+            let this = self.and(lowest, own);
+            let next = self.b.create_block();
+            self.b.ins().brif(this, *block, &[], next, &[]);
+            self.b.switch_to_block(next);
+            self.b.seal_block(next);
         }
         for (action, block) in actions.into_iter().zip(blocks) {
             self.enter(block);

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use sluice_program::expr::{
     Arith, ArithOp, Bool, Bounds, CastOp, CmpOp, Data, HeaderRef, MAX_SHIFT, UnionRef,
@@ -37,6 +37,17 @@ pub(super) enum Place<T> {
     Fixed(T),
     /// The one with this id, [`NONE`] for none.
     Found(Value),
+}
+
+/// The value is less than 2 to this power.
+fn most_bits(data: &Data) -> u32 {
+    match data {
+        // A difference is at most what something is taken from.
+        Data::Arith(ArithOp::Sub, operands) if operands.1.bounds().below.is_none() => {
+            operands.0.bounds().above
+        }
+        _ => data.bounds().above,
+    }
 }
 
 impl Lower<'_> {
@@ -168,6 +179,20 @@ impl Lower<'_> {
     fn param(&mut self, slot: ParamSlot, params: &Params) -> Words {
         let words = slot.words();
         let first = usize::from(slot.word);
+        if let (Params::At(address), 1) = (params, words) {
+            // What is above a parameter in its word is 0.
+            let ty = match slot.width {
+                0..=8 => I8,
+                9..=16 => I16,
+                17..=32 => I32,
+                _ => I64,
+            };
+            let value = self.load(ty, *address, first as u32 * 8);
+            return vec![match ty {
+                I64 => value,
+                _ => self.b.ins().uextend(I64, value),
+            }];
+        }
         (0..words)
             .map(|index| {
                 let word = first + words - 1 - index;
@@ -324,10 +349,15 @@ impl Lower<'_> {
             let high = self.ones(width - 1, all);
             (self.complement(&high), high)
         };
-        let below = self.less(&value, &low, true);
-        let value = self.choose(below, &low, &value);
-        let above = self.less(&high, &value, true);
-        let value = self.choose(above, &high, &value);
+        let mut value = value;
+        if bounds.below.is_some() || op == CastOp::SaturateSigned {
+            let below = self.less(&value, &low, true);
+            value = self.choose(below, &low, &value);
+        }
+        if most_bits(inner) > width || op == CastOp::SaturateSigned {
+            let above = self.less(&high, &value, true);
+            value = self.choose(above, &high, &value);
+        }
         self.resize(value, words)
     }
 
@@ -437,7 +467,42 @@ impl Lower<'_> {
         self.compare(IntCC::NotEqual, answer, zero)
     }
 
+    /// Whether a field in memory is equal to a constant, compared as it lies there; `None` where that
+    /// cannot be said so.
+    fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
+        let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
+            return None;
+        };
+        let ty = match slot.width {
+            8 => I8,
+            16 => I16,
+            32 => I32,
+            64 => I64,
+            _ => return None,
+        };
+        let bounds = Data::Const(constant.clone()).bounds();
+        let fits = bounds.below.is_none() && bounds.above <= slot.width.into();
+        if slot.lead != 0 || slot.signed || !fits || self.is_kept(*slot) {
+            return None;
+        }
+        // Loading it the other way notes who looks at metadata in memory.
+        self.note_load(*slot);
+        let number = constant_words(constant, 1)[0].swap_bytes() >> (64 - slot.width);
+        let raw = self.load(ty, self.phv, slot.byte);
+        let number = self.b.ins().iconst(ty, number as i64);
+        Some(self.b.ins().icmp(IntCC::Equal, raw, number))
+    }
+
     fn cmp(&mut self, op: CmpOp, left: &Data, right: &Data, params: &Params) -> Value {
+        if matches!(op, CmpOp::Eq | CmpOp::Ne) {
+            let same = self.same_bytes(left, right);
+            if let Some(same) = same.or_else(|| self.same_bytes(right, left)) {
+                return match op {
+                    CmpOp::Eq => same,
+                    _ => self.not(same),
+                };
+            }
+        }
         let (l, r) = (left.bounds(), right.bounds());
         let negative = l.below.is_some() || r.below.is_some();
         let words = |bounds: Bounds| {

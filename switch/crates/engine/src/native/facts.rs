@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known while code is generated: which metadata fields live on the stack instead of
+//! What is known while code is generated: which metadata fields are variables instead of parts of
 //! the header vector, and what each place of the code may take for granted.
 //!
 //! In the function that parses a packet and runs ingress, metadata fields begin as 0 and are seen by
-//! nobody else but where the program says so (egress, selectors, digests, field lists). They are kept on
-//! the function's stack, in the machine's byte order, and written to the header vector only if somebody
-//! else looks there. Along every edge of the code goes what is certain on it: values that fields have,
+//! nobody else but where the program says so (egress, selectors, digests, field lists). They are
+//! variables of the function (what is never read is never computed), and written to the header vector
+//! only if somebody else looks there. Along every edge of the code goes what is certain on it: values that fields have,
 //! and the validity of headers. Where edges meet, what is certain on all of them remains. A condition
 //! that is decided by it is not tested.
 
@@ -13,10 +13,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use cranelift_codegen::ir::types::{I8, I16, I32, I64};
-use cranelift_codegen::ir::{
-    Block, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type, Value,
-};
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_frontend::Variable;
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 use sluice_program::{CalculationInput, HeaderId, Op, Program, Slot};
 
@@ -32,7 +31,7 @@ const MOST_WORDS: u16 = 4;
 #[derive(Debug)]
 struct Field {
     slot: Slot,
-    /// It may live on the stack: it is 0 when a packet is parsed, and nothing but machine code writes it.
+    /// It may be a variable: it is 0 when a packet is parsed, and nothing but machine code writes it.
     keepable: bool,
     /// Somebody reads it in memory.
     observed: Cell<bool>,
@@ -48,7 +47,7 @@ pub(super) struct Facts {
     pub(super) whole: Cell<bool>,
     /// The bytes of each header with a `varbit` field.
     varbit: Vec<Range<u32>>,
-    /// Fields may be kept on the stack at all.
+    /// Fields may be variables at all.
     pub(super) keep: Cell<bool>,
 }
 
@@ -163,6 +162,11 @@ impl Facts {
         observed.map(|field| field.slot).collect()
     }
 
+    /// The number of the metadata field in which a slot lies.
+    pub(super) fn index(&self, slot: Slot) -> Option<usize> {
+        self.field(slot).map(|(index, _)| index)
+    }
+
     /// Somebody looks at a slot in the header vector.
     fn observe(&self, slot: Slot) {
         if let Some((index, _)) = self.field(slot) {
@@ -171,21 +175,17 @@ impl Facts {
     }
 }
 
-/// What is certain of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certain {
-    Constant(u64),
-    /// It is this value of the code.
-    Same(Value),
-}
-
 /// What is certain at a place of the code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Values of kept fields of one word.
-    fields: BTreeMap<usize, Certain>,
+    fields: BTreeMap<usize, u64>,
     /// Headers that are valid, or are not.
     valid: BTreeMap<HeaderId, bool>,
+    /// Bytes that the parser took so far.
+    pub(super) parsed: Option<u64>,
+    /// How likely it is that a packet comes here, as a guess.
+    pub(super) weight: f64,
 }
 
 impl Known {
@@ -195,6 +195,13 @@ impl Known {
             .retain(|field, value| other.fields.get(field) == Some(value));
         self.valid
             .retain(|header, valid| other.valid.get(header) == Some(valid));
+        self.parsed = self.parsed.filter(|taken| other.parsed == Some(*taken));
+        self.weight += other.weight;
+    }
+
+    /// The value of a kept field, by its number.
+    pub(super) fn field(&self, index: usize) -> Option<u64> {
+        self.fields.get(&index).copied()
     }
 
     pub(super) fn valid(&self, header: HeaderId) -> Option<bool> {
@@ -215,27 +222,13 @@ impl Known {
     }
 }
 
-/// Where kept fields lie, and what is certain on edges to blocks that have not begun.
+/// What kept fields are, and what is certain on edges to blocks that have not begun.
 #[derive(Default)]
 pub(super) struct Flow {
-    /// Where each metadata field begins on the stack; `None` where it is in the header vector. Nothing at
-    /// all in functions that keep no fields.
-    places: Vec<Option<u32>>,
-    /// The stack that they lie on.
-    stack: Option<StackSlot>,
+    /// The words of each metadata field, least significant first; `None` where it is in the header vector.
+    /// Nothing at all in functions that keep no fields.
+    kept: Vec<Option<Vec<Variable>>>,
     pub(super) incoming: BTreeMap<Block, Known>,
-}
-
-/// The pieces of a field on the stack: types and offsets, least significant first.
-fn pieces(width: u16) -> Vec<(Type, u32)> {
-    match width {
-        0..=8 => vec![(I8, 0)],
-        9..=16 => vec![(I16, 0)],
-        17..=32 => vec![(I32, 0)],
-        _ => (0..width.div_ceil(64))
-            .map(|word| (I64, u32::from(word) * 8))
-            .collect(),
-    }
 }
 
 /// A constant as an unsigned word.
@@ -247,29 +240,26 @@ fn word(constant: &Constant) -> Option<u64> {
 }
 
 impl Lower<'_> {
-    /// From here on metadata fields are kept on the stack: called where they are all 0 and no header is
+    /// From here on metadata fields are kept in variables: called where they are all 0 and no header is
     /// valid.
     pub(super) fn keep_fields(&mut self) {
         let facts = self.facts;
-        let mut bytes = 0;
+        let zero = self.int(0);
         for (index, field) in facts.fields.iter().enumerate() {
-            let place = field.keepable.then(|| {
-                let pieces = pieces(field.slot.width);
-                let start = u32::next_multiple_of(bytes, pieces[0].0.bytes());
-                bytes = start + pieces.iter().map(|(ty, _)| ty.bytes()).sum::<u32>();
-                start
+            let kept = field.keepable.then(|| {
+                let words = 0..field.slot.width.div_ceil(64);
+                let words = words.map(|_| {
+                    let word = self.b.declare_var(I64);
+                    self.b.def_var(word, zero);
+                    word
+                });
+                words.collect()
             });
-            self.flow.places.push(place);
-            if place.is_some() && field.slot.width <= 64 {
-                self.known.fields.insert(index, Certain::Constant(0));
+            if kept.is_some() && field.slot.width <= 64 {
+                self.known.fields.insert(index, 0);
             }
+            self.flow.kept.push(kept);
         }
-        let bytes = bytes.next_multiple_of(16);
-        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4);
-        let slot = self.b.create_sized_stack_slot(data);
-        self.flow.stack = Some(slot);
-        let start = self.b.ins().stack_addr(I64, slot, 0);
-        self.clear(start, 0, bytes);
         for (index, header) in self.program.headers.iter().enumerate() {
             if !header.metadata {
                 self.known.set_valid(HeaderId(index as u32), false);
@@ -280,7 +270,7 @@ impl Lower<'_> {
     /// The kept field in which a slot lies, and the bits below; notes who looks at the header vector.
     fn kept(&self, slot: Slot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
-        match self.flow.places.get(index) {
+        match self.flow.kept.get(index) {
             Some(Some(_)) => Some((index, low)),
             _ => {
                 self.facts.fields[index].observed.set(true);
@@ -289,41 +279,30 @@ impl Lower<'_> {
         }
     }
 
-    /// A kept field's pieces: types and addresses.
-    fn kept_pieces(&mut self, index: usize) -> Vec<(Type, Value)> {
-        let (Some(slot), Some(start)) = (self.flow.stack, self.flow.places[index]) else {
-            return Vec::new();
-        };
-        let pieces = pieces(self.facts.fields[index].slot.width).into_iter();
-        pieces
-            .map(|(ty, offset)| {
-                let offset = (start + offset) as i32;
-                (ty, self.b.ins().stack_addr(I64, slot, offset))
-            })
-            .collect()
+    /// Notes that a slot which is not kept is looked at in the header vector.
+    pub(super) fn note_load(&self, slot: Slot) {
+        self.kept(slot);
+    }
+
+    /// Whether a slot lies in a kept field.
+    pub(super) fn is_kept(&self, slot: Slot) -> bool {
+        let index = self.facts.index(slot);
+        index.is_some_and(|index| matches!(self.flow.kept.get(index), Some(Some(_))))
+    }
+
+    /// The variables of a kept field.
+    fn kept_variables(&self, index: usize) -> Vec<Variable> {
+        let kept = self.flow.kept.get(index).cloned().flatten();
+        kept.unwrap_or_default()
     }
 
     /// A kept field's words.
     fn kept_words(&mut self, index: usize) -> Words {
-        match self.known.fields.get(&index) {
-            Some(Certain::Constant(value)) => return vec![self.int(*value)],
-            Some(Certain::Same(value)) => return vec![*value],
-            None => {}
+        if let Some(value) = self.known.field(index) {
+            return vec![self.int(value)];
         }
-        let pieces = self.kept_pieces(index).into_iter();
-        let words: Words = pieces
-            .map(|(ty, place)| {
-                let value = self.load(ty, place, 0);
-                match ty {
-                    I64 => value,
-                    _ => self.b.ins().uextend(I64, value),
-                }
-            })
-            .collect();
-        if let [word] = words[..] {
-            self.known.fields.insert(index, Certain::Same(word));
-        }
-        words
+        let words = self.kept_variables(index).into_iter();
+        words.map(|word| self.b.use_var(word)).collect()
     }
 
     /// The value of a slot that lies in a kept field.
@@ -357,20 +336,16 @@ impl Lower<'_> {
             value = self.bitwise(&kept, &placed, |lower, a, b| lower.b.ins().bor(a, b));
         }
         let value = self.resize(value, count);
-        if let [word] = value[..] {
-            let certain = match self.constant(word) {
-                Some(constant) => Certain::Constant(constant),
-                None => Certain::Same(word),
-            };
-            self.known.fields.insert(index, certain);
-        }
-        for ((ty, place), word) in self.kept_pieces(index).into_iter().zip(&value) {
-            let narrow = match (ty, self.constant(*word)) {
-                (I64, _) => *word,
-                (_, Some(constant)) => self.b.ins().iconst(ty, constant as i64),
-                _ => self.b.ins().ireduce(ty, *word),
-            };
-            self.store(narrow, place, 0);
+        let certain = match value[..] {
+            [word] => self.constant(word),
+            _ => None,
+        };
+        match certain {
+            Some(constant) => self.known.fields.insert(index, constant),
+            None => self.known.fields.remove(&index),
+        };
+        for (variable, word) in self.kept_variables(index).into_iter().zip(&value) {
+            self.b.def_var(variable, *word);
         }
         if self.facts.fields[index].observed.get() {
             self.store_memory(self.phv, field, &value);
@@ -419,9 +394,7 @@ impl Lower<'_> {
             Data::Const(value) => word(value),
             Data::Field(slot) if !slot.signed => {
                 let (index, low) = self.facts.field(*slot)?;
-                let Certain::Constant(value) = self.known.fields.get(&index)? else {
-                    return None;
-                };
+                let value = self.known.field(index)?;
                 Some(value >> low & u64::MAX >> (64 - slot.width))
             }
             _ => None,
@@ -458,7 +431,7 @@ impl Lower<'_> {
         let Some((index, _)) = self.facts.field(slot) else {
             return;
         };
-        let kept = matches!(self.flow.places.get(index), Some(Some(_)));
+        let kept = matches!(self.flow.kept.get(index), Some(Some(_)));
         if !kept
             || slot.signed
             || slot.width > 64
@@ -469,12 +442,10 @@ impl Lower<'_> {
         let most = u64::MAX >> (64 - slot.width);
         match (equal, most) {
             (true, _) if value <= most => {
-                self.known.fields.insert(index, Certain::Constant(value));
+                self.known.fields.insert(index, value);
             }
             (false, 1) if value <= 1 => {
-                self.known
-                    .fields
-                    .insert(index, Certain::Constant(1 - value));
+                self.known.fields.insert(index, 1 - value);
             }
             _ => {}
         }
@@ -518,12 +489,6 @@ impl Lower<'_> {
             _ => {}
         }
         slots.into_iter().for_each(|slot| self.forget_field(slot));
-    }
-
-    /// What loads gave is not held in registers any longer: it would be saved around a call.
-    pub(super) fn forget_values(&mut self) {
-        let fields = &mut self.known.fields;
-        fields.retain(|_, certain| matches!(certain, Certain::Constant(_)));
     }
 
     /// Nothing is certain any more of a field.

@@ -3,6 +3,7 @@
 //!
 //! A block is entered when all edges to it are there, except where it begins a loop.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 use cranelift_frontend::Switch;
 use sluice_program::expr::Bool;
@@ -10,6 +11,11 @@ use sluice_program::expr::Bool;
 use super::expr::Params;
 use super::facts::Known;
 use super::lower::Lower;
+
+/// The share of packets that take an edge to a block that is marked cold.
+const COLD: f64 = 1.0 / 64.0;
+/// A switch of up to so many cases compares one after the other.
+const MOST_COMPARED: usize = 4;
 
 impl Lower<'_> {
     pub(super) fn jump(&mut self, to: Block) {
@@ -29,8 +35,12 @@ impl Lower<'_> {
             Some(0) => self.jump(no),
             Some(_) => self.jump(yes),
             None => {
-                self.flow_to(yes);
-                self.flow_to(no);
+                let (likely, unlikely) = match self.b.func.layout.is_cold(no) {
+                    true => (1.0 - COLD, COLD),
+                    false => (0.5, 0.5),
+                };
+                self.flow_part(yes, likely);
+                self.flow_part(no, unlikely);
                 self.b.ins().brif(condition, yes, &[], no, &[]);
             }
         }
@@ -94,12 +104,25 @@ impl Lower<'_> {
 
     /// An edge to a block.
     pub(super) fn flow_to(&mut self, to: Block) {
+        self.flow_part(to, 1.0);
+    }
+
+    /// An edge to a block that so many of the packets take, as a guess.
+    pub(super) fn flow_part(&mut self, to: Block, share: f64) {
+        let mut known = self.known.clone();
+        known.weight *= share;
         match self.flow.incoming.get_mut(&to) {
-            Some(known) => known.meet(&self.known),
+            Some(before) => before.meet(&known),
             None => {
-                self.flow.incoming.insert(to, self.known.clone());
+                self.flow.incoming.insert(to, known);
             }
         }
+    }
+
+    /// How likely it is that a packet comes to a block, by the edges so far.
+    pub(super) fn weight_of(&self, block: Block) -> f64 {
+        let known = self.flow.incoming.get(&block);
+        known.map_or(0.0, |known| known.weight)
     }
 
     /// Whether an edge leads to a block that has not begun.
@@ -122,13 +145,30 @@ impl Lower<'_> {
         all
     }
 
-    /// Ends the block with a switch.
-    pub(super) fn emit_switch(&mut self, switch: Switch, value: Value, otherwise: Block) {
-        let targets: Vec<Block> = switch.entries().values().copied().collect();
-        for target in targets.into_iter().chain([otherwise]) {
-            self.flow_to(target);
+    /// Ends the block with a switch over different numbers.
+    pub(super) fn emit_switch(&mut self, cases: &[(u64, Block)], value: Value, otherwise: Block) {
+        let share = 1.0 / (cases.len() + 1) as f64;
+        for (_, target) in cases {
+            self.flow_part(*target, share);
         }
-        switch.emit(&mut self.b, value, otherwise);
+        self.flow_part(otherwise, share);
+        if cases.len() > MOST_COMPARED {
+            let mut switch = Switch::new();
+            for (number, block) in cases {
+                switch.set_entry((*number).into(), *block);
+            }
+            return switch.emit(&mut self.b, value, otherwise);
+        }
+        let ty = self.b.func.dfg.value_type(value);
+        for (number, block) in cases {
+            let number = self.b.ins().iconst(ty, *number as i64);
+            let same = self.b.ins().icmp(IntCC::Equal, value, number);
+            let next = self.b.create_block();
+            self.b.ins().brif(same, *block, &[], next, &[]);
+            self.b.switch_to_block(next);
+            self.b.seal_block(next);
+        }
+        self.b.ins().jump(otherwise, &[]);
     }
 
     /// Ends the block: goes where `target` says for each outcome of a condition.
@@ -167,7 +207,7 @@ impl Lower<'_> {
                     self.known = before.clone();
                     self.learn(condition, holds);
                     let block = target(self, holds);
-                    self.flow_to(block);
+                    self.flow_part(block, 0.5);
                     block
                 });
                 ends.reverse();

@@ -2,6 +2,7 @@
 //! What all of code generation stands on: a function under construction, constants that outlive it, and
 //! access to runs of bits in the packet header vector, the packet, and the frame.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -64,6 +65,8 @@ pub(super) struct Lower<'a> {
     pub(super) flow: Flow,
     call_conv: CallConv,
     signatures: Vec<(usize, usize, SigRef)>,
+    /// Values of which only so many low bits can be set.
+    narrow: BTreeMap<Value, u32>,
     pub(super) frame: Value,
     pub(super) phv: Base,
     pub(super) valid: Value,
@@ -108,6 +111,7 @@ impl<'a> Lower<'a> {
             flow: Flow::default(),
             call_conv,
             signatures: Vec::new(),
+            narrow: BTreeMap::new(),
             frame,
             phv,
             valid,
@@ -165,7 +169,14 @@ impl<'a> Lower<'a> {
                 opcode: Opcode::Uextend,
                 arg,
             }) => self.b.func.dfg.value_type(arg).bits(),
-            _ => 64,
+            _ => self.narrow.get(&value).copied().unwrap_or(64),
+        }
+    }
+
+    /// Notes that only so many low bits of a word can be set.
+    pub(super) fn note_bits(&mut self, value: Value, bits: u32) {
+        if bits < 64 {
+            self.narrow.insert(value, bits);
         }
     }
 
@@ -254,7 +265,6 @@ impl<'a> Lower<'a> {
         });
         let address = self.int(function as usize as u64);
         let call = self.b.ins().call_indirect(signature, address, args);
-        self.forget_values();
         self.b.inst_results(call).to_vec()
     }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parser: a block for each state. How many bytes are taken is kept in a register and written to
-//! the packet whenever it changes, since runtime functions look there.
+//! The parser: a block or more for each state, for each likely set of facts ([`super::variants`]) once. How many
+//! bytes are taken is kept in a register, and written to the packet when the parser ends.
 
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use cranelift_frontend::{Switch, Variable};
+use cranelift_frontend::Variable;
 use sluice_program::expr::Arith;
 use sluice_program::parser::{
     ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
 };
-use sluice_program::{HeaderId, StackId, StateId};
+use sluice_program::{HeaderId, Slot, StackId, StateId};
 
 use super::expr::Params;
 use super::frame::Frame;
@@ -20,8 +20,9 @@ use super::key::KeyField;
 use super::lower::Lower;
 use super::number::Words;
 use super::runtime;
-use super::states::{groups, is_cycle};
+use super::states::{bounds, groups};
 use super::table::words_of;
+use super::variants::{About, Interest, Variants};
 use crate::counters::Counters;
 use crate::profile::Place;
 
@@ -36,21 +37,32 @@ struct Parsing {
     parsed_place: Value,
     /// Takes a value of `error`.
     failed: Block,
-    accepted: Block,
+    accepted: Variants,
     /// Too many states were entered.
     limit: Block,
     /// States entered, if they could be too many.
     steps: Option<Variable>,
-    states: Vec<Option<Block>>,
+    states: Vec<Variants>,
+    /// States that can be entered again and again, which are compiled once.
+    cyclic: Vec<bool>,
+    /// States in which more may have been entered than are allowed.
+    bounded: Vec<bool>,
+    /// What is asked about behind the parser.
+    interest: Interest,
 }
 
 impl Parsing {
     /// The block that a transition leads to.
     fn target(&mut self, lower: &mut Lower<'_>, target: Target) -> Block {
+        let mut about = lower.known.about(&self.interest);
         match target {
-            Target::Accept => self.accepted,
+            Target::Accept => self.accepted.block(&mut lower.b, about),
+            Target::State(id) if self.cyclic[id.index()] => {
+                self.states[id.index()].block(&mut lower.b, About::default())
+            }
             Target::State(id) => {
-                *self.states[id.index()].get_or_insert_with(|| lower.b.create_block())
+                about.parsed = lower.known.parsed;
+                self.states[id.index()].block(&mut lower.b, about)
             }
         }
     }
@@ -74,17 +86,16 @@ impl Destination {
 }
 
 impl Lower<'_> {
-    /// The parser with the verification of checksums; the builder is at its end. If it takes too many
-    /// steps, the function ends with 1.
-    pub(super) fn parser(&mut self) {
+    /// The parser with the verification of checksums, from where `after` goes on and ends the block, once
+    /// for each set of facts. If it takes too many steps, the function ends with 1.
+    pub(super) fn parser(&mut self, interest: &Interest, after: &mut dyn FnMut(&mut Self)) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
         let data = self.frame_field(offset_of!(Frame<'static>, data));
         let length = self.frame_field(offset_of!(Frame<'static>, data_len));
         let most = self.config.max_parser_steps as usize;
         let groups = groups(program);
-        let counts =
-            program.states.len() > most || groups.iter().any(|group| is_cycle(program, group));
+        let (cyclic, bounded) = bounds(program, &groups, most);
         let zero = self.int(0);
         let mut variable = || {
             let variable = self.b.declare_var(I64);
@@ -92,57 +103,65 @@ impl Lower<'_> {
             variable
         };
         let parsed = variable();
-        let steps = counts.then(&mut variable);
-        self.store(zero, parsed_place, 0);
+        let steps = bounded.contains(&true).then(&mut variable);
+        let mut interest = interest.clone();
+        interest.checksums(program, self.facts);
         let mut parsing = Parsing {
             data,
             length,
             parsed,
             parsed_place,
             failed: self.b.create_block(),
-            accepted: self.b.create_block(),
+            accepted: Variants::default(),
             limit: self.b.create_block(),
             steps,
-            states: vec![None; program.states.len()],
+            states: program.states.iter().map(|_| Variants::default()).collect(),
+            cyclic,
+            bounded,
+            interest,
         };
+        self.known.parsed = Some(0);
         self.b.append_block_param(parsing.failed, I64);
         let first = parsing.target(self, program.parser.start);
         self.jump(first);
         for group in groups {
             self.states(&group, &mut parsing);
         }
-        self.finish_parser(&parsing);
+        self.finish_parser(parsing, after);
     }
 
     /// States that lead to each other, or a single one.
     fn states(&mut self, group: &[StateId], parsing: &mut Parsing) {
         let program = self.program;
-        let cycle = is_cycle(program, group);
+        if let [id] = group
+            && !parsing.cyclic[id.index()]
+        {
+            let variants = std::mem::take(&mut parsing.states[id.index()]);
+            for block in self.settle(variants) {
+                self.enter(block);
+                self.mark(Place::State(*id));
+                self.state(*id, parsing);
+            }
+            return;
+        }
         let blocks: Vec<Block> = group
             .iter()
             .map(|id| parsing.target(self, Target::State(*id)))
             .collect();
-        if cycle {
-            // In all of them only that is certain which is so on every way in, and stays so.
-            self.known = self.incoming_to_any(&blocks);
-            for op in group.iter().flat_map(|id| &program.state(*id).ops) {
-                self.forget_parsed(op);
-            }
+        // In all of them only that is certain which is so on every way in, and stays so.
+        self.known = self.incoming_to_any(&blocks);
+        self.known.parsed = None;
+        for op in group.iter().flat_map(|id| &program.state(*id).ops) {
+            self.forget_parsed(op);
         }
         let known = self.known.clone();
         for (id, block) in group.iter().zip(&blocks) {
-            if cycle {
-                self.enter_open(*block, known.clone());
-            } else {
-                self.enter(*block);
-            }
+            self.enter_open(*block, known.clone());
             self.mark(Place::State(*id));
-            self.state(program.state(*id), parsing);
+            self.state(*id, parsing);
         }
-        if cycle {
-            self.incoming_to_any(&blocks);
-            blocks.iter().for_each(|block| self.b.seal_block(*block));
-        }
+        self.incoming_to_any(&blocks);
+        blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
     /// Nothing is certain any more of what a parser's operation may write.
@@ -178,34 +197,59 @@ impl Lower<'_> {
         }
     }
 
-    fn finish_parser(&mut self, parsing: &Parsing) {
-        let done = self.b.create_block();
-        self.b.append_block_param(done, I64);
-        self.enter(parsing.accepted);
-        let no_error = self.int(self.program.core_errors.no_error.into());
-        self.jump_with(done, no_error);
-        self.enter(parsing.failed);
-        self.bump(offset_of!(Counters, parser_errors));
-        let error = self.b.block_params(parsing.failed)[0];
-        self.jump_with(done, error);
-        self.enter(parsing.limit);
-        self.finish(1);
-        self.enter(done);
-        let error = self.b.block_params(done)[0];
+    fn finish_parser(&mut self, mut parsing: Parsing, after: &mut dyn FnMut(&mut Self)) {
+        for block in self.settle(std::mem::take(&mut parsing.accepted)) {
+            self.enter(block);
+            let no_error = self.int(self.program.core_errors.no_error.into());
+            self.parsed(no_error, &parsing, after);
+        }
+        if self.is_reached(parsing.failed) {
+            self.enter(parsing.failed);
+            self.bump(offset_of!(Counters, parser_errors));
+            let error = self.b.block_params(parsing.failed)[0];
+            self.parsed(error, &parsing, after);
+        }
+        if self.is_reached(parsing.limit) {
+            self.enter(parsing.limit);
+            let taken = self.taken(&parsing);
+            self.store(taken, parsing.parsed_place, 0);
+            self.finish(1);
+        }
+    }
+
+    /// What follows the last state. Ends the block.
+    fn parsed(&mut self, error: Value, parsing: &Parsing, after: &mut dyn FnMut(&mut Self)) {
+        let taken = self.taken(parsing);
+        self.store(taken, parsing.parsed_place, 0);
+        self.known.parsed = None;
         self.mark(Place::Checksums);
         let wrong = self.verify_checksums();
-        self.when(wrong, |lower| {
-            lower.bump(offset_of!(Counters, checksum_errors));
-        });
-        let standard = &self.program.standard_metadata;
-        let (error_slot, wrong_slot) = (standard.parser_error, standard.checksum_error);
-        let wrong = self.widen(wrong);
-        for (slot, value) in [(error_slot, error), (wrong_slot, wrong)] {
-            if let Some(slot) = slot {
-                let value = self.resize(vec![value], usize::from(slot.width).div_ceil(64));
-                self.store_slot(self.phv, slot, &value);
+        let (good, bad) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(bad);
+        let right = self.not(wrong);
+        self.branch(right, good, bad);
+        for (block, wrong) in [(good, 0), (bad, 1)] {
+            if !self.is_reached(block) {
+                continue;
             }
+            self.enter(block);
+            if wrong == 1 {
+                self.bump(offset_of!(Counters, checksum_errors));
+            }
+            if let Some(slot) = self.program.standard_metadata.parser_error {
+                self.store_number(slot, error);
+            }
+            if let Some(slot) = self.program.standard_metadata.checksum_error {
+                self.store_constant(slot, wrong);
+            }
+            after(self);
         }
+    }
+
+    /// Writes a number to a slot.
+    fn store_number(&mut self, slot: Slot, value: Value) {
+        let value = self.resize(vec![value], usize::from(slot.width).div_ceil(64));
+        self.store_slot(self.phv, slot, &value);
     }
 
     /// Ends the block with an error.
@@ -227,40 +271,73 @@ impl Lower<'_> {
         self.enter(after);
     }
 
+    /// Bytes taken so far.
+    fn taken(&mut self, parsing: &Parsing) -> Value {
+        match self.known.parsed {
+            Some(taken) => self.int(taken),
+            None => self.b.use_var(parsing.parsed),
+        }
+    }
+
     /// Goes on if so many bytes are left.
     fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
-        let taken = self.b.use_var(parsing.parsed);
-        let left = self.b.ins().isub(parsing.length, taken);
-        let enough = self.compare(IntCC::UnsignedLessThanOrEqual, bytes, left);
+        let enough = match (self.known.parsed, self.constant(bytes)) {
+            (Some(taken), Some(bytes)) => {
+                let needed = self.int(taken.saturating_add(bytes));
+                let how = IntCC::UnsignedGreaterThanOrEqual;
+                self.compare(how, parsing.length, needed)
+            }
+            _ => {
+                let taken = self.taken(parsing);
+                let left = self.b.ins().isub(parsing.length, taken);
+                self.compare(IntCC::UnsignedLessThanOrEqual, bytes, left)
+            }
+        };
         let error = self.program.core_errors.packet_too_short;
         self.check(enough, error, parsing);
     }
 
     /// Takes bytes, which are there.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
-        let taken = self.b.use_var(parsing.parsed);
-        let taken = self.b.ins().iadd(taken, bytes);
+        let before = self.taken(parsing);
+        let sum = self.known.parsed.zip(self.constant(bytes));
+        self.known.parsed = sum.map(|(taken, bytes)| taken + bytes);
+        let taken = match self.known.parsed {
+            Some(taken) => self.int(taken),
+            None => self.b.ins().iadd(before, bytes),
+        };
         self.b.def_var(parsing.parsed, taken);
-        self.store(taken, parsing.parsed_place, 0);
     }
 
-    /// Address of the next byte.
-    fn ahead(&mut self, parsing: &Parsing) -> Value {
-        let taken = self.b.use_var(parsing.parsed);
-        self.b.ins().iadd(parsing.data, taken)
+    /// The next byte: an address, and an offset.
+    fn ahead(&mut self, parsing: &Parsing) -> (Value, u32) {
+        let near = self
+            .known
+            .parsed
+            .and_then(|taken| u16::try_from(taken).ok());
+        match near {
+            Some(taken) => (parsing.data, taken.into()),
+            None => {
+                let taken = self.taken(parsing);
+                (self.b.ins().iadd(parsing.data, taken), 0)
+            }
+        }
     }
 
     /// A state. Ends the block.
-    fn state(&mut self, state: &State, parsing: &mut Parsing) {
+    fn state(&mut self, id: StateId, parsing: &mut Parsing) {
+        let state = self.program.state(id);
         if let Some(steps) = parsing.steps {
             let entered = self.b.use_var(steps);
             let entered = self.b.ins().iadd_imm_s(entered, 1);
             self.b.def_var(steps, entered);
-            let most = self.int(self.config.max_parser_steps.into());
-            let over = self.compare(IntCC::UnsignedGreaterThan, entered, most);
-            let after = self.b.create_block();
-            self.branch(over, parsing.limit, after);
-            self.enter(after);
+            if parsing.bounded[id.index()] {
+                let most = self.int(self.config.max_parser_steps.into());
+                let over = self.compare(IntCC::UnsignedGreaterThan, entered, most);
+                let after = self.b.create_block();
+                self.branch(over, parsing.limit, after);
+                self.enter(after);
+            }
         }
         for op in &state.ops {
             self.parser_op(op, parsing);
@@ -375,7 +452,7 @@ impl Lower<'_> {
         match destination {
             Destination::Fixed(id) if simple => {
                 let source = self.ahead(parsing);
-                self.copy((self.phv, header.offset), (source, 0), fixed);
+                self.copy((self.phv, header.offset), source, fixed);
                 self.set_valid(id);
             }
             _ => {
@@ -383,7 +460,7 @@ impl Lower<'_> {
                     Destination::Fixed(id) => self.int(id.0.into()),
                     Destination::Found(id, _) => id,
                 };
-                let start = self.b.use_var(parsing.parsed);
+                let start = self.taken(parsing);
                 let bits = varbit_bits.unwrap_or_else(|| self.int(0));
                 self.call(runtime::extract as *const (), &[id, start, bytes, bits], 0);
                 self.forget_parsed(&ParserOp::Extract(to.clone()));
@@ -403,8 +480,8 @@ impl Lower<'_> {
         let bytes = (u64::from(offset) + u64::from(width)).div_ceil(8);
         let bytes = self.int(bytes);
         self.check_left(bytes, parsing);
-        let source = self.ahead(parsing);
-        self.load_outside(source, offset as usize, width)
+        let (source, ahead) = self.ahead(parsing);
+        self.load_outside(source, ahead as usize * 8 + offset as usize, width)
     }
 
     // Transitions.
@@ -513,17 +590,15 @@ impl Lower<'_> {
         };
         let cases: Option<Vec<_>> = state.transitions.iter().map(plain).collect();
         let Some(cases) = cases else { return false };
-        let mut switch = Switch::new();
+        let mut targets: Vec<(u64, Block)> = Vec::new();
         for (value, next) in cases {
-            let value = u128::from(value);
-            if !switch.entries().contains_key(&value) {
-                let block = parsing.target(self, next);
-                switch.set_entry(value, block);
+            if targets.iter().all(|(known, _)| *known != value) {
+                targets.push((value, parsing.target(self, next)));
             }
         }
         let number = self.shr(*word, (8 - bytes as u32) * 8);
         let none = self.b.create_block();
-        self.emit_switch(switch, number, none);
+        self.emit_switch(&targets, number, none);
         self.enter(none);
         self.otherwise(state, parsing);
         true

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: every step a block (or more), every step once, whatever leads to it.
+//! Pipelines: every step a block or more, for each likely set of facts ([`super::variants`]) once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,28 @@ use sluice_program::{Next, Node, Pipeline, Program};
 
 use super::expr::Params;
 use super::lower::Lower;
+use super::variants::{About, Interest, Variants};
 use crate::profile::Place;
 
-/// Which block each step begins with.
+/// Which blocks each step begins with.
 pub(super) struct Graph {
     exit: Block,
-    blocks: BTreeMap<(bool, u32), Block>,
+    first: Next,
+    /// The steps, each after all that may lead to it.
+    order: Vec<Node>,
+    /// What each step and those behind it ask about.
+    interests: BTreeMap<(bool, u32), Interest>,
+    variants: BTreeMap<(bool, u32), Variants>,
 }
 
 impl Graph {
+    /// What the pipeline asks about.
+    pub(super) fn interest(&self) -> Interest {
+        let first = self.first.map(key);
+        let interest = first.and_then(|first| self.interests.get(&first));
+        interest.cloned().unwrap_or_default()
+    }
+
     /// The block that ends the pipeline.
     pub(super) fn exit(&self) -> Block {
         self.exit
@@ -85,43 +98,71 @@ impl Lower<'_> {
             };
         }
         let Some(node) = next else { return graph.exit };
-        let b = &mut self.b;
-        *graph
-            .blocks
-            .entry(key(node))
-            .or_insert_with(|| b.create_block())
+        let about = match graph.interests.get(&key(node)) {
+            Some(interest) => self.known.about(interest),
+            None => About::default(),
+        };
+        let variants = graph.variants.entry(key(node)).or_default();
+        variants.block(&mut self.b, about)
     }
 
-    /// A pipeline; the builder is at its end.
-    pub(super) fn pipeline(&mut self, pipeline: &Pipeline) {
-        let mut graph = Graph {
-            exit: self.b.create_block(),
-            blocks: BTreeMap::new(),
-        };
-        let first = self.next_block(&mut graph, pipeline.first);
-        self.jump(first);
-        for node in order(self.program, pipeline) {
-            let block = graph.blocks.get(&key(node)).copied();
-            let Some(block) = block.filter(|block| self.is_reached(*block)) else {
-                continue; // nothing leads to it
-            };
-            self.enter(block);
-            self.mark(Place::Node(node));
-            match node {
-                Node::Table(id) => self.table(id, &mut graph),
-                Node::Conditional(id) => {
-                    let conditional = self.program.conditional(id);
-                    let condition = &conditional.condition;
-                    self.decide(condition, &Params::None, &mut |lower, holds| {
-                        let next = match holds {
-                            true => conditional.if_true,
-                            false => conditional.if_false,
-                        };
-                        lower.next_block(&mut graph, next)
-                    });
+    /// A pipeline of which no block was made yet.
+    pub(super) fn graph(&mut self, pipeline: &Pipeline) -> Graph {
+        let order = order(self.program, pipeline);
+        let mut interests: BTreeMap<(bool, u32), Interest> = BTreeMap::new();
+        for node in order.iter().rev() {
+            let mut interest = Interest::default();
+            interest.step(self.program, self.facts, *node);
+            for next in followers(self.program, *node) {
+                if let Some(after) = interests.get(&key(next)) {
+                    interest.extend(after);
                 }
+            }
+            interests.insert(key(*node), interest);
+        }
+        Graph {
+            exit: self.b.create_block(),
+            first: pipeline.first,
+            order,
+            interests,
+            variants: BTreeMap::new(),
+        }
+    }
+
+    /// Enters a pipeline. Ends the block.
+    pub(super) fn enter_pipeline(&mut self, graph: &mut Graph) {
+        let first = self.next_block(graph, graph.first);
+        self.jump(first);
+    }
+
+    /// The steps of a pipeline that was entered; the builder is at its end.
+    pub(super) fn pipeline(&mut self, mut graph: Graph) {
+        for node in std::mem::take(&mut graph.order) {
+            let variants = graph.variants.remove(&key(node)).unwrap_or_default();
+            for block in self.settle(variants) {
+                self.enter(block);
+                self.node(node, &mut graph);
             }
         }
         self.enter(graph.exit);
+    }
+
+    /// A step. Ends the block.
+    fn node(&mut self, node: Node, graph: &mut Graph) {
+        self.mark(Place::Node(node));
+        match node {
+            Node::Table(id) => self.table(id, graph),
+            Node::Conditional(id) => {
+                let conditional = self.program.conditional(id);
+                let condition = &conditional.condition;
+                self.decide(condition, &Params::None, &mut |lower, holds| {
+                    let next = match holds {
+                        true => conditional.if_true,
+                        false => conditional.if_false,
+                    };
+                    lower.next_block(graph, next)
+                });
+            }
+        }
     }
 }

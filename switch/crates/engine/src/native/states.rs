@@ -65,7 +65,35 @@ pub(super) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     walks(count, last_first, |id| before[id.index()].clone())
 }
 
+/// For each state, whether it can be entered again and again; and whether so many states may have been entered
+/// before that it would be one too many.
+pub(super) fn bounds(
+    program: &Program,
+    groups: &[Vec<StateId>],
+    most: usize,
+) -> (Vec<bool>, Vec<bool>) {
+    let count = program.states.len();
+    let (mut cyclic, mut bounded) = (vec![false; count], vec![false; count]);
+    // The most states that can be entered up to each, itself included.
+    let mut entered = vec![1_usize; count];
+    for group in groups {
+        let cycle = is_cycle(program, group);
+        for id in group {
+            let index = id.index();
+            cyclic[index] = cycle;
+            bounded[index] |= cycle || entered[index] > most;
+        }
+        for id in group {
+            for next in followers(program, *id) {
+                entered[next.index()] = entered[next.index()].max(entered[id.index()] + 1);
+                bounded[next.index()] |= bounded[id.index()];
+            }
+        }
+    }
+    (cyclic, bounded)
+}
+
 /// Whether the states of a group can be entered again and again.
-pub(super) fn is_cycle(program: &Program, group: &[StateId]) -> bool {
+fn is_cycle(program: &Program, group: &[StateId]) -> bool {
     group.len() > 1 || group.iter().any(|id| followers(program, *id).contains(id))
 }

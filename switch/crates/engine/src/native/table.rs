@@ -7,7 +7,6 @@ use std::rc::Rc;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value};
-use cranelift_frontend::Switch;
 use sluice_program::control::KeySource;
 use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
 use sluice_tables::{Access, EntryState, NO_ACTION, ROW_HIT, RowShape, TableHandle};
@@ -340,19 +339,20 @@ impl Lower<'_> {
         hit: Value,
         graph: &mut Graph,
     ) {
-        let mut switch = Switch::new();
         let mut blocks: Vec<(ActionId, Block)> = Vec::new();
         let default = table.default.as_ref().map(|default| default.action);
         for id in table.actions.iter().copied().chain(default) {
             if blocks.iter().all(|(known, _)| *known != id) {
-                let block = self.b.create_block();
-                switch.set_entry(id.0.into(), block);
-                blocks.push((id, block));
+                blocks.push((id, self.b.create_block()));
             }
         }
         let none = self.b.create_block();
         debug_assert!(blocks.iter().all(|(id, _)| id.0 != NO_ACTION));
-        self.emit_switch(switch, action, none);
+        let cases: Vec<(u64, Block)> = blocks
+            .iter()
+            .map(|(id, block)| (id.0.into(), *block))
+            .collect();
+        self.emit_switch(&cases, action, none);
         for (id, block) in blocks {
             self.enter(block);
             let params = if self.program.action(id).param_words == 0 {

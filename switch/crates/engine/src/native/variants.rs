@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Steps compiled more than once: a block for each set of facts that lead to a step, as far as the step
+//! or what follows it asks about them.
+//!
+//! Where ways through a program meet, what is certain on only some of them would be lost, and be tested
+//! again. A step is therefore compiled once for each of the likeliest ways that differ in something that
+//! matters, and for others together. How likely a way is, is a guess: all targets of a branch
+//! are equally likely, but those that were marked cold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_codegen::ir::Block;
+use cranelift_frontend::FunctionBuilder;
+use sluice_program::control::KeySource;
+use sluice_program::expr::{Bool, Data, HeaderRef};
+use sluice_program::{ActionId, HeaderId, Node, Op, Program, Slot, Table};
+
+use super::facts::{Facts, Known};
+use super::lower::Lower;
+
+/// Ways are told apart first by facts about which at least so many steps ask.
+const MANY: usize = 3;
+/// So many sets of such facts are told apart in a step.
+const MAIN: usize = 6;
+/// And so many ways in each of them.
+const OWN: usize = 2;
+/// What is told apart has at least this share of all that leads to a step.
+const LEAST_SHARE: f64 = 1.0 / 128.0;
+
+/// What may be certain: the value of a metadata field, by its number among the facts, or whether a header
+/// is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fact {
+    Field(usize),
+    Valid(HeaderId),
+}
+
+/// Who asks: a step, by its kind and number, or a checksum.
+type Asker = (u8, u32);
+
+/// What some steps ask about, and who they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interest(BTreeMap<Fact, BTreeSet<Asker>>);
+
+impl Interest {
+    /// Also what others ask about.
+    pub(super) fn extend(&mut self, other: &Self) {
+        for (fact, askers) in &other.0 {
+            self.0.entry(*fact).or_default().extend(askers);
+        }
+    }
+
+    fn add(&mut self, fact: Fact, asker: Asker) {
+        self.0.entry(fact).or_default().insert(asker);
+    }
+
+    /// Also what a step itself asks about.
+    pub(super) fn step(&mut self, program: &Program, facts: &Facts, node: Node) {
+        match node {
+            Node::Conditional(id) => {
+                let condition = &program.conditional(id).condition;
+                self.condition(facts, condition, (0, id.0));
+            }
+            Node::Table(id) => self.table(program, facts, program.table(id), (1, id.0)),
+        }
+    }
+
+    /// Also what is asked after parsing, before the first step.
+    pub(super) fn checksums(&mut self, program: &Program, facts: &Facts) {
+        for (index, checksum) in program.checksums.iter().enumerate() {
+            let asker = (2, index as u32);
+            if checksum.verify {
+                self.add(Fact::Valid(checksum.header), asker);
+                if let Some(condition) = &checksum.condition {
+                    self.condition(facts, condition, asker);
+                }
+            }
+        }
+    }
+
+    fn table(&mut self, program: &Program, facts: &Facts, table: &Table, asker: Asker) {
+        for key in &table.key {
+            match key.source {
+                KeySource::Field(header, _) | KeySource::Valid(header) => {
+                    self.add(Fact::Valid(header), asker);
+                }
+                KeySource::Metadata(slot) if table.const_entries => {
+                    self.field(facts, slot, asker);
+                }
+                KeySource::Metadata(_) => {}
+            }
+        }
+        let default = table.default.as_ref().map(|default| default.action);
+        for id in table.actions.iter().copied().chain(default) {
+            self.action(program, facts, id, asker);
+        }
+    }
+
+    fn action(&mut self, program: &Program, facts: &Facts, id: ActionId, asker: Asker) {
+        for op in &program.action(id).ops {
+            match op {
+                Op::JumpUnless(condition, _) => self.condition(facts, condition, asker),
+                Op::AddHeader(HeaderRef::Fixed(id))
+                | Op::RemoveHeader(HeaderRef::Fixed(id))
+                | Op::AssignHeader(_, HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+                _ => {}
+            }
+        }
+    }
+
+    fn condition(&mut self, facts: &Facts, condition: &Bool, asker: Asker) {
+        match condition {
+            Bool::Valid(HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+            Bool::Cmp(_, _, operands) => {
+                self.data(facts, &operands.0, asker);
+                self.data(facts, &operands.1, asker);
+            }
+            Bool::NonZero(arith) => self.data(facts, &arith.data, asker),
+            Bool::And(operands) | Bool::Or(operands) | Bool::BoolEq(operands) => {
+                self.condition(facts, &operands.0, asker);
+                self.condition(facts, &operands.1, asker);
+            }
+            Bool::Not(inner) => self.condition(facts, inner, asker),
+            _ => {}
+        }
+    }
+
+    fn data(&mut self, facts: &Facts, data: &Data, asker: Asker) {
+        if let Data::Field(slot) = data {
+            self.field(facts, *slot, asker);
+        }
+    }
+
+    fn field(&mut self, facts: &Facts, slot: Slot, asker: Asker) {
+        if let Some(index) = facts.index(slot) {
+            self.add(Fact::Field(index), asker);
+        }
+    }
+}
+
+/// What is certain of that about which is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct About {
+    /// Of that about which many steps ask.
+    main: Vec<(Fact, u64)>,
+    rest: Vec<(Fact, u64)>,
+    /// Bytes that the parser took.
+    pub(super) parsed: Option<u64>,
+}
+
+impl Known {
+    /// What is certain here of that about which is asked.
+    pub(super) fn about(&self, interest: &Interest) -> About {
+        let mut about = About::default();
+        for (fact, askers) in &interest.0 {
+            let certain = match fact {
+                Fact::Field(index) => self.field(*index),
+                Fact::Valid(id) => self.valid(*id).map(u64::from),
+            };
+            if let Some(value) = certain {
+                let list = match askers.len() >= MANY {
+                    true => &mut about.main,
+                    false => &mut about.rest,
+                };
+                list.push((*fact, value));
+            }
+        }
+        about
+    }
+}
+
+/// The blocks that begin one step.
+#[derive(Debug, Default)]
+pub(super) struct Variants(Vec<(About, Block)>);
+
+impl Variants {
+    /// The block of those that come with these facts.
+    pub(super) fn block(&mut self, b: &mut FunctionBuilder<'_>, about: About) -> Block {
+        if let Some((_, block)) = self.0.iter().find(|(known, _)| *known == about) {
+            return *block;
+        }
+        let block = b.create_block();
+        self.0.push((about, block));
+        block
+    }
+}
+
+/// A block, and how likely it is.
+type Weighted = (Block, f64);
+
+/// Ways on which the same is certain of that about which many steps ask.
+struct Group {
+    main: Vec<(Fact, u64)>,
+    weight: f64,
+    blocks: Vec<Weighted>,
+}
+
+impl Lower<'_> {
+    /// The blocks with which a step is to be compiled, when all that leads to it is there: those of the
+    /// likeliest ways, and those in which others come together.
+    pub(super) fn settle(&mut self, variants: Variants) -> Vec<Block> {
+        let mut all = 0.0;
+        let mut groups: Vec<Group> = Vec::new();
+        for (about, block) in variants.0 {
+            if !self.is_reached(block) {
+                continue;
+            }
+            let weight = self.weight_of(block);
+            all += weight;
+            match groups.iter_mut().find(|group| group.main == about.main) {
+                Some(group) => {
+                    group.weight += weight;
+                    group.blocks.push((block, weight));
+                }
+                None => groups.push(Group {
+                    main: about.main,
+                    weight,
+                    blocks: vec![(block, weight)],
+                }),
+            }
+        }
+        groups.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for (index, group) in groups.into_iter().enumerate() {
+            let Group {
+                weight, mut blocks, ..
+            } = group;
+            if index > 0 && (index >= MAIN || weight < all * LEAST_SHARE) {
+                others.extend(blocks);
+                continue;
+            }
+            blocks.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+            let rest = blocks.split_off(blocks.len().min(OWN));
+            own.extend(blocks.into_iter().map(|(block, _)| block));
+            own.extend(self.together(rest));
+        }
+        own.extend(self.together(others));
+        own
+    }
+
+    /// One block for several, if there are any.
+    fn together(&mut self, blocks: Vec<Weighted>) -> Option<Block> {
+        match blocks[..] {
+            [] => None,
+            [(block, _)] => Some(block),
+            _ => {
+                let together = self.b.create_block();
+                for (block, _) in blocks {
+                    self.enter(block);
+                    self.jump(together);
+                }
+                Some(together)
+            }
+        }
+    }
+}
