@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Random expressions give the same as machine code as they give in the interpreter.
+//!
+//! A program is a sequence of conditions, each with assignments for either outcome, over the fields of a header and over
+//! metadata, of random widths, signed and unsigned. A packet is the header; what leaves shows every field. A difference
+//! is shrunk to the smallest program that shows one. PROPTEST_CASES says how many programs are tried.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use serde_json::{Value, json};
+use sluice_engine::native::{Code, Native};
+use sluice_engine::{Config, Engine, Interpreter, PacketIn, Sink, Switch};
+use sluice_program::{DigestId, Program};
+use sluice_tables::Store;
+
+/// Programs that are tried unless something else is said.
+const PROGRAMS: u32 = 96;
+/// Fields of the header, and of metadata.
+const FIELDS: usize = 6;
+const LOCALS: usize = 4;
+/// Any compiled program without tables: what is not replaced here comes from it.
+const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
+
+/// A field's width in bits, and whether it is signed.
+type Width = (u16, bool);
+
+/// An assignment: which of all fields, and what.
+type Assignment = (usize, Value);
+
+/// A condition with what is done where it holds and where it does not.
+type Step = (Value, Vec<Assignment>, Vec<Assignment>);
+
+#[derive(Clone, Debug)]
+struct Case {
+    fields: Vec<Width>,
+    locals: Vec<Width>,
+    steps: Vec<Step>,
+    packets: Vec<Vec<u8>>,
+}
+
+fn operation(op: &str, left: &Value, right: &Value) -> Value {
+    json!({"type": "expression", "value": {"op": op, "left": left, "right": right}})
+}
+
+fn unary(op: &str, right: &Value) -> Value {
+    json!({"type": "expression", "value": {"op": op, "left": null, "right": right}})
+}
+
+fn choose(condition: &Value, left: &Value, right: &Value) -> Value {
+    let parts = json!({"op": "?", "left": left, "right": right, "cond": condition});
+    json!({"type": "expression", "value": parts})
+}
+
+fn number(value: i128) -> Value {
+    let sign = if value < 0 { "-" } else { "" };
+    json!({"type": "hexstr", "value": format!("{sign}{:#x}", value.unsigned_abs())})
+}
+
+/// One of all fields: first those of the header, then those of metadata.
+fn field(index: usize) -> Value {
+    match index.checked_sub(FIELDS) {
+        None => json!({"type": "field", "value": ["calc", format!("f{index}")]}),
+        Some(local) => json!({"type": "field", "value": ["scalars", format!("m{local}")]}),
+    }
+}
+
+fn width() -> impl Strategy<Value = Width> {
+    let bits = prop_oneof![
+        3 => 1_u16..=64,
+        2 => prop::sample::select(vec![8_u16, 16, 32, 48, 64, 128]),
+        2 => 65_u16..=128,
+        1 => 129_u16..=300,
+    ];
+    // A signed field has a sign and at least one other bit.
+    (bits, any::<bool>()).prop_map(|(bits, signed)| (bits.max(1 + u16::from(signed)), signed))
+}
+
+fn constant() -> impl Strategy<Value = Value> {
+    let edge = (0_u32..=120, -1_i128..=1).prop_map(|(bits, more)| (1_i128 << bits) + more);
+    prop_oneof![-2_i128..=9, edge.clone(), edge.prop_map(|value| -value)].prop_map(number)
+}
+
+/// Conditions over numbers.
+fn truth(
+    numbers: impl Strategy<Value = Value> + Clone + 'static,
+) -> impl Strategy<Value = Value> + Clone {
+    let compare = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
+    let single = prop_oneof![
+        4 => (compare, numbers.clone(), numbers.clone())
+            .prop_map(|(op, left, right)| operation(op, &left, &right)),
+        1 => numbers.prop_map(|right| unary("d2b", &right)),
+    ];
+    let single = single.boxed();
+    let logic = prop::sample::select(vec!["and", "or", "=="]);
+    prop_oneof![
+        3 => single.clone(),
+        1 => single.clone().prop_map(|right| unary("not", &right)),
+        2 => (logic, single.clone(), single)
+            .prop_map(|(op, left, right)| operation(op, &left, &right)),
+    ]
+    .boxed()
+}
+
+/// Numbers of any operators. Shift counts are below 64, so that no intermediate value is of thousands of bits.
+fn numbers() -> impl Strategy<Value = Value> + Clone {
+    let leaf = prop_oneof![
+        4 => (0..FIELDS + LOCALS).prop_map(field),
+        1 => constant(),
+    ];
+    let deeper = |inner: BoxedStrategy<Value>| {
+        let ops = prop::sample::select(vec!["+", "-", "*", "/", "%", "&", "|", "^"]);
+        let shifts = prop::sample::select(vec!["<<", ">>"]);
+        let casts = prop::sample::select(vec!["two_comp_mod", "usat_cast", "sat_cast"]);
+        prop_oneof![
+            4 => (ops, inner.clone(), inner.clone())
+                .prop_map(|(op, left, right)| operation(op, &left, &right)),
+            2 => (shifts, inner.clone(), inner.clone()).prop_map(|(op, left, count)| {
+                let count = operation("usat_cast", &count, &number(6));
+                operation(op, &left, &count)
+            }),
+            1 => (inner.clone(), 0_i128..=200).prop_map(|(left, count)| {
+                operation("<<", &left, &number(count))
+            }),
+            1 => (inner.clone(), 0_i128..=200).prop_map(|(left, count)| {
+                operation(">>", &left, &number(count))
+            }),
+            3 => (casts, inner.clone(), 1_i128..=140)
+                .prop_map(|(op, left, bits)| operation(op, &left, &number(bits))),
+            // What p4c makes of arithmetic of a fixed width: a mask.
+            2 => (inner.clone(), 1_u32..=120)
+                .prop_map(|(left, bits)| operation("&", &left, &number((1 << bits) - 1))),
+            1 => inner.clone().prop_map(|right| unary("~", &right)),
+            1 => truth(inner.clone()).prop_map(|right| unary("b2d", &right)),
+            1 => (truth(inner.clone()), inner.clone(), inner)
+                .prop_map(|(condition, left, right)| choose(&condition, &left, &right)),
+        ]
+        .boxed()
+    };
+    leaf.boxed().prop_recursive(4, 20, 3, deeper).boxed()
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let assignments = || vec((0..FIELDS + LOCALS, numbers()), 0..3);
+    let step = (truth(numbers()), assignments(), assignments());
+    let widths = (vec(width(), FIELDS), vec(width(), LOCALS));
+    (widths, vec(step, 1..5)).prop_flat_map(|((fields, locals), steps)| {
+        let packet = prop_oneof![
+            3 => vec(any::<u8>(), bytes(&fields)),
+            1 => vec(prop::sample::select(vec![0, 0xff_u8, 0x80, 1]), bytes(&fields)),
+        ];
+        vec(packet, 6).prop_map(move |packets| Case {
+            fields: fields.clone(),
+            locals: locals.clone(),
+            steps: steps.clone(),
+            packets,
+        })
+    })
+}
+
+/// Bytes of a header with these fields.
+fn bytes(fields: &[Width]) -> usize {
+    let bits = fields.iter().map(|(width, _)| usize::from(*width));
+    bits.sum::<usize>().div_ceil(8)
+}
+
+/// The fields of a header type, and what makes it a whole number of bytes.
+fn declared(prefix: char, fields: &[Width]) -> Value {
+    let named = fields.iter().enumerate();
+    let mut declared: Vec<Value> = named
+        .map(|(index, (width, signed))| json!([format!("{prefix}{index}"), width, signed]))
+        .collect();
+    let bits: usize = fields.iter().map(|(width, _)| usize::from(*width)).sum();
+    if !bits.is_multiple_of(8) {
+        declared.push(json!(["padding", 8 - bits % 8, false]));
+    }
+    declared.into()
+}
+
+fn action(name: &str, id: usize, assignments: &[Assignment]) -> Value {
+    let assign =
+        |(to, value): &Assignment| json!({"op": "assign", "parameters": [field(*to), value]});
+    let primitives: Vec<Value> = assignments.iter().map(assign).collect();
+    json!({"name": name, "id": id, "runtime_data": [], "primitives": primitives})
+}
+
+/// A table without a key that runs an action.
+fn table(action: &str, id: usize, next: Option<&str>) -> Value {
+    json!({
+        "name": format!("t_{action}"), "id": id, "key": [], "match_type": "exact", "type": "simple",
+        "max_size": 1, "with_counters": false, "support_timeout": false, "direct_meters": null,
+        "action_ids": [id], "actions": [action], "base_default_next": next,
+        "next_tables": {action: next},
+        "default_entry": {
+            "action_id": id, "action_const": true, "action_data": [], "action_entry_const": true
+        },
+    })
+}
+
+/// The program in BMv2's JSON.
+fn program(case: &Case) -> Value {
+    let mut program: Value = serde_json::from_str(BASE).expect("it was compiled");
+    program["header_types"][0]["fields"] = declared('m', &case.locals);
+    program["header_types"][2]["fields"] = declared('f', &case.fields);
+    let (mut actions, mut tables, mut conditionals) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, (condition, then, otherwise)) in case.steps.iter().enumerate() {
+        let after = match index + 1 {
+            last if last == case.steps.len() => "t_show".to_owned(),
+            next => format!("c{next}"),
+        };
+        let (yes, no) = (format!("yes{index}"), format!("no{index}"));
+        for (name, assignments) in [(&yes, then), (&no, otherwise)] {
+            tables.push(table(name, actions.len(), Some(&after)));
+            actions.push(action(name, actions.len(), assignments));
+        }
+        conditionals.push(json!({
+            "name": format!("c{index}"), "id": index, "expression": condition,
+            "true_next": format!("t_{yes}"), "false_next": format!("t_{no}"),
+        }));
+    }
+    // Metadata is seen in the header at the end.
+    let show: Vec<Assignment> = (0..LOCALS)
+        .map(|local| (local, operation("^", &field(local), &field(FIELDS + local))))
+        .collect();
+    tables.push(table("show", actions.len(), None));
+    actions.push(action("show", actions.len(), &show));
+    program["actions"] = actions.into();
+    program["pipelines"][0]["init_table"] = "c0".into();
+    program["pipelines"][0]["tables"] = tables.into();
+    program["pipelines"][0]["conditionals"] = conditionals.into();
+    program
+}
+
+/// What left.
+#[derive(Default)]
+struct Sent(Vec<Vec<u8>>);
+
+impl Sink for Sent {
+    fn transmit(&mut self, _port: u32, data: &[u8]) {
+        self.0.push(data.to_vec());
+    }
+
+    fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
+}
+
+fn run(store: &Store, engine: impl Engine, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (mut switch, mut reader) = (Switch::new(engine), store.reader());
+    let mut sent = Sent::default();
+    for data in packets {
+        let packet = PacketIn {
+            data,
+            port: 1,
+            now_us: 0,
+        };
+        switch.process(&reader.pin(), store.externs(), packet, &mut sent);
+    }
+    sent.0
+}
+
+fn engines_agree(case: &Case) -> Result<(), TestCaseError> {
+    let json = serde_json::to_vec(&program(case)).expect("it is JSON");
+    let program = match Program::from_json(&json) {
+        Ok(program) => Arc::new(program),
+        Err(error) => return Err(TestCaseError::fail(format!("not loaded: {error}"))),
+    };
+    let config = Config::default();
+    let (code, report) = Code::compile(&program, &config)
+        .map_err(|error| TestCaseError::fail(format!("not compiled: {error}")))?;
+    prop_assert_eq!(report.not_compiled, Vec::<String>::new());
+    let store = Store::new(Arc::clone(&program));
+    let wanted = run(
+        &store,
+        Interpreter::new(Arc::clone(&program), config.clone()),
+        &case.packets,
+    );
+    let got = run(&store, Native::new(code, config), &case.packets);
+    prop_assert_eq!(wanted.len(), case.packets.len(), "not every packet left");
+    prop_assert_eq!(wanted, got);
+    Ok(())
+}
+
+#[test]
+fn random_expressions_give_the_same_in_both_engines() {
+    let cases = std::env::var("PROPTEST_CASES").ok();
+    let cases = cases.and_then(|cases| cases.parse().ok());
+    let config = ProptestConfig {
+        cases: cases.unwrap_or(PROGRAMS),
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, random);
+    match runner.run(&case(), |case| engines_agree(&case)) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, case)) => {
+            let program = serde_json::to_string(&case.steps).expect("it is JSON");
+            panic!(
+                "{why}\n{:?} {:?}\n{program}\n{:?}",
+                case.fields, case.locals, case.packets
+            );
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
