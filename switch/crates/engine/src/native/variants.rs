@@ -21,11 +21,11 @@ use super::lower::Lower;
 /// Ways are told apart first by facts about which at least so many steps ask.
 const MANY: usize = 3;
 /// So many sets of such facts are told apart in a step.
-const MAIN: usize = 6;
+const MAIN: usize = 4;
 /// And so many ways in each of them.
 const OWN: usize = 2;
 /// What is told apart has at least this share of all that leads to a step.
-const LEAST_SHARE: f64 = 1.0 / 128.0;
+const LEAST_SHARE: f64 = 1.0 / 32.0;
 
 /// What may be certain: the value of a metadata field, by its number among the facts, or whether a header
 /// is valid.
