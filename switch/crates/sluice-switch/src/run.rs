@@ -18,9 +18,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::options::Options;
 use crate::{admin, trace_log};
 
-/// Niceness of the threads that serve controllers.
-const CONTROL_NICE: i32 = 5;
-
 /// How long connections may take to end when the switch stops.
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -41,7 +38,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("grpc")
-        .on_thread_start(make_way)
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
@@ -72,14 +68,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     });
     stop(runtime, &device);
     result
-}
-
-/// Packets go first: where processors are few, who writes tables should not take a worker's time.
-fn make_way() {
-    // Of the calling thread: that is what Linux understands by a process here. It may always be lowered.
-    if let Err(error) = rustix::process::setpriority_process(None, CONTROL_NICE) {
-        tracing::debug!(%error, "the priority of a control thread cannot be lowered");
-    }
 }
 
 fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::Result<()> {
