@@ -3,8 +3,8 @@
 
     python -m sluice_conformance --p4c TREE [--target NAME]... [--p4testgen PROGRAM] [PATTERN...]
 
-Without --target it runs sluice-switch, and BMv2 beside it where that is on
-PATH. PATTERN chooses tests by a part of their names. The report goes to
+Without --target it runs sluice-switch by both of its engines, and BMv2 beside
+it where that is on PATH. PATTERN chooses tests by a part of their names. The report goes to
 build/conformance/report.txt and .json; status 1 says that sluice-switch fails
 a test (README.md, "When it fails"), 2 that nothing could be run.
 """
@@ -18,11 +18,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sluice_conformance import compiler, corpus, generate, report, runner
+from sluice_conformance import compiler, corpus, generate, report, runner, target
 from sluice_conformance.corpus import Test
-from sluice_conformance.report import REFERENCE, SUBJECT, Row
+from sluice_conformance.report import SUBJECTS, Row
 from sluice_conformance.verdict import GOOD
-from sluice_testkit import target, where
+from sluice_testkit import where
 
 
 def arguments() -> argparse.Namespace:
@@ -81,13 +81,12 @@ def run_all(tests: list[Test], names: list[str], jobs: int, cache: Path) -> list
     def one(test: Test) -> Row:
         compiled = compiler.compile_program(test, cache)
         verdicts = {name: runner.run(test, compiled, name) for name in names}
-        if SUBJECT in verdicts:
-            verdicts[SUBJECT] = report.with_kept(test.name, verdicts[SUBJECT], kept)
+        for name in verdicts.keys() & set(SUBJECTS):
+            verdicts[name] = report.with_kept(test.name, verdicts[name], kept)
         row = Row(test, verdicts)
         if report.failures([row]):
-            print(
-                f"{test.name}: {verdicts[SUBJECT].result}: {verdicts[SUBJECT].reason}", flush=True
-            )
+            for name, verdict in verdicts.items():
+                print(f"{test.name}: {name}: {verdict.result}: {verdict.reason}", flush=True)
         return row
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -98,8 +97,7 @@ def main() -> int:
     """Run, report, and say whether it is as it should be."""
     options = arguments()
     os.nice(5)
-    available = [SUBJECT, REFERENCE] if target.bmv2_available() else [SUBJECT]
-    names = options.target or available
+    names = options.target or target.available()
     try:
         tests = chosen(options)
         about = {"p4c": compiler.version(), "tree": str(options.p4c), "targets": ", ".join(names)}

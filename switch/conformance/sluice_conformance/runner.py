@@ -21,7 +21,7 @@ from sluice_conformance.compiler import Compiled
 from sluice_conformance.control import Control
 from sluice_conformance.corpus import Test
 from sluice_conformance.program import Program, UnknownName
-from sluice_conformance.target import DEVICE_ID, Target, TargetDied
+from sluice_conformance.target import DEVICE_ID, Interpreted, Target, TargetDied
 from sluice_conformance.verdict import GOOD, Result, Verdict, difference
 from sluice_testkit.wait import Timeout, wait_until
 
@@ -68,6 +68,8 @@ def _judge(test: Test, compiled: Compiled, target: str) -> Verdict:
         return Verdict(Result.REFUSED, str(error))
     except (UnknownName, ValueError, LookupError) as error:
         return Verdict(Result.SCRIPT, str(error))
+    except Interpreted as error:
+        return Verdict(Result.INTERPRETED, str(error))
     except (TargetDied, CounterDiffers, Timeout) as error:
         return Verdict(Result.DIFFERS, str(error))
     if different is not None:
@@ -92,6 +94,7 @@ class _Run:
         with Target(target_name, ports, folder) as target:
             with Client(target.address, DEVICE_ID) as client:
                 client.load(self._program.p4info, self._json)
+                target.check_machine_code()
                 for port in ports - inputs.keys():
                     target.close_input(port)
                 for line, statement in self._script:

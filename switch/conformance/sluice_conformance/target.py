@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch under test, with pcap ports and P4Runtime, in a folder of its own.
 
-Depends on sluice_testkit (binaries, waiting) and on pipes. Both targets take
+Depends on sluice_testkit (binaries, waiting) and on pipes. All targets take
 the same command line. They differ in how they read pipes: BMv2 merges its
 inputs by time and stops at an input that has nothing yet, sluice-switch takes
 what comes.
@@ -21,14 +21,27 @@ from sluice_conformance.pipes import InputPipe, frames
 from sluice_testkit import target as targets
 from sluice_testkit.wait import Timeout, wait_until
 
+# sluice-switch runs programs as machine code; `interpreter` is the same with its interpreter.
+NAMES = ("sluice-switch", "interpreter", "bmv2")
 DEVICE_ID = 1
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 _PORT_RANGE = (12000, 32000)
+# What sluice-switch logs where it has no machine code for a program or a part of it.
+_LEFT_OUT = "the interpreter runs it"
 
 
 class TargetDied(Exception):
     """The switch ended by itself."""
+
+
+class Interpreted(Exception):
+    """Of a program that machine code should be made of, something was left to the interpreter."""
+
+
+def available() -> list[str]:
+    """The targets that are on this machine."""
+    return [name for name in NAMES if name != "bmv2" or targets.bmv2_available()]
 
 
 class Target:
@@ -72,12 +85,16 @@ class Target:
             self._process.wait(STOP_SECONDS)
 
     def _argv(self) -> list[str]:
-        words = [str(targets.binary(self.name)), "--device-id", str(DEVICE_ID), "--no-p4"]
+        bmv2 = self.name == "bmv2"
+        program = targets.binary("bmv2" if bmv2 else "sluice-switch")
+        words = [str(program), "--device-id", str(DEVICE_ID), "--no-p4"]
         words += ["--use-files", "0"]
         for port in self._ports:
             words += ["-i", f"{port}@p{port}"]
-        if self.name == "bmv2":
+        if bmv2:
             words += ["--log-console", "--log-level", "warn", "--thrift-port", str(_free_port())]
+        else:
+            words += ["--engine", "interpreter" if self.name == "interpreter" else "native"]
         return [*words, "--", "--grpc-server-addr", self.address]
 
     def _listens(self) -> bool:
@@ -89,9 +106,18 @@ class Target:
     def check(self) -> None:
         """Raise TargetDied with the end of its log unless it is running."""
         if self._process.poll() is not None:
-            log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
-            end = " / ".join(log.strip().splitlines()[-3:])
+            end = " / ".join(self._log()[-3:])
             raise TargetDied(f"{self.name} ended with {self._process.returncode}: {end}")
+
+    def check_machine_code(self) -> None:
+        """Raise Interpreted if the switch said that machine code was not made of everything."""
+        left_out = [line for line in self._log() if _LEFT_OUT in line]
+        if left_out:
+            raise Interpreted(" / ".join(left_out))
+
+    def _log(self) -> list[str]:
+        log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
+        return log.strip().splitlines()
 
     def send(self, port: int, frame: bytes) -> None:
         """A frame comes in. Where inputs are not merged, the switch has it when this returns."""

@@ -24,6 +24,7 @@ class Result(StrEnum):
     UNEXPECTED_PASS = "unexpected pass"
     NOT_COMPILED = "not compiled"
     REFUSED = "refused"
+    INTERPRETED = "interpreted"
     DIFFERS = "differs"
     STANDS = "stands"
     SCRIPT = "bad script"

@@ -48,10 +48,20 @@ def row(mine: Result, theirs: Result | None = None) -> Row:
 
 
 @pytest.mark.parametrize(
-    "result", [Result.REFUSED, Result.DIFFERS, Result.SCRIPT, Result.UNEXPECTED_PASS]
+    "result",
+    [Result.REFUSED, Result.INTERPRETED, Result.DIFFERS, Result.SCRIPT, Result.UNEXPECTED_PASS],
 )
 def test_what_fails_a_run(result: Result) -> None:
     assert report.failures([row(result)])
+
+
+def test_both_engines_have_to_be_right() -> None:
+    for wrong in report.SUBJECTS:
+        both = {name: Verdict(Result.PASS) for name in (*report.SUBJECTS, report.REFERENCE)}
+        case = row(Result.PASS).test
+        assert not report.failures([Row(case, both)])
+        one_wrong = [Row(case, both | {wrong: Verdict(Result.DIFFERS, "x")})]
+        assert report.failures(one_wrong) == report.behind(one_wrong) == one_wrong
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,26 @@ impl EnginesTarget {
             programs: programs::all().into_iter().map(load).collect(),
         }
     }
+
+    /// Those and others, of which some may be refused: why they are is returned beside.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn with(others: Vec<programs::Compiled>) -> (Self, Vec<String>) {
+        let mut target = Self::new();
+        let mut refused = Vec::new();
+        for compiled in others {
+            match Program::from_json(&compiled.json) {
+                Ok(program) => {
+                    let program = Arc::new(program);
+                    let code = programs::compile(&program);
+                    target.programs.push((program, code));
+                }
+                Err(error) => refused.push(format!("{}: {error}", compiled.name)),
+            }
+        }
+        (target, refused)
+    }
 }
 
 impl Default for EnginesTarget {

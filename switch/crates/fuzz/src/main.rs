@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `sluice-fuzz`: fuzzes for a time or up to the project's bars, and replays what crashed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use sluice_fuzz::{Driver, Until, driver, targets};
+use sluice_fuzz::engines::{self, EnginesTarget};
+use sluice_fuzz::{Driver, Target, Until, driver, programs, targets};
 
 /// Fuzz targets for programs, packets and P4Runtime requests.
 #[derive(Debug, Parser)]
@@ -28,6 +29,9 @@ enum Command {
         /// Time for each target; without it, until its bar is reached
         #[arg(long)]
         seconds: Option<u64>,
+        /// A folder of compiled programs (NAME.json, in folders too) that `engines` runs besides our own
+        #[arg(long)]
+        programs: Option<PathBuf>,
         /// Where the inputs begin; equal seeds try equal inputs
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -41,6 +45,9 @@ enum Command {
         target: String,
         /// The input
         file: PathBuf,
+        /// The folder of programs that it was found with
+        #[arg(long)]
+        programs: Option<PathBuf>,
     },
 }
 
@@ -53,10 +60,15 @@ fn main() -> ExitCode {
         Command::Run {
             targets,
             seconds,
+            programs,
             seed,
             artifacts,
-        } => run(&targets, seconds, seed, &artifacts),
-        Command::Replay { target, file } => replay(&target, &file),
+        } => run(&targets, seconds, programs.as_deref(), seed, &artifacts),
+        Command::Replay {
+            target,
+            file,
+            programs,
+        } => replay(&target, &file, programs.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,7 +79,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(wanted: &[String], seconds: Option<u64>, seed: u64, artifacts: &PathBuf) -> Result<()> {
+fn run(
+    wanted: &[String],
+    seconds: Option<u64>,
+    programs: Option<&Path>,
+    seed: u64,
+    artifacts: &Path,
+) -> Result<()> {
     for name in wanted {
         if targets().iter().all(|(known, _)| known != name) {
             bail!("there is no target {name:?}; `sluice-fuzz list` names them");
@@ -77,7 +95,7 @@ fn run(wanted: &[String], seconds: Option<u64>, seed: u64, artifacts: &PathBuf) 
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
             continue;
         }
-        let target = make();
+        let target = target(name, make, programs)?;
         let until = match seconds {
             Some(seconds) => Until::Elapsed(Duration::from_secs(seconds)),
             None => Until::Count(target.bar()),
@@ -91,12 +109,32 @@ fn run(wanted: &[String], seconds: Option<u64>, seed: u64, artifacts: &PathBuf) 
     Ok(())
 }
 
-fn replay(name: &str, file: &PathBuf) -> Result<()> {
+/// Makes a target; `engines` with the programs of a folder, if there is one.
+fn target(
+    name: &str,
+    make: fn() -> Box<dyn Target>,
+    programs: Option<&Path>,
+) -> Result<Box<dyn Target>> {
+    let Some(folder) = programs.filter(|_| name == engines::NAME) else {
+        return Ok(make());
+    };
+    let others = programs::within(folder)?;
+    if others.is_empty() {
+        bail!("{} has no compiled program (NAME.json)", folder.display());
+    }
+    let found = others.len();
+    let (target, refused) = EnginesTarget::with(others);
+    refused.iter().for_each(|reason| println!("left out: {reason}"));
+    println!("{} of {found} programs", found - refused.len());
+    Ok(Box::new(target))
+}
+
+fn replay(name: &str, file: &Path, programs: Option<&Path>) -> Result<()> {
     let Some((_, make)) = targets().into_iter().find(|(known, _)| *known == name) else {
         bail!("there is no target {name:?}; `sluice-fuzz list` names them");
     };
     let input = std::fs::read(file).with_context(|| file.display().to_string())?;
-    let tally = driver::replay(&mut *make(), &input);
+    let tally = driver::replay(&mut *target(name, make, programs)?, &input);
     for (name, count) in tally.iter() {
         println!("{count} {name}");
     }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use sluice_engine::native::{Code, Lanes, Native};
 use sluice_engine::{Config, Interpreter, Step, Switch, Trace};
 use sluice_program::{Op, Program};
@@ -79,14 +80,45 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
+/// Every JSON file of a folder and of the folders in it, in the order of their paths; without P4Info.
+///
+/// # Errors
+/// What cannot be read.
+pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    let mut programs = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            programs.extend(within(&path)?);
+        } else if path.extension().is_some_and(|end| end == "json") {
+            let json = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            programs.push(Compiled {
+                name: path.display().to_string(),
+                json,
+                p4info: String::new(),
+            });
+        }
+    }
+    Ok(programs)
+}
+
 /// Inputs to begin with, of so many bytes: two for each program.
 pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
+    let choices = programs.len() * 2;
     let seed = |program: usize| {
-        let mut bytes = vec![program as u8];
+        // As many bytes as `choose` reads of them.
+        let mut bytes = match choices {
+            0..=0x100 => vec![program as u8],
+            _ => (program as u16).to_be_bytes().to_vec(),
+        };
         bytes.extend(Random::new(program as u64).bytes(length));
         bytes
     };
-    (0..programs.len() * 2).map(seed).collect()
+    (0..choices).map(seed).collect()
 }
 
 /// The program that an input is about. Every other input is about the first, the router.
