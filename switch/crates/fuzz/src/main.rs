@@ -124,7 +124,9 @@ fn target(
     }
     let found = others.len();
     let (target, refused) = EnginesTarget::with(others);
-    refused.iter().for_each(|reason| println!("left out: {reason}"));
+    refused
+        .iter()
+        .for_each(|reason| println!("left out: {reason}"));
     println!("{} of {found} programs", found - refused.len());
     Ok(Box::new(target))
 }

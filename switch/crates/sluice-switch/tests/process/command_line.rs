@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Command lines: what starts with a warning, what is refused, and how.
+
+use crate::running::*;
+
+#[test]
+fn what_means_nothing_here_is_warned_about_and_starts() {
+    for flag in [
+        "--thrift-port 9090",
+        "--nanolog ipc:///tmp/bm-log.ipc",
+        "--notifications-addr ipc:///tmp/bmv2-notifications.ipc",
+        "--priority-queues 8",
+        "--dump-packet-data 64",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let line = format!("--no-p4 --grpc-server-addr 127.0.0.1:0 {flag}");
+        let arguments: Vec<_> = line.split(' ').collect();
+        let (switch, said) = Switch::start_and_listen(directory.path(), &arguments);
+        let name = flag.split(' ').next().unwrap();
+        let warned = |line: &String| line.contains(name) && line.contains("no effect");
+        assert!(said.iter().any(warned), "{flag}: {said:?}");
+        let (well, said) = try_ctl(directory.path(), "tables");
+        assert!(!well && said.contains("no program is loaded"), "{said}");
+        assert!(switch.terminate().success());
+    }
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let says = |argument: &str| {
+        let output = command(directory.path()).arg(argument).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(says("--json-version"), "2.24\n");
+    assert_eq!(
+        says("-v"),
+        format!("sluice-switch {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    assert!(says("--help").contains("--grpc-server-addr"));
+}
+
+#[test]
+fn what_it_cannot_do_it_says_and_ends_with_an_honest_code() {
+    let run = |arguments: &[&str]| {
+        let directory = tempfile::tempdir().unwrap();
+        let output = command(directory.path())
+            .args(arguments)
+            .args(["--grpc-server-addr", "127.0.0.1:0"])
+            .output();
+        let output = output.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let program = format!("{PROGRAM}.p4");
+    for (arguments, code, said) in [
+        (&[][..], 2, "--no-p4"),
+        (&["--no-p4", "--packet-in", "ipc:///tmp/x"], 2, "pcap files"),
+        (&["--no-p4", "--restore-state", "x"], 2, "P4Runtime clients"),
+        (&["--no-p4", "--debugger"], 2, "debugger"),
+        (&["--no-p4", "--disable-swap"], 2, "always swaps"),
+        (&["--no-p4", "--load-modules", "x.so"], 2, "shared objects"),
+        (
+            &["--no-p4", "--dp-grpc-server-addr", "127.0.0.1:1"],
+            2,
+            "pcap files",
+        ),
+        (
+            &["--no-p4", "-i", "1@p0", "--max-port-count", "0"],
+            2,
+            "1 interfaces",
+        ),
+        (
+            &["--no-p4", "--drop-port", "3", "--cpu-port", "3"],
+            2,
+            "the same",
+        ),
+        (&["--no-p4", "--admin", "192.0.2.1:1"], 2, "loopback"),
+        (&["--no-p4", "--admin", "unix:/dev/null"], 1, "not a socket"),
+        (
+            &["--no-p4", "--log-file", "/nonexistent/log"],
+            1,
+            "/nonexistent/log",
+        ),
+        (&["--nonsense"], 2, "--nonsense"),
+        (&["/nonexistent/x.json"], 1, "/nonexistent/x.json"),
+        (&[program.as_str()], 1, "surface.p4"),
+        (&["--no-p4", "-i", "1@no-such-if"], 1, "1@no-such-if"),
+        (&["--no-p4", "-i", "1@lo"], 1, "loopback"),
+    ] {
+        let (exit, stderr) = run(arguments);
+        assert_eq!(exit, Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(said), "{arguments:?}: {stderr}");
+    }
+    in_namespace(move || {
+        let (exit, stderr) = run(&["--no-p4", "-i", "1@p0", "-i", "1@p1"]);
+        assert_eq!(exit, Some(1));
+        assert!(stderr.contains("port 1 exists already"), "{stderr}");
+        assert!(
+            sh("ip address show dev p0").contains("inet 10.0.0.1/24"),
+            "given back"
+        );
+    });
+}

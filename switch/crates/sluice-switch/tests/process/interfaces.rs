@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports on interfaces: links, what is given back, limits.
+
+use std::fs::File;
+
+use sluice_ports::pcap::Reader;
+
+use crate::client::{two_paths, write};
+use crate::running::*;
+use crate::wire::*;
+
+#[test]
+fn on_interfaces_it_forwards_follows_links_and_gives_them_back() {
+    in_namespace(|| {
+        let before = sh("ip address show dev p0 | grep -v link/ether");
+        let (json, address) = (json(), "127.0.0.1:50051");
+        let p4info = format!("{PROGRAM}.p4info.txtpb");
+        let arguments = [
+            "-i",
+            "0@p0",
+            "-i",
+            "1@p1",
+            "-i",
+            "2@p2",
+            "--device-id",
+            "7",
+            "--p4info",
+            &p4info,
+            json.to_str().unwrap(),
+            "--thrift-port",
+            "9090",
+            "--",
+            "--grpc-server-addr",
+            address,
+            "--cpu-port",
+            "510",
+        ];
+        let directory = tempfile::tempdir().unwrap();
+        let switch = Switch::start(directory.path(), &arguments);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        // One live path at a time, so that there is no doubt which one a packet takes.
+        sh("ip link set h2 down");
+        runtime.block_on(write(address, two_paths()));
+        let mut h0 = Wire::open("h0");
+        arrives(&mut h0, &mut Wire::open("h1"), LOOKED_UP);
+        sh("ip link set h1 down && ip link set h2 up");
+        arrives(&mut h0, &mut Wire::open("h2"), LOOKED_UP);
+        assert!(switch.terminate().success());
+        let after = sh("ip address show dev p0 | grep -v link/ether");
+        assert_eq!(without_lifetimes(&before), without_lifetimes(&after));
+    });
+}
+
+#[test]
+fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
+    in_namespace(|| {
+        let json = json();
+        let directory = tempfile::tempdir().unwrap();
+        let line = "-i 0@p0 -i 1@p1 --pcap . --grpc-server-addr 127.0.0.1:50052";
+        let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
+        let switch = Switch::start(directory.path(), &arguments);
+        let mut h0 = Wire::open("h0");
+        for _ in 0..2 {
+            // `surface.p4` sends this EtherType to port 1.
+            arrives(&mut h0, &mut Wire::open("h1"), 0x1111);
+            sh("ip link delete p1");
+            h0.send(&frame_of(0x1111, 1));
+            sh("ip link add p1 type veth peer name h1 && ip link set h1 up");
+        }
+        arrives(&mut h0, &mut Wire::open("h1"), 0x1111);
+        assert!(
+            sh("ip link show dev p1").contains("NOARP"),
+            "taken over again"
+        );
+        assert!(switch.terminate().success());
+        assert!(
+            !sh("ip link show dev p1").contains("NOARP"),
+            "and given back"
+        );
+        let sent = File::open(directory.path().join("p1_out.pcap")).unwrap();
+        let mut recorded = Reader::new(sent).unwrap();
+        let mut count = 0;
+        while recorded.next_record().unwrap().is_some() {
+            count += 1;
+        }
+        assert!(
+            count >= 3,
+            "one file has what was sent before and after: {count}"
+        );
+    });
+}
+
+#[test]
+fn the_drop_port_drops_and_limits_hold() {
+    in_namespace(|| {
+        let json = json();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let line =
+            "-i 0@p0 -i 2@p2 --drop-port 1 --max-mc-groups 3 --grpc-server-addr 127.0.0.1:50058";
+        let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
+        let switch = Switch::start(directory, &arguments);
+        Wire::open("h0").send(&frame_of(0x1111, 1));
+        wait_until("dropped", || {
+            counter(directory, "program", "dropped_ingress") == 1
+        });
+        assert_eq!(ctl_json(directory, "tables")["multicast_groups"]["size"], 3);
+        assert!(switch.terminate().success());
+    });
+}
+
+/// Addresses and flags; IPv6 autoconfiguration may be under way.
+fn without_lifetimes(text: &str) -> Vec<String> {
+    let lines = text
+        .lines()
+        .filter(|line| !line.contains("inet6") && !line.contains("valid_lft"));
+    lines.map(|line| line.trim().to_owned()).collect()
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The far ends of a switch's wires, and the frames that go over them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
+use sluice_ports::poller::Poller;
+use sluice_ports::{PortCounters, Receiver, Transmitter};
+
+use crate::running::DEADLINE;
+
+/// The far end of a port's wire.
+pub(crate) struct Wire {
+    receiver: RingReceiver,
+    transmitter: BatchTransmitter,
+}
+
+impl Wire {
+    pub(crate) fn open(name: &str) -> Self {
+        let counters = Arc::new(PortCounters::default());
+        Self {
+            receiver: RingReceiver::open(name, 0, 256, counters.clone()).unwrap(),
+            transmitter: BatchTransmitter::open(name, counters).unwrap(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        self.transmitter.push(frame);
+        self.transmitter.flush();
+    }
+
+    /// Whether a frame of this kind comes before the time is up; others (the far kernel's) are passed over.
+    pub(crate) fn sees(&mut self, kind: u16, timeout: Duration) -> bool {
+        let mut poller = Poller::new().unwrap();
+        poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
+        let deadline = Instant::now() + timeout;
+        let mut seen = false;
+        while !seen && Instant::now() < deadline {
+            poller.wait(Some(timeout)).unwrap().for_each(drop);
+            self.receiver.receive(64, &mut |_, frame| {
+                seen |= frame[12..14] == kind.to_be_bytes()
+            });
+        }
+        seen
+    }
+}
+
+/// Sends frames until one arrives: the link's news may reach the switch after the first of them.
+pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
+    let deadline = Instant::now() + DEADLINE;
+    from.send(&frame_of(kind, 1));
+    while !to.sees(kind, Duration::from_millis(20)) {
+        assert!(Instant::now() < deadline, "no frame came");
+        from.send(&frame_of(kind, 1));
+    }
+}
+
+/// The EtherType of frames that `surface.p4` looks up.
+pub(crate) const LOOKED_UP: u16 = 0x88b5;
+
+/// A frame with the key that `surface.p4` matches on.
+pub(crate) fn frame(a: u32) -> Vec<u8> {
+    frame_of(LOOKED_UP, a)
+}
+
+/// A frame of this EtherType.
+pub(crate) fn frame_of(kind: u16, a: u32) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    frame.extend_from_slice(&kind.to_be_bytes());
+    frame.extend_from_slice(&a.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
