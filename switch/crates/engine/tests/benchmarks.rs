@@ -90,6 +90,7 @@ fn forwarding() {
         traces::router::ipv4(),
         traces::router::through_a_group(),
         traces::router::ipv6(),
+        traces::router::ipv6_through_a_group(),
     ] {
         agree("router", &tables, |_| {}, &packets);
     }

@@ -12,7 +12,9 @@ pub(crate) fn tables() -> String {
     text += &group(8, &[1]);
     let _ = writeln!(
         text,
-        "entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1"
+        "entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1\n\
+         entry {R}.fib.ipv6_fib 0 0x2002{:028x}/16 => {R}.fib.set_nexthop_group 1",
+        0
     );
     for route in 0..ROUTES {
         let nexthop = route % 16 + 1;
@@ -48,14 +50,22 @@ pub(crate) fn through_a_group() -> Vec<Vec<u8>> {
     to_routes_of(0x0b00_0000)
 }
 
-/// UDP in IPv6, 80 bytes.
 pub(crate) fn ipv6() -> Vec<Vec<u8>> {
+    to_ipv6_routes_of([0x20, 1])
+}
+
+pub(crate) fn ipv6_through_a_group() -> Vec<Vec<u8>> {
+    to_ipv6_routes_of([0x20, 2])
+}
+
+/// UDP in IPv6, 80 bytes.
+fn to_ipv6_routes_of(network: [u8; 2]) -> Vec<Vec<u8>> {
     let packet = |index| {
         let mut packet = ethernet(0x86dd);
         packet.extend([0x60, 0, 0, 0, 0, 26, 17, 64, 0x20, 1, 0xd, 0xb8]);
         packet.extend([0; 11]);
         packet.push(1);
-        packet.extend([0x20, 1]);
+        packet.extend(network);
         packet.extend((route(index) as u16).to_be_bytes());
         packet.extend([0; 11]);
         packet.push(9);
