@@ -13,6 +13,7 @@ import random
 import socket
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -92,7 +93,9 @@ class Target:
         for port in self._ports:
             words += ["-i", f"{port}@p{port}"]
         if bmv2:
-            words += ["--log-console", "--log-level", "warn", "--thrift-port", str(_free_port())]
+            words += ["--log-console", "--log-level", "warn"]
+            if _serves_thrift(program):
+                words += ["--thrift-port", str(_free_port())]
         else:
             words += ["--engine", "interpreter" if self.name == "interpreter" else "native"]
         return [*words, "--", "--grpc-server-addr", self.address]
@@ -151,6 +154,13 @@ class Target:
             return wait_until(enough, seconds, "frames", interval=0.005)
         except Timeout:
             return False
+
+
+@cache
+def _serves_thrift(bmv2: Path) -> bool:
+    """True if this BMv2 was built with Thrift, whose port it then has to be told."""
+    done = subprocess.run([str(bmv2), "--help"], capture_output=True, text=True, check=False)
+    return "--thrift-port" in done.stdout + done.stderr
 
 
 def _free_port() -> int:
