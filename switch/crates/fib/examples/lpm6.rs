@@ -35,9 +35,9 @@ const MIX: [(u32, u64); 16] = [
 ];
 
 /// Addresses in a piece, in a call, and times that all are looked up.
-const PIECE: usize = 1 << 11;
+const PIECE: usize = 1 << 14;
 const BATCH: usize = 256;
-const ROUNDS: usize = 150;
+const ROUNDS: usize = 20;
 
 struct Random(u64);
 
@@ -165,7 +165,7 @@ fn main() {
         fib.memory_bytes() as f64 / 1048576.0,
         rib.memory_bytes() as f64 / 1048576.0,
     );
-    let trace = 1 << 17;
+    let trace = 1 << 20;
     let host = |random: &mut Random, prefix: Prefix<u128>| {
         prefix.address() | random.address().checked_shr(prefix.length()).unwrap_or(0)
     };
@@ -191,7 +191,7 @@ fn main() {
         .copied()
         .take(128)
         .cycle()
-        .take(trace)
+        .take(PIECE)
         .collect();
     for (name, addresses) in [("few", &few), ("uniform", &uniform), ("zipf", &zipf)] {
         for address in addresses {

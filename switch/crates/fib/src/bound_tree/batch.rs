@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Look-ups: one, or many at once so that their cache misses overlap.
 //!
-//! A chunk of addresses goes down level by level, each line computed from the one before by a vector
+//! A chunk of addresses goes down level by level (the first two at once: those lines are in the nearest
+//! cache or the next), each line computed from the one before by a vector
 //! compare. There is no branch on what a search finds, so none to mispredict. Those few addresses that
 //! have to go on to the next segment do so together at the end.
 
 use super::build::{SEGMENTS, Trees, key};
-use super::line::{INNER, Line, biased, leaf};
+use super::line::{INNER, Line, leaf};
 use crate::item::Item;
 
 /// Addresses in flight: enough to cover the latency of a cache miss.
@@ -26,9 +27,9 @@ pub(super) enum Kernel {
 }
 
 /// Counts the bounds of a line, among those that a mask says, that are below a key.
-trait Count: Fn(&Line, i32, u32) -> u32 + Copy {}
+trait Count: Fn(&Line, u32, u32) -> u32 + Copy {}
 
-impl<T: Fn(&Line, i32, u32) -> u32 + Copy> Count for T {}
+impl<T: Fn(&Line, u32, u32) -> u32 + Copy> Count for T {}
 
 impl Kernel {
     /// The best one for this processor.
@@ -96,7 +97,7 @@ impl Kernel {
 }
 
 #[inline(always)]
-fn portable(line: &Line, key: i32, mask: u32) -> u32 {
+fn portable(line: &Line, key: u32, mask: u32) -> u32 {
     let below = line.words().iter().enumerate();
     below
         .map(|(place, bound)| u32::from(*bound < key) & mask >> place)
@@ -111,25 +112,40 @@ mod x86 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn avx2(line: &Line, key: i32, mask: u32) -> u32 {
-        let key = _mm256_set1_epi32(key);
+    fn avx2(line: &Line, key: u32, mask: u32) -> u32 {
+        let key = _mm256_set1_epi32(key as i32);
         let from = line.words().as_ptr().cast();
         // SAFETY: two loads of 32 bytes each from the line's 64, aligned as it is.
         let (near, far) = unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) };
-        let below = |bounds| {
-            let below = _mm256_cmpgt_epi32(key, bounds);
-            _mm256_movemask_ps(_mm256_castsi256_ps(below)) as u32
+        // There is no compare of unsigned numbers.
+        let from_key_on = |bounds| {
+            let from_key_on = _mm256_cmpeq_epi32(_mm256_max_epu32(key, bounds), bounds);
+            _mm256_movemask_ps(_mm256_castsi256_ps(from_key_on)) as u32
         };
-        ((below(near) | below(far) << 8) & mask).count_ones()
+        (!(from_key_on(near) | from_key_on(far) << 8) & mask).count_ones()
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    fn avx512(line: &Line, key: i32, mask: u32) -> u32 {
-        // SAFETY: a load of the line's 64 bytes, aligned as it is.
-        let bounds = unsafe { _mm512_load_si512(line.words().as_ptr().cast()) };
-        let below = _mm512_mask_cmplt_epi32_mask(mask as u16, bounds, _mm512_set1_epi32(key));
-        u32::from(below).count_ones()
+    fn avx512(line: &Line, key: u32, mask: u32) -> u32 {
+        let below: u32;
+        // SAFETY: a load of the line's 64 bytes, aligned as it is, by instructions that the processor
+        // has. They are spelled out because the compiler would take the mask out of the compare and make
+        // it an instruction of its own, which costs as much as a quarter of the compare.
+        unsafe {
+            let bounds = _mm512_load_si512(line.words().as_ptr().cast());
+            std::arch::asm!(
+                "vpcmpltud {below}{{{mask}}}, {bounds}, {key}",
+                "kmovw {count:e}, {below}",
+                mask = in(kreg) mask as u16,
+                bounds = in(zmm_reg) bounds,
+                key = in(zmm_reg) _mm512_set1_epi32(key as i32),
+                below = out(kreg) _,
+                count = lateout(reg) below,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        below.count_ones()
     }
 
     macro_rules! kernels {
@@ -192,7 +208,7 @@ impl<I: Item> View<'_, I> {
 
     /// The child of an inner line that a key leads to.
     #[inline(always)]
-    fn child(self, at: u32, key: i32, count: impl Count) -> u32 {
+    fn child(self, at: u32, key: u32, count: impl Count) -> u32 {
         // SAFETY: topmost lines, and the children of an inner line, of which there is one more
         // than bounds, are lines of the pool.
         let line = unsafe { self.trees.pool.lines().get_unchecked(at as usize) };
@@ -201,7 +217,7 @@ impl<I: Item> View<'_, I> {
 
     /// What a leaf has for a key.
     #[inline(always)]
-    fn item(self, at: u32, key: i32, count: impl Count) -> I {
+    fn item(self, at: u32, key: u32, count: impl Count) -> I {
         // SAFETY: as in `child`; in a leaf, there is an item more than bounds.
         unsafe {
             let line = self.trees.pool.lines().get_unchecked(at as usize);
@@ -211,7 +227,7 @@ impl<I: Item> View<'_, I> {
 
     /// The leaf that a key leads to.
     #[inline(always)]
-    fn leaf(self, top: u32, height: usize, key: i32, count: impl Count) -> u32 {
+    fn leaf(self, top: u32, height: usize, key: u32, count: impl Count) -> u32 {
         (1..height).fold(top, |at, _| self.child(at, key, count))
     }
 
@@ -219,7 +235,7 @@ impl<I: Item> View<'_, I> {
     fn one(self, address: u128, count: impl Count) -> u32 {
         let (mut top, mut segment) = (self.begin(address), 0);
         loop {
-            let key = biased(key(address, segment));
+            let key = key(address, segment);
             let leaf = self.leaf(top, self.trees.heights[segment], key, count);
             let item = self.item(leaf, key, count);
             let Some(index) = item.part() else {
@@ -232,7 +248,7 @@ impl<I: Item> View<'_, I> {
 
     #[inline(always)]
     fn prefetch(self, address: u128, count: impl Count) {
-        let key = biased(key(address, 0));
+        let key = key(address, 0);
         let leaf = self.leaf(self.begin(address), self.trees.heights[0], key, count);
         self.prefetch_line(leaf);
     }
@@ -252,62 +268,94 @@ impl<I: Item> View<'_, I> {
 
     #[inline(always)]
     fn many(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
-        let mut lanes = Lanes {
-            keys: [0; CHUNK],
-            lines: [0; CHUNK],
-        };
-        let (chunks, rest) = addresses.as_chunks::<CHUNK>();
-        let (found, found_rest) = values.as_chunks_mut::<CHUNK>();
-        for (addresses, values) in chunks.iter().zip(found) {
-            lanes.look_up(self, addresses, values, count);
+        match self.trees.heights[0] {
+            1 => self.all::<1>(addresses, values, count),
+            2 => self.all::<2>(addresses, values, count),
+            3 => self.all::<3>(addresses, values, count),
+            4 => self.all::<4>(addresses, values, count),
+            _ => self.all::<0>(addresses, values, count),
         }
-        lanes.look_up(self, rest, found_rest, count);
         let all = values
             .iter()
             .fold(0, |all, &value| all | referred::<I>(value).bits());
         if I::new(all).part().is_some() {
-            lanes.go_further(self, addresses, values, count);
+            Lanes::default().go_further(self, addresses, values, count);
         }
+    }
+
+    /// What the first segment says, with trees of this height, 0 for whatever it is: with a number that
+    /// the compiler knows, a way down is one run of instructions, of which the processor has
+    /// those of several addresses under way.
+    #[inline(always)]
+    fn all<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
+        let (chunks, rest) = addresses.as_chunks::<CHUNK>();
+        let (found, found_rest) = values.as_chunks_mut::<CHUNK>();
+        for (addresses, values) in chunks.iter().zip(found) {
+            self.some::<HEIGHT>(addresses, values, count);
+        }
+        self.some::<HEIGHT>(rest, found_rest, count);
+    }
+
+    /// Likewise, for a chunk or less.
+    #[inline(always)]
+    fn some<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
+        let height = match HEIGHT {
+            0 => self.trees.heights[0],
+            height => height,
+        };
+        // A value's place holds the number of its line meanwhile.
+        together(addresses, values, |address, line| {
+            *line = self.begin(address);
+            for _ in 1..height.min(3) {
+                *line = self.child(*line, key(address, 0), count);
+            }
+            self.prefetch_line(*line);
+        });
+        for _ in 3..height {
+            together(addresses, values, |address, line| {
+                *line = self.child(*line, key(address, 0), count);
+                self.prefetch_line(*line);
+            });
+        }
+        together(addresses, values, |address, value| {
+            *value = self.item(*value, key(address, 0), count).value();
+        });
     }
 }
 
-/// The addresses of a chunk on their way.
+/// Does the same with each address and value, some at a time in one run of instructions.
+#[inline(always)]
+fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)) {
+    const GROUP: usize = 4;
+    let (groups, rest) = addresses.as_chunks::<GROUP>();
+    let (found, found_rest) = values.as_chunks_mut::<GROUP>();
+    for (addresses, values) in groups.iter().zip(found) {
+        for lane in 0..GROUP {
+            one(addresses[lane], &mut values[lane]);
+        }
+    }
+    for (address, value) in rest.iter().zip(found_rest) {
+        one(*address, value);
+    }
+}
+
+/// Addresses on their way through a segment after the first.
 struct Lanes {
-    keys: [i32; CHUNK],
+    keys: [u32; CHUNK],
     /// The line that each has come to.
     lines: [u32; CHUNK],
 }
 
-impl Lanes {
-    /// Both slices are equally long, at most [`CHUNK`].
-    #[inline(always)]
-    fn look_up<I: Item>(
-        &mut self,
-        view: View<'_, I>,
-        addresses: &[u128],
-        values: &mut [u32],
-        count: impl Count,
-    ) {
-        for (own, &address) in self.keys.iter_mut().zip(addresses) {
-            *own = biased(key(address, 0));
-        }
-        let height = view.trees.heights[0];
-        let lanes = self.keys.iter().zip(&mut self.lines).zip(addresses);
-        if height == 1 {
-            lanes.for_each(|((_, line), &address)| *line = view.begin(address));
-        } else {
-            for ((&key, line), &address) in lanes {
-                *line = view.child(view.begin(address), key, count);
-                view.prefetch_line(*line);
-            }
-            self.go_down(view, addresses.len(), height - 1, count);
-        }
-        let lanes = self.keys.iter().zip(&self.lines).zip(values);
-        for ((&key, &line), value) in lanes {
-            *value = view.item(line, key, count).value();
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            keys: [0; CHUNK],
+            lines: [0; CHUNK],
         }
     }
+}
 
+impl Lanes {
     /// Brings the first `lanes` lanes from the top to their leaves.
     #[inline(always)]
     fn go_down<I: Item>(
@@ -317,7 +365,7 @@ impl Lanes {
         height: usize,
         count: impl Count,
     ) {
-        for _ in 2..height {
+        for _ in 3..height {
             let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
             for (key, line) in lanes {
                 *line = view.child(*line, *key, count);
@@ -351,7 +399,7 @@ impl Lanes {
                 while next < values.len() && lanes < CHUNK {
                     if let Some(index) = referred::<I>(values[next]).part() {
                         whose[lanes] = next;
-                        self.keys[lanes] = biased(key(addresses[next], segment));
+                        self.keys[lanes] = key(addresses[next], segment);
                         self.lines[lanes] = view.trees.further[index as usize];
                         lanes += 1;
                     }

@@ -13,16 +13,15 @@ pub(super) const INNER: u32 = (1 << (FANOUT - 1)) - 1;
 const SIZE: usize = 64;
 
 /// Where no bound is: no key is beyond it.
-const PAD: i32 = i32::MAX;
+const PAD: u32 = u32::MAX;
 
 /// A line. Its first words are bounds in ascending order: where each part after the first begins,
-/// less one, in signed order (which is what vector compares know); so the number of bounds below a
-/// key is the index of its part, and places without a bound never count. In an inner line, the last
-/// word is the number of the first child's line, and the others follow it; a leaf ends with its
-/// parts' items.
+/// less one; so the number of bounds below a key is the index of its part, and places without a
+/// bound never count. In an inner line, the last word is the number of the first child's line, and the
+/// others follow it; a leaf ends with its parts' items.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line([i32; SIZE / 4]);
+pub(super) struct Line([u32; SIZE / 4]);
 
 /// Parts of a leaf: one bound less, and an item for each.
 pub(super) const fn ways<I: Item>() -> usize {
@@ -34,20 +33,14 @@ pub(super) const fn leaf<I: Item>() -> u32 {
     (1 << (ways::<I>() - 1)) - 1
 }
 
-/// A key in signed order.
-#[inline(always)]
-pub(super) fn biased(key: u32) -> i32 {
-    (key ^ 1 << 31) as i32
-}
-
 /// The bound for a part that begins at a key other than 0.
-fn bound(start: u32) -> i32 {
-    biased(start.wrapping_sub(1))
+fn bound(start: u32) -> u32 {
+    start.wrapping_sub(1)
 }
 
 /// Where the part after a bound begins.
-fn start(bound: i32) -> u32 {
-    (bound as u32 ^ 1 << 31).wrapping_add(1)
+fn start(bound: u32) -> u32 {
+    bound.wrapping_add(1)
 }
 
 impl Line {
@@ -60,7 +53,7 @@ impl Line {
         for (word, start) in line.0[..FANOUT - 1].iter_mut().zip(starts) {
             *word = bound(start);
         }
-        line.0[FANOUT - 1] = first as i32;
+        line.0[FANOUT - 1] = first;
         line
     }
 
@@ -79,14 +72,14 @@ impl Line {
 
     /// The words.
     #[inline(always)]
-    pub(super) fn words(&self) -> &[i32; SIZE / 4] {
+    pub(super) fn words(&self) -> &[u32; SIZE / 4] {
         &self.0
     }
 
     /// An inner line's first child.
     #[inline(always)]
     pub(super) fn first_child(&self) -> u32 {
-        self.0[FANOUT - 1] as u32
+        self.0[FANOUT - 1]
     }
 
     /// Where the parts of an inner line after the first begin.
