@@ -96,23 +96,19 @@ impl Code {
                 Part::Receive | Part::Deparser => true,
             };
             if needed {
-                let mut build = || {
-                    build(
-                        part,
-                        program,
-                        config,
-                        &facts,
-                        &mut statics,
-                        &mut not_compiled,
-                        &isa,
-                    )
+                let build = |statics: &mut Statics, not_compiled: &mut Vec<String>| {
+                    build(part, program, config, &facts, statics, not_compiled, &isa)
                 };
-                let mut function = build();
-                if part == Part::Receive && facts.keep.get() && facts.whole.get() {
-                    // What was found out on the way: metadata must be in memory.
-                    facts.keep.set(false);
-                    function = build();
+                if part == Part::Receive && facts.keep.get() {
+                    // What is found out on the way: metadata must all be in memory, or which of it is read there.
+                    build(&mut Statics::default(), &mut Vec::new());
+                    if facts.whole.get() {
+                        facts.keep.set(false);
+                    } else {
+                        facts.pruned.set(true);
+                    }
                 }
+                let function = build(&mut statics, &mut not_compiled);
                 functions.push((part, function));
             }
         }

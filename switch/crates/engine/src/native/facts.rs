@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known while code is generated: which metadata fields are variables instead of parts of
-//! the header vector, and what each place of the code may take for granted.
+//! What is known while code is generated: which metadata fields are the function's own, and what each
+//! place of the code may take for granted.
 //!
 //! In the function that parses a packet and runs ingress, metadata fields begin as 0 and are seen by
 //! nobody else but where the program says so (egress, selectors, digests, field lists). They are
-//! variables of the function (what is never read is never computed), and written to the header vector
-//! only if somebody else looks there. Along every edge of the code goes what is certain on it: values that fields have,
-//! and the validity of headers. Where edges meet, what is certain on all of them remains. A condition
-//! that is decided by it is not tested.
+//! *kept*: along every edge of the code goes what is certain on it, values that fields have, registers
+//! that hold them, and the validity of headers. Where edges meet, what is certain on all of them remains; other
+//! fields are read from memory again. (As variables of the function they would be copied wherever edges meet,
+//! which took a quarter of all instructions.) A field is written only if somebody reads it from
+//! memory: the function is built twice, at first to find that out. A condition that is decided by what
+//! is certain is not tested.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use cranelift_frontend::Variable;
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 use sluice_program::{CalculationInput, HeaderId, Op, Program, Slot};
 
@@ -31,10 +31,12 @@ const MOST_WORDS: u16 = 4;
 #[derive(Debug)]
 struct Field {
     slot: Slot,
-    /// It may be a variable: it is 0 when a packet is parsed, and nothing but machine code writes it.
+    /// It may be kept: it is 0 when a packet is parsed, and nothing but machine code writes it.
     keepable: bool,
-    /// Somebody reads it in memory.
+    /// Somebody else reads it in memory.
     observed: Cell<bool>,
+    /// The function that keeps it reads it from memory.
+    reread: Cell<bool>,
 }
 
 /// Facts about a program that code generation asks for again and again.
@@ -47,8 +49,10 @@ pub(super) struct Facts {
     pub(super) whole: Cell<bool>,
     /// The bytes of each header with a `varbit` field.
     varbit: Vec<Range<u32>>,
-    /// Fields may be variables at all.
+    /// Fields may be kept at all.
     pub(super) keep: Cell<bool>,
+    /// It is known which kept fields are read from memory.
+    pub(super) pruned: Cell<bool>,
 }
 
 impl Facts {
@@ -61,6 +65,7 @@ impl Facts {
                     slot: slot.moved(header.offset),
                     keepable: slot.width <= MOST_WORDS * 64,
                     observed: Cell::new(false),
+                    reread: Cell::new(false),
                 })
             })
             .collect();
@@ -74,6 +79,7 @@ impl Facts {
             whole: Cell::new(false),
             varbit: varbit.collect(),
             keep: Cell::new(true),
+            pruned: Cell::new(false),
         };
         let standard = &program.standard_metadata;
         let given = [
@@ -180,6 +186,8 @@ impl Facts {
 pub(super) struct Known {
     /// Values of kept fields of one word.
     fields: BTreeMap<usize, u64>,
+    /// The words of other kept fields, least significant first, as far as they are at hand.
+    words: BTreeMap<usize, Words>,
     /// Headers that are valid, or are not.
     valid: BTreeMap<HeaderId, bool>,
     /// Bytes that the parser took so far.
@@ -193,6 +201,9 @@ impl Known {
     pub(super) fn meet(&mut self, other: &Self) {
         self.fields
             .retain(|field, value| other.fields.get(field) == Some(value));
+        // What is at hand on all edges comes from a block before all of them.
+        self.words
+            .retain(|field, words| other.words.get(field) == Some(words));
         self.valid
             .retain(|header, valid| other.valid.get(header) == Some(valid));
         self.parsed = self.parsed.filter(|taken| other.parsed == Some(*taken));
@@ -202,6 +213,11 @@ impl Known {
     /// The value of a kept field, by its number.
     pub(super) fn field(&self, index: usize) -> Option<u64> {
         self.fields.get(&index).copied()
+    }
+
+    /// Nothing is in registers any more.
+    pub(super) fn forget_words(&mut self) {
+        self.words.clear();
     }
 
     pub(super) fn valid(&self, header: HeaderId) -> Option<bool> {
@@ -225,9 +241,8 @@ impl Known {
 /// What kept fields are, and what is certain on edges to blocks that have not begun.
 #[derive(Default)]
 pub(super) struct Flow {
-    /// The words of each metadata field, least significant first; `None` where it is in the header vector.
-    /// Nothing at all in functions that keep no fields.
-    kept: Vec<Option<Vec<Variable>>>,
+    /// Which metadata fields are kept. Nothing at all in functions that keep none.
+    kept: Vec<bool>,
     pub(super) incoming: BTreeMap<Block, Known>,
 }
 
@@ -240,25 +255,13 @@ fn word(constant: &Constant) -> Option<u64> {
 }
 
 impl Lower<'_> {
-    /// From here on metadata fields are kept in variables: called where they are all 0 and no header is
-    /// valid.
+    /// From here on metadata fields are kept: called where they are all 0 and no header is valid.
     pub(super) fn keep_fields(&mut self) {
-        let facts = self.facts;
-        let zero = self.int(0);
-        for (index, field) in facts.fields.iter().enumerate() {
-            let kept = field.keepable.then(|| {
-                let words = 0..field.slot.width.div_ceil(64);
-                let words = words.map(|_| {
-                    let word = self.b.declare_var(I64);
-                    self.b.def_var(word, zero);
-                    word
-                });
-                words.collect()
-            });
-            if kept.is_some() && field.slot.width <= 64 {
+        for (index, field) in self.facts.fields.iter().enumerate() {
+            self.flow.kept.push(field.keepable);
+            if field.keepable && field.slot.width <= 64 {
                 self.known.fields.insert(index, 0);
             }
-            self.flow.kept.push(kept);
         }
         for (index, header) in self.program.headers.iter().enumerate() {
             if !header.metadata {
@@ -270,13 +273,16 @@ impl Lower<'_> {
     /// The kept field in which a slot lies, and the bits below; notes who looks at the header vector.
     fn kept(&self, slot: Slot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
-        match self.flow.kept.get(index) {
-            Some(Some(_)) => Some((index, low)),
-            _ => {
-                self.facts.fields[index].observed.set(true);
-                None
-            }
+        if self.keeps(index) {
+            return Some((index, low));
         }
+        self.facts.fields[index].observed.set(true);
+        None
+    }
+
+    /// Whether a metadata field is kept in this function.
+    fn keeps(&self, index: usize) -> bool {
+        self.flow.kept.get(index) == Some(&true)
     }
 
     /// Notes that a slot which is not kept is looked at in the header vector.
@@ -287,13 +293,7 @@ impl Lower<'_> {
     /// Whether a slot lies in a kept field.
     pub(super) fn is_kept(&self, slot: Slot) -> bool {
         let index = self.facts.index(slot);
-        index.is_some_and(|index| matches!(self.flow.kept.get(index), Some(Some(_))))
-    }
-
-    /// The variables of a kept field.
-    fn kept_variables(&self, index: usize) -> Vec<Variable> {
-        let kept = self.flow.kept.get(index).cloned().flatten();
-        kept.unwrap_or_default()
+        index.is_some_and(|index| self.keeps(index))
     }
 
     /// A kept field's words.
@@ -301,8 +301,28 @@ impl Lower<'_> {
         if let Some(value) = self.known.field(index) {
             return vec![self.int(value)];
         }
-        let words = self.kept_variables(index).into_iter();
-        words.map(|word| self.b.use_var(word)).collect()
+        if let Some(words) = self.known.words.get(&index) {
+            return words.clone();
+        }
+        let field = &self.facts.fields[index];
+        field.reread.set(true);
+        let words = if field.observed.get() {
+            self.load_memory(self.phv, field.slot)
+        } else {
+            self.load_own(field.slot)
+        };
+        self.known.words.insert(index, words.clone());
+        words
+    }
+
+    /// Writes a kept field, if somebody reads it from memory.
+    fn store_field(&mut self, index: usize, words: &[Value]) {
+        let field = &self.facts.fields[index];
+        if field.observed.get() {
+            self.store_memory(self.phv, field.slot, words);
+        } else if !self.facts.pruned.get() || field.reread.get() {
+            self.store_own(field.slot, words);
+        }
     }
 
     /// The value of a slot that lies in a kept field.
@@ -340,16 +360,19 @@ impl Lower<'_> {
             [word] => self.constant(word),
             _ => None,
         };
+        self.known.words.remove(&index);
         match certain {
-            Some(constant) => self.known.fields.insert(index, constant),
-            None => self.known.fields.remove(&index),
-        };
-        for (variable, word) in self.kept_variables(index).into_iter().zip(&value) {
-            self.b.def_var(variable, *word);
+            Some(constant) => {
+                if self.known.fields.insert(index, constant) == Some(constant) {
+                    return true;
+                }
+            }
+            None => {
+                self.known.fields.remove(&index);
+                self.known.words.insert(index, value.clone());
+            }
         }
-        if self.facts.fields[index].observed.get() {
-            self.store_memory(self.phv, field, &value);
-        }
+        self.store_field(index, &value);
         true
     }
 
@@ -431,8 +454,7 @@ impl Lower<'_> {
         let Some((index, _)) = self.facts.field(slot) else {
             return;
         };
-        let kept = matches!(self.flow.kept.get(index), Some(Some(_)));
-        if !kept
+        if !self.keeps(index)
             || slot.signed
             || slot.width > 64
             || self.facts.fields[index].slot.width != slot.width
@@ -495,6 +517,7 @@ impl Lower<'_> {
     pub(super) fn forget_field(&mut self, slot: Slot) {
         if let Some((index, _)) = self.facts.field(slot) {
             self.known.fields.remove(&index);
+            self.known.words.remove(&index);
         }
     }
 }

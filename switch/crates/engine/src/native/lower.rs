@@ -250,6 +250,8 @@ impl<'a> Lower<'a> {
         args: &[Value],
         results: usize,
     ) -> Vec<Value> {
+        // What is in registers across a call would be saved to memory; fields are there already.
+        self.known.forget_words();
         let known = self
             .signatures
             .iter()
@@ -421,6 +423,11 @@ impl<'a> Lower<'a> {
         {
             return value;
         }
+        self.load_memory(base, slot)
+    }
+
+    /// Likewise, from memory.
+    pub(super) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()
@@ -449,6 +456,47 @@ impl<'a> Lower<'a> {
         for (piece, word) in Self::pieces(slot).zip(words) {
             // A piece of a field is not alone in its bytes, whatever the field is.
             self.store_bits(base, piece, *word);
+        }
+    }
+
+    /// A field that only this function reads and writes: its words, as they are in registers.
+    pub(super) fn load_own(&mut self, slot: Slot) -> Vec<Value> {
+        let own = own_words(slot).map(|(place, bytes, bits)| {
+            let mut word: Option<Value> = None;
+            for (ty, offset) in chunks(bytes) {
+                let part = self.load(ty, self.phv, place + offset);
+                let part = if ty == I64 {
+                    part
+                } else {
+                    self.b.ins().uextend(I64, part)
+                };
+                word = Some(match word {
+                    None => part,
+                    Some(word) => {
+                        let part = self.shl(part, offset * 8);
+                        self.b.ins().bor(word, part)
+                    }
+                });
+            }
+            let word = word.expect("a field has bits");
+            self.note_bits(word, bits);
+            word
+        });
+        own.collect()
+    }
+
+    /// Writes such a field.
+    pub(super) fn store_own(&mut self, slot: Slot, words: &[Value]) {
+        for ((place, bytes, _), word) in own_words(slot).zip(words) {
+            for (ty, offset) in chunks(bytes) {
+                let part = self.shr(*word, offset * 8);
+                let part = if ty == I64 {
+                    part
+                } else {
+                    self.b.ins().ireduce(ty, part)
+                };
+                self.store(part, self.phv, place + offset);
+            }
         }
     }
 
@@ -589,6 +637,15 @@ impl<'a> Lower<'a> {
             None => self.b.ins().uextend(I64, flag),
         }
     }
+}
+
+/// The words of a field, least significant first: where each lies, its bytes and its bits.
+fn own_words(slot: Slot) -> impl Iterator<Item = (u32, u32, u32)> {
+    let width = u32::from(slot.width);
+    (0..width.div_ceil(64)).map(move |word| {
+        let bits = (width - word * 64).min(64);
+        (slot.byte + word * 8, bits.div_ceil(8), bits)
+    })
 }
 
 /// Runs of 16, 8, 4, 2 and 1 bytes that make up `bytes` bytes.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Code is specialised to the program: fields are loads and shifts at fixed addresses of the packet
-//! header vector, metadata is in variables as far as nobody else looks at it (`facts`), steps are compiled once for
+//! header vector, metadata is as far as it can be in registers or not there at all (`facts`), steps are compiled once for
 //! each likely set of facts (`variants`), actions stand where their tables are applied, tables with constant entries are
 //! decisions without a look-up, and arithmetic is done in as many words as can matter. Tables that the
 //! control plane fills, hashes and rare operations are functions in `runtime` that the code calls.
