@@ -139,7 +139,7 @@ MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-ki
 memcheck: $(STAMPS)/cargo ## The look-up structures' tests under valgrind, CASES=N inputs for each property
 	@command -v valgrind >/dev/null || { echo "memcheck: valgrind is not installed (Debian: valgrind)" >&2; exit 2; }
 	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
-	  cargo test --quiet --release --locked -p sluice-fib -p sluice-exact -p sluice-classifier --lib --tests
+	  cargo test --quiet --release --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier --lib --tests
 
 .PHONY: loom
 loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables, in small cases

@@ -36,7 +36,7 @@
 //! once; a change takes `&mut self`. To change routes while packets flow, keep two followers of one RIB
 //! and let readers use one while the other is changed (left-right), as the `tables` crate does.
 //!
-//! Depends on nothing. Promises: every structure agrees with a linear search over its prefixes
+//! Depends on `pages` for the memory of large structures. Promises: every structure agrees with a linear search over its prefixes
 //! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
 //! `bound_tree` only, and where memory is asked for in advance or
 //! functions compiled for a processor's extensions are called.

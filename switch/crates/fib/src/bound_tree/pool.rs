@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lines of all trees: runs of one to sixteen of them, given out and taken back.
 
+use sluice_pages::Items;
+
 use super::build::Full;
 use super::line::{FANOUT, Line};
 
 /// A growing store of lines, with a list of free runs for each length.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
-    lines: Vec<Line>,
+    lines: Items<Line>,
     free: [Vec<u32>; FANOUT],
 }
 
@@ -40,7 +42,7 @@ impl Pool {
         }
         if end > self.lines.capacity() {
             // An eighth in advance: look-ups gain nothing from what is not used.
-            self.lines.reserve_exact((first / 8).max(count));
+            self.lines.reserve(first + (first / 8).max(count));
         }
         self.lines.resize(end, Line::EMPTY);
         Ok(first as u32)
@@ -53,13 +55,13 @@ impl Pool {
 
     /// Gives back spare capacity of the store.
     pub(super) fn shrink(&mut self) {
-        self.lines.shrink_to_fit();
+        self.lines.shrink();
     }
 
     /// Bytes on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let runs: usize = self.free.iter().map(Vec::capacity).sum();
-        self.lines.capacity() * size_of::<Line>() + runs * size_of::<u32>()
+        self.lines.memory_bytes() + runs * size_of::<u32>()
     }
 }
 

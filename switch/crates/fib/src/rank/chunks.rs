@@ -15,6 +15,8 @@
 //! first three words lie in one cache line. That the counts do, too, would cost a twentieth more memory:
 //! where they are in the next line, the items are there as well.
 
+use sluice_pages::Items;
+
 use super::runs::Runs;
 use crate::item::Item;
 
@@ -44,7 +46,7 @@ struct Line([u64; LINE]);
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
     /// Every chunk that was given out by `store` and not yet released is laid out as above, inside.
-    lines: Vec<Line>,
+    lines: Items<Line>,
     /// Units that have been given out, free ones among them.
     used: usize,
     free: Vec<Vec<u32>>,
@@ -60,7 +62,7 @@ fn units_of<I: Item>(runs: usize) -> usize {
 impl<I: Item> Chunks<I> {
     pub(super) fn new() -> Self {
         Self {
-            lines: Vec::new(),
+            lines: Items::new(),
             used: 0,
             free: vec![Vec::new(); LARGEST + 1],
             free_units: 0,
@@ -96,8 +98,7 @@ impl<I: Item> Chunks<I> {
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
             // Doubling would waste as much as the structure saves.
-            self.lines
-                .reserve_exact(lines - self.lines.len() + lines / 16);
+            self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
         u32::try_from(at)
@@ -212,15 +213,13 @@ impl<I: Item> Chunks<I> {
     pub(super) fn memory_bytes(&self) -> (usize, usize) {
         let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         (
-            self.lines.capacity() * size_of::<Line>()
-                + lists
-                + self.free.capacity() * size_of::<Vec<u32>>(),
+            self.lines.memory_bytes() + lists + self.free.capacity() * size_of::<Vec<u32>>(),
             self.free_units * UNIT,
         )
     }
 
     pub(super) fn shrink(&mut self) {
-        self.lines.shrink_to_fit();
+        self.lines.shrink();
     }
 
     /// The first byte, for the functions below.

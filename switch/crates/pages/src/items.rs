@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plain items side by side, few or many.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::block::{Block, HUGE};
+
+/// From so many bytes on, memory is taken in huge pages.
+const LARGE: usize = HUGE / 2;
+
+/// A vector of plain items.
+pub struct Items<T: Copy> {
+    /// The first `len` of them have been written, and there is room for `room`.
+    start: NonNull<T>,
+    len: usize,
+    room: usize,
+    /// Where they are; without it, `start` and `room` are a vector's.
+    block: Option<Block>,
+}
+
+// SAFETY: the memory is this one's alone.
+unsafe impl<T: Copy + Send> Send for Items<T> {}
+// SAFETY: as for `Send`; it is written to through exclusive borrows only.
+unsafe impl<T: Copy + Sync> Sync for Items<T> {}
+
+impl<T: Copy> Items<T> {
+    /// None, which takes no memory.
+    pub const fn new() -> Self {
+        assert!(align_of::<T>() <= HUGE && size_of::<T>() > 0);
+        Self {
+            start: NonNull::dangling(),
+            len: 0,
+            room: 0,
+            block: None,
+        }
+    }
+
+    /// Items that fit in without taking more memory.
+    pub fn capacity(&self) -> usize {
+        self.room
+    }
+
+    /// Makes sure that so many fit in, and little more.
+    pub fn reserve(&mut self, capacity: usize) {
+        if capacity <= self.room {
+            return;
+        }
+        let bytes = capacity * size_of::<T>();
+        if self.block.is_none() && bytes < LARGE {
+            let mut items = self.take();
+            items.reserve_exact(capacity - items.len());
+            *self = items.into();
+        } else {
+            self.move_to(bytes);
+        }
+    }
+
+    /// The items as a vector, if they are one; none are left.
+    fn take(&mut self) -> Vec<T> {
+        if self.block.is_some() {
+            return Vec::new();
+        }
+        let (start, len, room) = (self.start, self.len, self.room);
+        (self.start, self.len, self.room) = (NonNull::dangling(), 0, 0);
+        // SAFETY: without a block, these are the parts of a vector, or of one that has no memory; and now
+        // nobody else has them.
+        unsafe { Vec::from_raw_parts(start.as_ptr(), len, room) }
+    }
+
+    /// Moves all items to a block for so many bytes, which is not less than they have.
+    fn move_to(&mut self, bytes: usize) {
+        let block = Block::new(rounded(bytes));
+        let start = block.start().cast();
+        let (len, room) = (self.len, block.bytes() / size_of::<T>());
+        // SAFETY: the block is new, aligned for items, and has room for them.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), start.as_ptr(), len) };
+        let block = Some(block);
+        *self = Self {
+            start,
+            len,
+            room,
+            block,
+        };
+    }
+
+    /// As many items as that: fewer than before, or more, which are `item`.
+    pub fn resize(&mut self, new: usize, item: T) {
+        self.reserve(new);
+        for index in self.len..new {
+            // SAFETY: `reserve` has made room for `new` items.
+            unsafe { self.start.add(index).write(item) };
+        }
+        self.len = new;
+    }
+
+    /// Gives back memory that is not in use, if it is worth the while.
+    pub fn shrink(&mut self) {
+        let bytes = self.len * size_of::<T>();
+        match &self.block {
+            None => {
+                let mut items = self.take();
+                items.shrink_to_fit();
+                *self = items.into();
+            }
+            Some(_) if bytes < LARGE => *self = self.to_vec().into(),
+            Some(block) if block.bytes() > Block::size_for(rounded(bytes)) => self.move_to(bytes),
+            Some(_) => {}
+        }
+    }
+
+    /// Bytes on the heap or from the system.
+    pub fn memory_bytes(&self) -> usize {
+        let heap = self.room * size_of::<T>();
+        self.block.as_ref().map_or(heap, Block::bytes)
+    }
+}
+
+impl<T: Copy> From<Vec<T>> for Items<T> {
+    fn from(items: Vec<T>) -> Self {
+        let mut items = ManuallyDrop::new(items);
+        Self {
+            start: NonNull::new(items.as_mut_ptr()).unwrap_or(NonNull::dangling()),
+            len: items.len(),
+            room: items.capacity(),
+            block: None,
+        }
+    }
+}
+
+impl<T: Copy> Drop for Items<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// What to ask for in the place of so many bytes: whole huge pages, if that is not much more.
+fn rounded(bytes: usize) -> usize {
+    let whole = bytes.next_multiple_of(HUGE);
+    if whole == HUGE || whole - bytes <= bytes / 16 {
+        whole
+    } else {
+        bytes
+    }
+}
+
+impl<T: Copy> Default for Items<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Copy> Deref for Items<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many items have been written, and stay while they are borrowed.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for Items<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> Clone for Items<T> {
+    fn clone(&self) -> Self {
+        let mut items = Self::new();
+        if let Some(first) = self.first() {
+            items.resize(self.len, *first);
+            items.copy_from_slice(self);
+        }
+        items
+    }
+}
+
+impl<T: Copy + fmt::Debug> fmt::Debug for Items<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Grows and shrinks like a vector, through all sizes that are stored in another way.
+    #[test]
+    fn items_are_what_a_vector_would_have() {
+        let (mut items, mut vector) = (Items::new(), Vec::new());
+        let few = LARGE / size_of::<[u64; 8]>();
+        let sizes = [
+            0,
+            1,
+            few - 1,
+            few,
+            3 * few,
+            4 * few + 7,
+            9 * few,
+            few,
+            5,
+            2 * few,
+        ];
+        for (step, size) in sizes.into_iter().enumerate() {
+            items.resize(size, [step as u64; 8]);
+            vector.resize(size, [step as u64; 8]);
+            assert_eq!(items[..], vector);
+            assert!(items.capacity() >= size && items.memory_bytes() >= size * 64);
+            if let Some(item) = items.get_mut(size / 2) {
+                item[0] = 77;
+                vector[size / 2][0] = 77;
+            }
+            assert_eq!(items.clone()[..], vector);
+            items.shrink();
+            assert_eq!(items[..], vector);
+            let most = if size < few {
+                size * 64
+            } else {
+                (size * 64).max(HUGE) * 17 / 16 + 8192
+            };
+            assert!(
+                items.memory_bytes() <= most,
+                "{} for {size}",
+                items.memory_bytes()
+            );
+        }
+    }
+
+    #[test]
+    fn room_is_made_once() {
+        let mut items = Items::new();
+        items.reserve(LARGE / 4);
+        items.resize(1, 5u32);
+        let start = items.as_ptr();
+        items.resize(LARGE / 4, 6);
+        assert_eq!(items.as_ptr(), start);
+        assert_eq!((items[0], items[LARGE / 4 - 1]), (5, 6));
+    }
+}
