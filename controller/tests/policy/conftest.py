@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The world of policy, for every test here."""
+
+from policy_world import play
+
+__all__ = ["play"]

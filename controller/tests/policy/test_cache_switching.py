@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flow cache by hand, and what of policy can be shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_switch import FakeSwitch
+from policy_world import BYPASS, CODEC, OUTBOUND, Play, PolicyWorld, tcp
+from sluice.api.server import BadRequestError
+from sluice.entities import Kind
+
+
+def test_off_searches_every_packet_and_nothing_loops(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+        shown = await world.ask("flow-cache off", spd="corp")
+        assert {one["cache"] for one in shown} == {False}
+        assert world.switch.live() == {}
+        writes = len(world.switch.flow_log)
+        for _ in range(3):
+            world.miss(tcp(80))
+        answers = await world.sent(4)
+        assert {one["verdict"] for one in answers} == {BYPASS}
+        assert len(world.switch.flow_log) == writes
+        await world.ask("flow-cache on")
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+
+    play(story)
+
+
+def test_off_survives_a_restart_and_so_does_on(play: Play) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def off(world: PolicyWorld) -> None:
+        await world.began()
+        await world.ask("flow-cache off", spd="corp")
+
+    async def still_off(world: PolicyWorld) -> None:
+        await world.began()
+        shown = await world.ask("show", what="flow-cache")
+        assert {(one["spd"], one["cache"]) for one in shown} == {("corp", False), ("edge", True)}
+        world.miss(tcp(80))
+        await world.sent()
+        assert switch.live() == {}
+        await world.ask("flow-cache on", spd="corp")
+
+    async def on_again(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(switch.live)
+
+    play(off, switch)
+    play(still_off, switch)
+    play(on_again, switch)
+
+
+def test_off_that_the_switch_refused_is_off_neither_now_nor_later(play: Play) -> None:
+    async def refused(world: PolicyWorld) -> None:
+        await world.began()
+        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
+        with pytest.raises(BadRequestError, match="the switch did not take it"):
+            await world.ask("flow-cache off", spd="corp")
+
+    async def later(world: PolicyWorld) -> None:
+        await world.began()
+        assert {one["cache"] for one in await world.ask("show", what="flow-cache")} == {True}
+
+    play(refused)
+    play(later)
+
+
+def test_clear_retires_every_flow(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+        before = world.state("corp", OUTBOUND).counts
+        (_, outbound) = await world.ask("flow-cache clear", spd="corp")
+        # The rules are the same, so what travels with their verdict must not be lost.
+        assert world.state("corp", OUTBOUND).counts == (before.epoch + 1, before.generation)
+        assert (outbound["flows"], outbound["stale_flows"]) == (1, 1)
+        assert world.switch.live() == {}
+        with pytest.raises(BadRequestError, match="there is no SPD"):
+            await world.ask("flow-cache clear", spd="nobody")
+
+    play(story)
+
+
+@pytest.mark.parametrize("what", ["spd", "flows", "flow-cache"])
+def test_what_is_not_started_says_so(play: Play, what: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        with pytest.raises(BadRequestError, match="corp, edge: not started"):
+            await world.ask("show", what=what)
+        assert await world.ask("show", what="metrics")
+        await world.began()
+        assert isinstance(await world.ask("show", what=what), list)
+
+    play(story)
+
+
+@pytest.mark.parametrize("what", ["spd", "flows", "flow-cache", "metrics", "counters"])
+def test_policy_can_be_shown(play: Play, what: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+        shown = await world.ask("show", what=what)
+        if what == "metrics":
+            assert 'rule="web"' in shown
+        elif what == "flows":
+            (flow,) = shown
+            assert (flow["action"], flow["rule"], flow["stale"]) == ("bypass", "web", False)
+        assert shown
+
+    play(story)

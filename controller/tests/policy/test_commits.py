@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits of rules: in force when they return, whole or not at all, also after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fake_switch import FakeSwitch
+from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, tcp
+from scenes import gateway, route, slot
+from sluice.api.server import BadRequestError
+from sluice.entities import Kind
+from sluice.p4runtime.messages import Operation
+from sluice.spdstore import SpdStoreError
+
+
+def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+        before = world.state("corp", OUTBOUND).counts
+        answer = await world.commit(COMMIT)
+        assert [one["direction"] for one in answer["changed"]] == ["outbound"]
+        counts = world.state("corp", OUTBOUND).counts
+        assert counts == (before.epoch + 1, before.generation + 1)
+        assert world.switch.of(Kind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id] == counts
+        assert world.switch.live() == {}
+        world.miss(tcp(80), generation=before.generation)
+        await world.counted("dropped: policy discards outbound")
+        await world.until(world.switch.live)
+        assert [operation for operation, _ in world.switch.flow_log][-1] is Operation.MODIFY
+
+    play(story)
+
+
+def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        on_disk: list[str] = []
+
+        def look(operation: Operation, kind: Kind, key: object) -> int:
+            if kind in (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST):
+                on_disk.append((tmp_path / "spd.json").read_text())
+            return 0
+
+        world.switch.refuse = look
+        digest = world.state("corp", OUTBOUND).digest
+        await world.commit(COMMIT)
+        assert len(on_disk) == 1
+        assert digest not in on_disk[0]
+        assert world.state("corp", OUTBOUND).digest in on_disk[0]
+
+    play(story)
+
+
+def test_what_cannot_be_put_on_disk_is_not_done(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        before = dict(world.switch.of(Kind.OUTBOUND_LIST))
+
+        def full(*_: object) -> None:
+            raise SpdStoreError("no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("sluice.spdstore.SpdStore.save", full)
+            with pytest.raises(BadRequestError, match="no space left"):
+                await world.commit(COMMIT)
+        assert world.switch.of(Kind.OUTBOUND_LIST) == before
+        await world.commit(COMMIT)
+
+    play(story)
+
+
+@pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
+def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        refusals = iter([13])
+        world.switch.refuse = lambda _, kind, __: (
+            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+        )
+        both = COMMIT.replace("name: all-in, action: bypass", "name: all-in, action: discard")
+        with pytest.raises(BadRequestError, match="the switch did not take it"):
+            await world.commit(both)
+        for direction, kind in ((INBOUND, Kind.INBOUND_LIST), (OUTBOUND, Kind.OUTBOUND_LIST)):
+            state = world.state("corp", direction)
+            if target == "bmv2":
+                assert world.switch.of(kind)[state.list_id] == state.counts
+        world.miss(tcp(80))
+        (sent,) = await world.sent()
+        assert sent["verdict"] == BYPASS
+        await world.commit(both)
+        state = world.state("corp", INBOUND)
+        assert world.switch.of(Kind.INBOUND_LIST)[state.list_id] == state.counts
+
+    play(story, target=target)
+
+
+def test_a_restart_goes_on_with_what_was_committed(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def commit(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(COMMIT)
+        world.miss(tcp(80))
+        await world.until(switch.live)
+
+    async def restart(world: PolicyWorld) -> None:
+        before = switch.live()
+        await world.began()
+        assert switch.live() == before
+        exported = await world.ask("spd export", spd="corp")
+        assert [rule["name"] for rule in exported["outbound"]] == ["web"]
+        (changes,) = await world.ask("spd diff", configured=["corp"])
+        told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
+        assert told == [("added", "secret"), ("changed", "web"), ("added", "dns")]
+        await world.ask("spd commit", configured=["corp"])
+        (changes,) = await world.ask("spd diff", configured=["corp"])
+        assert changes["lists"] == {"inbound": [], "outbound": []}
+
+    play(commit, switch)
+    assert "says otherwise" not in caplog.text
+    play(restart, switch)
+    assert "the configuration says otherwise (outbound)" in caplog.text
+
+
+def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> None:
+    async def commit(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(COMMIT)
+
+    async def without(world: PolicyWorld) -> None:
+        await world.began()
+
+    async def again(world: PolicyWorld) -> None:
+        await world.began()
+        names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
+        assert names == ["secret", "web", "dns"]
+
+    play(commit)
+    text = (tmp_path / "r1.yaml").read_text()
+    edge_alone = text[: text.index("engines:")] + "spds:\n" + text[text.index("  - name: edge") :]
+    play(without, text=edge_alone.replace("spd: corp", "spd: none"))
+    play(again)
+
+
+def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) -> None:
+    text = CONFIG.format(target="sluice-switch", size=100, idle=60, state=tmp_path)
+    head, _, tail = text.partition("    inbound: [{name: all-in")
+    text = head + "    file: corp.yaml\n" + tail[tail.index("  - name: edge") :]
+    file = tmp_path / "corp.yaml"
+    file.write_text(COMMIT)
+
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        file.write_text(COMMIT.replace("name: web", "name: http"))
+        (changes,) = await world.ask("spd diff", configured=["corp"])
+        told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
+        assert told == [("removed", "web"), ("added", "http")]
+        for text, problem in (
+            (COMMIT.replace("spd: corp", "spd: edge"), "is the SPD 'edge', not 'corp'"),
+            ("spd: corp\nno: rules\n", r"corp.yaml:2: no: unknown key"),
+        ):
+            file.write_text(text)
+            with pytest.raises(BadRequestError, match=problem):
+                await world.ask("spd commit", configured=["corp"])
+        with pytest.raises(BadRequestError, match="no files beside it"):
+            await world.ask("spd commit", configured=["corp"], files=[{"name": "", "text": ""}])
+        with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
+            await world.ask("spd diff", configured=["x"])
+
+    play(story, text=text)
+
+
+def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
+    async def refused(world: PolicyWorld) -> None:
+        await world.began()
+        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
+        with pytest.raises(BadRequestError, match="the switch did not take it"):
+            await world.commit(COMMIT)
+
+    async def later(world: PolicyWorld) -> None:
+        await world.began()
+        names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
+        assert names == ["secret", "web", "dns"]
+
+    play(refused)
+    play(later)
+
+
+def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None:
+    edge = "spd: edge\ninbound: [{name: a, action: bypass}]\noutbound: []\n"
+
+    async def one_by_one(world: PolicyWorld) -> None:
+        await world.began()
+        with pytest.raises(BadRequestError, match="corp, edge: this target changes one SPD"):
+            await world.commit(COMMIT, edge)
+        await world.commit(COMMIT)
+        await world.commit(edge)
+
+    async def together(world: PolicyWorld) -> None:
+        await world.began()
+        requests = len(world.client.requests)
+        answer = await world.commit(COMMIT, edge)
+        assert {one["spd"] for one in answer["changed"]} == {"corp", "edge"}
+        written = [r for r in world.client.requests[requests:] if r.atomicity == 2]
+        assert [len(request.updates) for request in written] == [2]
+
+    play(one_by_one, target="bmv2")
+    (tmp_path / "spd.json").unlink()
+    play(together)
+
+
+def test_numbers_of_new_rules_count_from_zero(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.switch.counters_reset.clear()
+        await world.commit(COMMIT)
+        fresh = world.state("corp", OUTBOUND).rule_ids[-1]
+        assert set(world.switch.counters_reset) == {fresh}
+
+    play(story)
+
+
+def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.routes.put(
+            *(route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(5000))
+        )
+        desired = world.controller.reconciler.desired[Kind.ROUTE]
+        await world.until(lambda: slot("20.0.0.0/24") in desired)
+        await world.commit(COMMIT)
+        assert len(world.switch.of(Kind.ROUTE)) < 5000
+
+    play(story)
+
+
+def test_bad_rules_are_told_with_every_problem(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        bad = "spd: corp\noutbound: [{name: a, action: protect, bundle: nobody}, {name: b}]\n"
+        for command in ("spd check", "spd diff", "spd commit"):
+            with pytest.raises(BadRequestError) as error:
+                await world.ask(command, files=[{"name": "corp.yaml", "text": bad}])
+            assert "no bundle 'nobody'" in str(error.value)
+            assert "rule 2 'b'" in str(error.value)
+        with pytest.raises(BadRequestError, match="there is no SPD 'other'"):
+            await world.commit("spd: other\n")
+
+    play(story)
+
+
+def test_check_warns_and_diff_tells(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        files = [{"name": "corp.yaml", "text": COMMIT}]
+        (checked,) = await world.ask("spd check", files=files)
+        assert any("BGP" in warning for warning in checked["warnings"])
+        frr = [{"name": "frr.conf", "text": "hostname r1\n"}]
+        (checked,) = await world.ask("spd check", files=files, frr=frr)
+        assert checked["warnings"] == ["corp: the outbound list discards everything"]
+        (changes,) = await world.ask("spd diff", files=files)
+        told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
+        assert told == [("removed", "secret"), ("removed", "dns"), ("changed", "web")]
+        assert changes["lists"]["inbound"] == []
+
+    play(story)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy at a start and after a restart: what the switch gets, in which order, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_switch import FakeSwitch
+from policy_world import CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, filled, tcp
+from scenes import address, link
+from sluice.entities import (
+    NO_POLICY,
+    Attachment,
+    Binding,
+    Decrypt,
+    Egress,
+    Encrypt,
+    EnginePort,
+    Kind,
+    L3Interface,
+    ListState,
+    Role,
+    Spi,
+)
+from sluice.p4runtime.messages import Operation
+from sluice.policy_start import PolicyError
+from sluice.spdstore import SpdStore, SpdStoreError
+
+
+def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        inbound, outbound = world.state("corp", INBOUND), world.state("corp", OUTBOUND)
+        assert world.switch.of(Kind.INBOUND_LIST)[inbound.list_id] == ListState(1, 1)
+        bound = world.switch.of(Kind.OUTBOUND_BINDING)
+        assert bound[1] == Binding(outbound.list_id)
+        assert bound[2] == NO_POLICY
+        assert world.switch.of(Kind.INBOUND_BINDING)[1] == Binding(inbound.list_id)
+        assert world.switch.of(Kind.BUNDLE_BINDING) == {7: Binding(inbound.list_id)}
+        assert world.switch.of(Kind.ENGINE) == {1: EnginePort(9)}
+        assert world.switch.of(Kind.OUTBOUND_SA) == {7: Encrypt(1, 100, 1400, 73)}
+        assert world.switch.of(Kind.INBOUND_SA) == {Spi(0, 4096): Decrypt(7, 1, 200)}
+        engine = world.switch.of(Kind.L3_INTERFACE)[Attachment(9, 0)]
+        assert engine == L3Interface(4, 0, Role.ENGINE)
+        lists = {state.list_id for state in world.policy.table.lists.values()}
+        assert len(lists) == 4
+
+    play(story)
+
+
+def test_generated_rules_stand_first_and_follow_the_addresses(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        shown = await world.ask("show", what="spd", spd="corp")
+        names = [rule["name"] for rule in shown[1]["rules"]]
+        assert names[0] == "generated:nd"
+        assert names[-3:] == ["secret", "web", "dns"]
+        generation = world.state("corp", OUTBOUND).counts.generation
+        world.kernel.put(address(1, "2001:db8::1/64"))
+        await world.until(lambda: world.state("corp", OUTBOUND).counts.generation > generation)
+        shown = await world.ask("show", what="spd", spd="corp")
+        assert "generated:ike-ipv6" in [rule["name"] for rule in shown[1]["rules"]]
+
+    play(story)
+
+
+def test_a_restart_that_agrees_disturbs_no_flow(play: Play) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(lambda: switch.flows)
+
+    async def second(world: PolicyWorld) -> None:
+        before = switch.live()
+        assert before
+        switch.flow_log.clear()
+        switch.log.clear()
+        await world.began()
+        assert switch.live() == before
+        assert switch.flow_log == []
+        assert all(kind <= Kind.HASH_SEED for _, kind, _ in switch.log)
+        assert [flow["rule"] for flow in await world.ask("show", what="flows")] == ["web"]
+
+    play(first, switch)
+    play(second, switch)
+
+
+def test_without_its_record_a_restart_retires_everything(play: Play, tmp_path: Path) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(lambda: switch.flows)
+
+    async def second(world: PolicyWorld) -> None:
+        await world.began()
+        assert switch.live() == {}
+        await world.until(lambda: not switch.flows)
+
+    play(first, switch)
+    (tmp_path / "spd.json").unlink()
+    play(second, switch)
+
+
+def test_a_damaged_record_ends_the_start(play: Play, tmp_path: Path) -> None:
+    async def never(_: PolicyWorld) -> None:
+        raise AssertionError
+
+    (tmp_path / "spd.json").write_text("{}")
+    with pytest.raises(SpdStoreError):
+        play(never)
+
+
+def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(lambda: world.switch.flows)
+        for lost in (world.switch.entities, world.switch.raw, world.switch._uses):
+            lost.clear()
+        world.switch.flows.clear()
+        world.switch.raw_flows.clear()
+        world.client.hang_up()
+        await world.until(lambda: len(world.clients) == 2)
+        await world.until(lambda: len(world.switch.of(Kind.OUTBOUND_BINDING)) == 3)
+        await world.synced()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+
+    play(story)
+
+
+def test_interfaces_that_change_places_are_never_without_their_policy(
+    play: Play, tmp_path: Path
+) -> None:
+    """Bindings are by number, and the numbers are the places in the file."""
+    switch = FakeSwitch(CODEC)
+    lines = CONFIG.splitlines(keepends=True)
+    at = lines.index("interfaces:\n") + 1
+    turned = "".join([*lines[:at], *reversed(lines[at : at + 3]), *lines[at + 3 :]])
+    guards = {1: "corp", 3: "edge"}
+    lists: dict[int, str] = {}
+    leaks: list[str] = []
+
+    def look(operation: Operation, kind: Kind, key: object) -> int:
+        for l3_if, egress in switch.of(Kind.EGRESS_INTERFACE).items():
+            assert isinstance(egress, Egress)
+            check(Kind.OUTBOUND_BINDING, egress.port, l3_if)
+        for attachment, interface in switch.of(Kind.L3_INTERFACE).items():
+            assert isinstance(attachment, Attachment)
+            assert isinstance(interface, L3Interface)
+            check(Kind.INBOUND_BINDING, attachment.port, interface.l3_if)
+        return 0
+
+    def check(kind: Kind, port: int, l3_if: object) -> None:
+        bound = next((value for key, value in switch.of(kind).items() if key == l3_if), None)
+        if isinstance(bound, Binding) and lists.get(bound.list_id) != guards.get(port):
+            leaks.append(f"port {port} has {bound}")
+
+    def names(world: PolicyWorld) -> None:
+        lists.update({i: state.spd for i, state in world.policy.table.lists.items()})
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.kernel.put(address(1, "10.0.1.1/24"))
+        await world.until(lambda: switch.of(Kind.NEXTHOP))
+        names(world)
+
+    async def second(world: PolicyWorld) -> None:
+        switch.refuse = look
+        world.kernel.put(address(1, "10.0.1.1/24"))
+        await world.began()
+        assert switch.of(Kind.OUTBOUND_BINDING)[2] == NO_POLICY
+        assert switch.of(Kind.L3_INTERFACE)[Attachment(1, 0)] == L3Interface(3, 0)
+        assert len(switch.of(Kind.OUTBOUND_BINDING)) == 3
+
+    play(first, switch)
+    play(second, switch, text=filled(turned, tmp_path))
+    assert leaks == []
+
+
+def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
+    play: Play, tmp_path: Path
+) -> None:
+    switch = FakeSwitch(CODEC)
+    renamed = CONFIG.replace("edge", "rim").replace("spd: corp}}", "spd: rim}}", 1)
+    renamed = renamed.replace("spd: none}}", "spd: corp}}", 1)
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        old.update(world.policy.table.lists)
+
+    async def second(world: PolicyWorld) -> None:
+        await world.began()
+        for list_id, state in world.policy.table.lists.items():
+            assert list_id not in old or old[list_id].spd == state.spd
+
+    old: dict[int, Any] = {}
+    play(first, switch)
+    play(second, switch, text=filled(renamed, tmp_path))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["recorded", "record lost"])
+def test_a_number_that_another_bundle_takes_over_never_means_both(
+    play: Play, tmp_path: Path, known: bool
+) -> None:
+    """Flows say "protect by 7": while one does that meant the old bundle 7, 7 has no SA."""
+    switch = FakeSwitch(CODEC)
+    branch = CONFIG[CONFIG.index("  - name: branch") : CONFIG.index("spds:")]
+    lab = branch.replace("branch", "lab").replace("sa: 100", "sa: 101")
+    lab = lab.replace("4096", "4097").replace("sa: 200", "sa: 201")
+    turned = CONFIG.replace(branch, branch.replace("id: 7", "id: 8") + lab)
+    leaks: list[str] = []
+
+    def look(operation: Operation, kind: Kind, key: object) -> int:
+        old = [flow for flow in switch.live().values() if flow.bundle == 7]
+        if old and switch.of(Kind.OUTBOUND_SA).get(7) == Encrypt(1, 101, 1400, 73):
+            leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")
+        carries = switch.of(Kind.INBOUND_SA).get(Spi(0, 4096))
+        if carries == Decrypt(7, 1, 200) and not old:
+            leaks.append(f"{operation} {kind} {key}: the old peer comes in as the new bundle")
+        return 0
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.until(switch.live)
+        assert [flow.bundle for flow in switch.live().values()] == [7]
+
+    async def second(world: PolicyWorld) -> None:
+        switch.refuse = look
+        await world.began()
+        await world.until(lambda: len(switch.of(Kind.OUTBOUND_SA)) == 2)
+        assert switch.of(Kind.OUTBOUND_SA)[7] == Encrypt(1, 101, 1400, 73)
+        await world.until(lambda: Spi(0, 4097) in switch.of(Kind.INBOUND_SA))
+        assert switch.of(Kind.INBOUND_SA)[Spi(0, 4096)] == Decrypt(8, 1, 200)
+        assert switch.live() == {}
+
+    play(first, switch)
+    if not known:
+        (tmp_path / "spd.json").unlink()
+    play(second, switch, text=filled(turned, tmp_path))
+    assert leaks == []
+
+
+def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
+    play: Play, tmp_path: Path
+) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(switch.live)
+
+    async def second(world: PolicyWorld) -> None:
+        await world.began()
+        assert switch.live() == {}
+
+    play(first, switch)
+    off = CONFIG.replace("flow_cache: {{", "flow_cache: {{enabled: false, ", 1)
+    play(second, switch, text=filled(off, tmp_path))
+
+
+def test_committed_rules_without_their_bundle_end_the_start(play: Play, tmp_path: Path) -> None:
+    async def commit(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(COMMIT.replace("discard, proto", "protect, bundle: branch, proto"))
+
+    async def never(_: PolicyWorld) -> None:
+        raise AssertionError
+
+    play(commit)
+    written = (tmp_path / "r1.yaml").read_text()
+    renamed = written.replace("name: branch", "name: other").replace(
+        "bundle: branch", "bundle: other"
+    )
+    with pytest.raises(
+        PolicyError, match="rule 'web' that was committed names the bundle 'branch'"
+    ):
+        play(never, text=renamed)
+    SpdStore(tmp_path).forget_committed()
+
+    async def configured(world: PolicyWorld) -> None:
+        await world.began()
+        assert len(world.state("corp", OUTBOUND).rules) > 3
+
+    play(configured, text=renamed)
+
+
+def test_caches_that_do_not_fit_the_pipeline_end_the_start(play: Play) -> None:
+    async def never(_: PolicyWorld) -> None:
+        raise AssertionError
+
+    with pytest.raises(PolicyError, match=r"1000000 \(corp\) \+ 65536 \(edge\) = 1065536 flows"):
+        play(never, size=1_000_000)
+
+
+def test_links_alone_start_it_too(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        world.kernel.put(link(1))
+        await asyncio.wait_for(world.ready.wait(), 5)
+        assert world.policy.started
+
+    play(story)
