@@ -3,7 +3,7 @@
 
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
-use sluice_tables::{EntryState, Meter};
+use sluice_tables::{ActionRef, EntryState, Meter};
 
 use crate::bits;
 use crate::checksum::select;
@@ -60,16 +60,20 @@ impl<T: Trace> Machine<'_, T> {
         if let Some(state) = found.state {
             self.leave_behind(table, state, found.meter);
         }
-        let action = found.action.map(|entry| entry.action);
+        let called = found.action.map(|entry| ActionRef {
+            action: table.own_copy(entry.action),
+            ..entry
+        });
+        let action = called.map(|entry| entry.action);
         if T::ENABLED {
             self.trace.step(Step::Table {
                 table: id,
                 key: &self.work.key,
                 entry: side.find(program, id, &self.work.key).as_ref(),
-                action: found.action,
+                action: called,
             });
         }
-        let flow = match found.action {
+        let flow = match called {
             Some(entry) => self.run_action(entry),
             None => {
                 self.work.counters.empty_group += u64::from(hit);

@@ -192,6 +192,11 @@ impl<E: Engine> Lane<E> {
     fn residue(&self) -> Vec<residue::Cell> {
         residue::of(&self.store)
     }
+
+    /// The program's name.
+    fn name(&self) -> String {
+        self.store.program().name.clone()
+    }
 }
 
 /// Sends frames through both lanes until the choices are used up.
@@ -204,6 +209,7 @@ pub fn compare<A: Engine, B: Engine>(
     choices: &mut Choices<'_>,
 ) -> Sent {
     let mut sent = Sent::default();
+    let program = oracle.name();
     let (mut left, mut right) = (oracle.store.reader(), rival.store.reader());
     let (left, right) = (left.pin(), right.pin());
     while sent.packets < MAX_FRAMES && !choices.is_empty() {
@@ -226,12 +232,12 @@ pub fn compare<A: Engine, B: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, rival.outputs,
-            "what is sent differs on frame {number}, {frame:x?}"
+            "{program}: what is sent differs on frame {number}, {frame:x?}"
         );
         assert_eq!(
             oracle.switch.counters(),
             rival.switch.counters(),
-            "counts differ on frame {number}, {frame:x?}"
+            "{program}: counts differ on frame {number}, {frame:x?}"
         );
         sent.packets += 1;
         sent.outputs += oracle.outputs.0.len() as u64;
@@ -239,7 +245,7 @@ pub fn compare<A: Engine, B: Engine>(
     drop((left, right));
     let cells = oracle.residue().into_iter().zip(rival.residue());
     for (ours, theirs) in cells {
-        assert_eq!(ours, theirs, "what frames left behind differs");
+        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
     }
     sent
 }
@@ -257,6 +263,7 @@ pub fn compare_batches<E: Engine>(
 ) -> Sent {
     let mut sent = Sent::default();
     let mut outputs = Outputs::default();
+    let program = oracle.name();
     let (mut left, mut right) = (oracle.store.reader(), store.reader());
     let (left, right) = (left.pin(), right.pin());
     while sent.packets < MAX_FRAMES && !choices.is_empty() {
@@ -294,19 +301,19 @@ pub fn compare_batches<E: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, outputs,
-            "what is sent differs in the batch from frame {number} on"
+            "{program}: what is sent differs in the batch from frame {number} on"
         );
         assert_eq!(
             *oracle.switch.counters(),
             lanes.counters(),
-            "counts differ in the batch from frame {number} on"
+            "{program}: counts differ in the batch from frame {number} on"
         );
         sent.packets += batch.len() as u64;
         sent.outputs += outputs.0.len() as u64;
     }
     drop((left, right));
     for (ours, theirs) in oracle.residue().into_iter().zip(residue::of(store)) {
-        assert_eq!(ours, theirs, "what frames left behind differs");
+        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
     }
     sent
 }

@@ -152,6 +152,9 @@ pub struct Table {
     pub kind: MatchKind,
     /// Actions that entries may have.
     pub actions: Vec<ActionId>,
+    /// Actions of tables that share its action profile, and which of its own each stands for: p4c makes
+    /// a copy of an action for every table that uses it, and a member names one of the copies.
+    pub copies: Vec<(ActionId, ActionId)>,
     /// The implementation, if entries refer to members or groups.
     pub profile: Option<ProfileId>,
     /// Number of entries it was declared with.
@@ -190,6 +193,15 @@ impl Table {
     /// Whether entries carry a priority.
     pub fn needs_priority(&self) -> bool {
         self.key.iter().any(|key| key.kind.needs_priority())
+    }
+
+    /// The action to run for one that a member names: its own copy of it.
+    #[inline]
+    pub fn own_copy(&self, action: ActionId) -> ActionId {
+        let mut copies = self.copies.iter();
+        copies
+            .find(|(other, _)| *other == action)
+            .map_or(action, |(_, own)| *own)
     }
 
     /// What follows when `action` ran on a hit or a miss.

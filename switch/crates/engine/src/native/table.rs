@@ -348,10 +348,11 @@ impl Lower<'_> {
         }
         let none = self.b.create_block();
         debug_assert!(blocks.iter().all(|(id, _)| id.0 != NO_ACTION));
-        let cases: Vec<(u64, Block)> = blocks
-            .iter()
-            .map(|(id, block)| (id.0.into(), *block))
-            .collect();
+        let block_of = |own: ActionId| blocks.iter().find(|(id, _)| *id == own);
+        let copies = table.copies.iter();
+        let copies = copies.filter_map(|(id, own)| Some((id.0.into(), block_of(*own)?.1)));
+        let own = blocks.iter().map(|(id, block)| (id.0.into(), *block));
+        let cases: Vec<(u64, Block)> = own.chain(copies).collect();
         self.emit_switch(&cases, action, none);
         for (id, block) in blocks {
             self.enter(block);

@@ -8,6 +8,7 @@ use super::cursor::{Cursor, Result};
 use super::expressions::Expressions;
 use super::references::FieldName;
 use super::{Loader, externs};
+use crate::action::Action;
 use crate::control::{
     Conditional, Key, KeySource, MatchKind, Next, Node, Pipeline, Profile, Selector, Table,
     TableDefault, TableEntry, TableKeyValue,
@@ -64,6 +65,7 @@ impl Loader {
             }) = pipeline;
         }
         self.bind_direct_counters(root, &mut all)?;
+        find_copies(&mut all.tables, &actions.actions);
         Ok(all)
     }
 
@@ -177,6 +179,7 @@ impl Loader {
             key_bytes,
             kind,
             actions: ids,
+            copies: Vec::new(),
             profile,
             max_size: json.get("max_size").map_or(Ok(1024), |size| size.usize())?,
             counter: None,
@@ -487,5 +490,24 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
             let conditional = &all.conditionals[id.index()];
             vec![conditional.if_true, conditional.if_false]
         }
+    }
+}
+
+/// Finds, for each table with an action profile, its own copies of the actions of others that share it.
+fn find_copies(tables: &mut [Table], actions: &[Action]) {
+    let name = |id: &ActionId| &actions[id.index()].name;
+    for index in 0..tables.len() {
+        let table = &tables[index];
+        let sharing = tables
+            .iter()
+            .filter(|other| table.profile.is_some() && other.profile == table.profile);
+        let others = sharing.flat_map(|other| &other.actions);
+        let copies = others
+            .filter(|other| !table.actions.contains(other))
+            .filter_map(|other| {
+                let own = table.actions.iter().find(|own| name(own) == name(other));
+                own.map(|own| (*other, *own))
+            });
+        tables[index].copies = copies.collect();
     }
 }
