@@ -162,9 +162,11 @@ impl Facts {
             .is_some_and(|(index, _)| self.fields[index].slot.width == slot.width)
     }
 
-    /// The metadata fields at which somebody looks in the header vector.
+    /// The metadata fields at which somebody looks in the header vector: all of them where an instance is taken as a
+    /// whole.
     pub(super) fn observed(&self) -> Vec<Slot> {
-        let observed = self.fields.iter().filter(|field| field.observed.get());
+        let fields = self.fields.iter();
+        let observed = fields.filter(|field| self.whole.get() || field.observed.get());
         observed.map(|field| field.slot).collect()
     }
 
