@@ -151,21 +151,21 @@ impl<T: Trace> Machine<'_, T> {
                 }
             }
             Op::Digest(id) => {
-                self.packet.requests.digest = Some(*id);
+                self.packet.request().digest = Some(*id);
                 self.note(Step::Extern(Extern::Digest(*id)));
             }
             Op::Clone { session, preserve } => {
                 let session = (self.low_u64(session, params) & 0x7fff) as u32;
                 let preserve = *preserve;
-                self.packet.requests.clone = Some(CloneRequest { session, preserve });
+                self.packet.request().clone = Some(CloneRequest { session, preserve });
                 self.note(Step::Extern(Extern::Clone(session)));
             }
             Op::Resubmit(list) => {
-                self.packet.requests.resubmit = Some(*list);
+                self.packet.request().resubmit = Some(*list);
                 self.note(Step::Extern(Extern::Resubmit));
             }
             Op::Recirculate(list) => {
-                self.packet.requests.recirculate = Some(*list);
+                self.packet.request().recirculate = Some(*list);
                 self.note(Step::Extern(Extern::Recirculate));
             }
             Op::Truncate(length) => {

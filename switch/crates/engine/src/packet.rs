@@ -84,7 +84,10 @@ pub struct Packet {
     /// Length as counters and meters count it: as it came in or was recirculated.
     pub(crate) ingress_length: u64,
     pub(crate) ingress_port: u32,
-    pub(crate) requests: Requests,
+    /// See [`request`](Self::request).
+    pub(crate) requested: bool,
+    /// All `None` unless `requested`.
+    requests: Requests,
 }
 
 impl Packet {
@@ -98,7 +101,24 @@ impl Packet {
             length: 0,
             ingress_length: 0,
             ingress_port: 0,
+            requested: false,
             requests: Requests::default(),
+        }
+    }
+
+    /// What the program asks for, to be changed.
+    pub(crate) fn request(&mut self) -> &mut Requests {
+        self.requested = true;
+        &mut self.requests
+    }
+
+    /// Takes what the program has asked for.
+    #[inline]
+    pub(crate) fn take_requests(&mut self) -> Requests {
+        if std::mem::take(&mut self.requested) {
+            std::mem::take(&mut self.requests)
+        } else {
+            Requests::default()
         }
     }
 
@@ -126,7 +146,7 @@ impl Packet {
         self.length = bytes as u64;
         self.ingress_length = self.length;
         self.ingress_port = port;
-        self.requests = Requests::default();
+        self.take_requests();
     }
 
     /// A packet that starts anew with bytes of its own.
@@ -165,7 +185,7 @@ impl Packet {
         self.length = other.length;
         self.ingress_length = other.ingress_length;
         self.ingress_port = other.ingress_port;
-        self.requests = Requests::default();
+        self.take_requests();
     }
 
     /// What follows the parsed headers, within the length limit; `input` is what came in.

@@ -7,25 +7,51 @@ use crate::bits;
 use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
 
-/// Where a field lies.
+/// Where a field lies. It has its bytes to itself, as metadata has ([`sluice_program::layout`]), with unused bits first;
+/// and is written and read as machine code does it: a number that was written in other pieces than it is read in is late.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In one word of the header vector: its first byte, what it leaves of the word, and the bits below it.
-    Word { byte: usize, others: u64, low: u32 },
-    /// Across words.
+    /// In as many bytes as a number has that processors know: the first one, and the bits of the field.
+    One(usize, u64),
+    Two(usize, u64),
+    Four(usize, u64),
+    /// In four bytes and two.
+    Six(usize, u64),
+    /// In others.
     Slot(Slot),
+}
+
+/// Puts the last bytes of a number where they belong.
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: u64) {
+    let place = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<N>);
+    if let (Some(place), Some(last)) = (place, value.to_be_bytes().last_chunk()) {
+        *place = *last;
+    }
+}
+
+/// The number that some bytes are.
+#[inline(always)]
+fn get<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    let place = bytes.get(at..).and_then(<[u8]>::first_chunk::<N>);
+    let mut word = [0; 8];
+    if let (Some(place), Some(last)) = (place, word.last_chunk_mut()) {
+        *last = *place;
+    }
+    u64::from_be_bytes(word)
 }
 
 impl Place {
     fn new(slot: Slot) -> Self {
-        if !bits::fits_u64(slot) {
-            return Self::Slot(slot);
-        }
-        let low = 64 - u32::from(slot.lead) - u32::from(slot.width);
-        Self::Word {
-            byte: slot.byte as usize,
-            others: !(u64::MAX >> (64 - slot.width) << low),
-            low,
+        let (lead, width) = (usize::from(slot.lead), usize::from(slot.width));
+        let byte = slot.byte as usize;
+        let bits = |width| u64::MAX >> (64 - width);
+        match lead + width {
+            8 => Self::One(byte, bits(width)),
+            16 => Self::Two(byte, bits(width)),
+            32 => Self::Four(byte, bits(width)),
+            48 => Self::Six(byte, bits(width)),
+            _ => Self::Slot(slot),
         }
     }
 
@@ -33,11 +59,12 @@ impl Place {
     fn store(self, packet: &mut Packet, value: u64) {
         let bytes = &mut packet.phv.bytes;
         match self {
-            Self::Word { byte, others, low } => {
-                if let Some(word) = bytes[byte..].first_chunk_mut() {
-                    let kept = u64::from_be_bytes(*word) & others;
-                    *word = (kept | value << low & !others).to_be_bytes();
-                }
+            Self::One(at, bits) => put::<1>(bytes, at, value & bits),
+            Self::Two(at, bits) => put::<2>(bytes, at, value & bits),
+            Self::Four(at, bits) => put::<4>(bytes, at, value & bits),
+            Self::Six(at, bits) => {
+                put::<4>(bytes, at, (value & bits) >> 16);
+                put::<2>(bytes, at + 4, value & bits);
             }
             Self::Slot(slot) => (value as i64).store(bytes, slot),
         }
@@ -46,13 +73,14 @@ impl Place {
     #[inline(always)]
     fn load(self, packet: &Packet) -> u32 {
         let bytes = &packet.phv.bytes;
-        match self {
-            Self::Word { byte, others, low } => match bytes[byte..].first_chunk() {
-                Some(word) => ((u64::from_be_bytes(*word) & !others) >> low) as u32,
-                None => 0,
-            },
-            Self::Slot(slot) => i64::load(bytes, slot) as u32,
-        }
+        let value = match self {
+            Self::One(at, bits) => get::<1>(bytes, at) & bits,
+            Self::Two(at, bits) => get::<2>(bytes, at) & bits,
+            Self::Four(at, bits) => get::<4>(bytes, at) & bits,
+            Self::Six(at, bits) => (get::<4>(bytes, at) << 16 | get::<2>(bytes, at + 4)) & bits,
+            Self::Slot(slot) => i64::load(bytes, slot) as u64,
+        };
+        value as u32
     }
 }
 

@@ -131,14 +131,7 @@ impl<E: Engine> Switch<E> {
             return self.fate(Fate::ParserLimit);
         }
         self.back();
-        if let Some(clone) = packet.requests.clone.take() {
-            self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
-        }
-        if let Some(digest) = packet.requests.digest.take() {
-            self.send_digest(packet, digest, sink);
-        }
-        if let Some(list) = packet.requests.resubmit.take() {
-            self.resubmit(context, packet, list);
+        if packet.requested && self.is_resubmitted(context, packet, sink) {
             return self.replaced(Fate::Resubmitted);
         }
         let group = self.standard.multicast_group(packet);
@@ -164,6 +157,31 @@ impl<E: Engine> Switch<E> {
         }
     }
 
+    /// Does what ingress has asked for but the recirculation, which is for later; true if the packet starts anew.
+    #[cold]
+    fn is_resubmitted(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        let requests = packet.take_requests();
+        if let Some(clone) = requests.clone {
+            self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
+        }
+        if let Some(digest) = requests.digest {
+            self.send_digest(packet, digest, sink);
+        }
+        if let Some(list) = requests.recirculate {
+            packet.request().recirculate = Some(list);
+        }
+        let Some(list) = requests.resubmit else {
+            return false;
+        };
+        self.resubmit(context, packet, list);
+        true
+    }
+
     fn egress(
         &mut self,
         context: Context<'_>,
@@ -177,7 +195,7 @@ impl<E: Engine> Switch<E> {
         self.enter(trace::Stage::Egress(port), packet);
         self.engine.egress(context, packet, sink);
         self.back();
-        let requests = std::mem::take(&mut packet.requests);
+        let requests = packet.take_requests();
         if let Some(clone) = requests.clone {
             self.clone_egress(context, packet, clone.session, clone.preserve);
         }
@@ -185,26 +203,23 @@ impl<E: Engine> Switch<E> {
             self.engine.counters().dropped_egress += 1;
             return self.fate(Fate::DroppedEgress);
         }
-        let mut out = std::mem::take(&mut self.out);
-        self.engine.deparse(context, packet, &mut out, sink);
+        self.engine.deparse(context, packet, &mut self.out, sink);
         self.back();
+        let out = &mut self.out;
         out.truncate(packet.truncate);
         let payload = &packet.data(context.input)[packet.parsed..];
         let payload = &payload[..payload.len().min(packet.truncate - out.len())];
-        match requests.recirculate {
-            Some(list) => {
-                out.extend_from_slice(payload);
-                self.recirculate(packet, list, &out);
-                self.replaced(Fate::Recirculated);
-            }
-            None => {
-                let bytes = out.len() + payload.len();
-                sink.transmit_parts(port, &mut out, payload);
-                self.engine.counters().transmitted += 1;
-                self.fate(Fate::Transmitted { port, bytes });
-            }
+        if let Some(list) = requests.recirculate {
+            out.extend_from_slice(payload);
+            let out = std::mem::take(out);
+            self.recirculate(packet, list, &out);
+            self.out = out;
+            return self.replaced(Fate::Recirculated);
         }
-        self.out = out;
+        let bytes = out.len() + payload.len();
+        sink.transmit_parts(port, out, payload);
+        self.engine.counters().transmitted += 1;
+        self.fate(Fate::Transmitted { port, bytes });
     }
 
     fn replaced(&mut self, fate: Fate) {

@@ -480,7 +480,7 @@ pub(super) extern "C" fn random(frame: &mut Frame<'_>, low: u64, high: u64) -> u
 
 /// Asks for a digest.
 pub(super) extern "C" fn digest(frame: &mut Frame<'_>, id: u64) {
-    frame.packet().requests.digest = Some(DigestId(id as u32));
+    frame.packet().request().digest = Some(DigestId(id as u32));
 }
 
 fn field_list(id: u64) -> Option<FieldListId> {
@@ -489,7 +489,7 @@ fn field_list(id: u64) -> Option<FieldListId> {
 
 /// Asks for a clone.
 pub(super) extern "C" fn clone(frame: &mut Frame<'_>, session: u64, preserve: u64) {
-    frame.packet().requests.clone = Some(CloneRequest {
+    frame.packet().request().clone = Some(CloneRequest {
         session: (session & 0x7fff) as u32,
         preserve: field_list(preserve),
     });
@@ -497,12 +497,12 @@ pub(super) extern "C" fn clone(frame: &mut Frame<'_>, session: u64, preserve: u6
 
 /// Asks for a resubmission.
 pub(super) extern "C" fn resubmit(frame: &mut Frame<'_>, list: u64) {
-    frame.packet().requests.resubmit = Some(field_list(list));
+    frame.packet().request().resubmit = Some(field_list(list));
 }
 
 /// Asks for a recirculation.
 pub(super) extern "C" fn recirculate(frame: &mut Frame<'_>, list: u64) {
-    frame.packet().requests.recirculate = Some(field_list(list));
+    frame.packet().request().recirculate = Some(field_list(list));
 }
 
 /// Limits the packet's length.
