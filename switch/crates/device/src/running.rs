@@ -25,7 +25,7 @@ pub(crate) const BATCH: usize = 64;
 pub(crate) enum Plain {
     Interpreter(Switch<Interpreter>),
     /// With lanes for tables that are larger than the caches.
-    Native(Switch<Native>, Option<Lanes>),
+    Native(Switch<Native>, Option<Box<Lanes>>),
 }
 
 /// See the module.
@@ -157,7 +157,7 @@ impl Engines {
                     tracing::error!(%error, "no lanes: packets run one after the other");
                     None
                 });
-                Plain::Native(Switch::new(native), lanes)
+                Plain::Native(Switch::new(native), lanes.map(Box::new))
             }
             None => {
                 let interpreter = Interpreter::new(program, config.clone());

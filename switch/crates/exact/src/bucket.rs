@@ -262,10 +262,17 @@ impl<'a> Look<'a> {
         fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
+    /// Where the bucket's lines are.
+    #[inline(always)]
+    pub(crate) fn lines(self, shape: &Shape) -> impl Iterator<Item = *const u8> + use<> {
+        let start = self.start;
+        (0..shape.lines).map(move |line| start.wrapping_add(line * LINE))
+    }
+
     /// Asks for the bucket's lines ahead of their use.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
-        (0..shape.lines).for_each(|line| fetch(self.start.wrapping_add(line * LINE)));
+        self.lines(shape).for_each(fetch);
     }
 }
 

@@ -222,6 +222,48 @@ impl<H: HashKey> Exact<H> {
         with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
+    /// The value of a key, with time for something else while memory is waited for: `ask` is told the lines that
+    /// will be read, in no hurry, and `pause` is to return when they have come.
+    #[inline(always)]
+    pub fn get_waiting(
+        &self,
+        key: &[u8],
+        ask: impl Fn(*const u8),
+        pause: impl Fn(),
+    ) -> Option<u32> {
+        if key.len() != self.shape.key_bytes {
+            return None;
+        }
+        with_words!(key.len(), new => {
+            let words = new(key);
+            self.find_waiting(words.hash(&self.hasher), key, words, ask, pause)
+        })
+    }
+
+    /// See [`get_waiting`](Self::get_waiting).
+    #[inline(always)]
+    fn find_waiting(
+        &self,
+        hash: u64,
+        bytes: &[u8],
+        key: impl Key,
+        ask: impl Fn(*const u8),
+        pause: impl Fn(),
+    ) -> Option<u32> {
+        let first = self.first(hash);
+        first.lines(&self.shape).for_each(&ask);
+        pause();
+        // SAFETY: the table's buckets are of its shape.
+        let found = unsafe { first.find(&self.shape, Tag::of(hash), key) };
+        // SAFETY: it is a bucket of the table.
+        if found.is_some() || !unsafe { first.header() }.overflowed() {
+            return found;
+        }
+        self.second(hash).lines(&self.shape).for_each(&ask);
+        pause();
+        self.find_second(hash, bytes, key)
+    }
+
     /// The value of a key, whose bytes are given, too.
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {

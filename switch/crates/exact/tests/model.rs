@@ -178,3 +178,37 @@ fn batches_find_what_single_look_ups_find_at_every_size() {
         }
     }
 }
+
+#[test]
+fn who_waits_is_told_what_will_be_read_and_finds_the_same() {
+    use std::cell::Cell;
+    for key_bytes in [4, 19, 40, 70] {
+        let key = |index: u32| {
+            let mut key = vec![0; key_bytes];
+            key[..4].copy_from_slice(&index.to_le_bytes());
+            key
+        };
+        let mut table = Exact::new(key_bytes);
+        for index in 0..5_000 {
+            table.insert(&key(index), index);
+        }
+        let mut pauses = [0; 3];
+        for index in 0..6_000 {
+            let (asked, paused) = (Cell::new(0), Cell::new(0));
+            let ask = |line: *const u8| {
+                assert_eq!(line.addr() % 64, 0);
+                asked.set(asked.get() + 1);
+            };
+            let pause = || {
+                assert_ne!(asked.take(), 0, "nothing to wait for");
+                paused.set(paused.get() + 1);
+            };
+            let found = table.get_waiting(&key(index), ask, pause);
+            assert_eq!(found, (index < 5_000).then_some(index));
+            pauses[paused.get()] += 1;
+        }
+        assert_eq!(pauses[0], 0);
+        assert!(pauses[1] > pauses[2] && pauses[2] > 0, "{pauses:?}");
+        assert_eq!(table.get_waiting(&[0], |_| {}, || {}), None);
+    }
+}

@@ -64,7 +64,7 @@ pub use model::{
 };
 pub use ports::PortStatus;
 pub use profile::GroupHandle;
-pub use side::{LeadsTo, Lookup, Match, Side};
+pub use side::{LeadsTo, Lookup, Match, Side, Wait};
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};
 pub use transaction::{AHEAD, Savepoint, Transaction};

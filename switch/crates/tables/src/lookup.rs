@@ -96,23 +96,6 @@ impl Structure {
         }
     }
 
-    /// As [`row`](Self::row); `pause` runs whenever memory is waited for.
-    #[inline]
-    pub(crate) fn row_pausing(
-        &self,
-        slab: &Slab,
-        key: &[u8],
-        pause: impl Fn(),
-    ) -> Option<*const u64> {
-        let Self::Exact(table) = self else {
-            return self.row(slab, key);
-        };
-        let slot = table.lookup_pausing(key, &pause)?;
-        slab.prefetch(slot);
-        pause();
-        Some(slab.row(slot))
-    }
-
     /// What is behind a row that [`row`](Self::row) gave.
     ///
     /// # Safety

@@ -121,6 +121,15 @@ pub struct Side {
     pub(crate) shared: bool,
 }
 
+/// How a look-up waits for memory.
+pub trait Wait {
+    /// This line will be read after the next [`pause`](Self::pause).
+    fn ask(&self, line: *const u8);
+
+    /// Lets others go on until what was asked for has come.
+    fn pause(&self);
+}
+
 /// An entry that a packet's key matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
@@ -316,20 +325,30 @@ impl Side {
         }
     }
 
-    /// As [`row`](Self::row), with time for something else: `pause` runs whenever memory is waited for.
+    /// As [`row`](Self::row), with time for something else while memory is waited for, in a table that is matched
+    /// exactly.
     #[inline]
-    pub fn row_pausing(&self, table: TableId, key: &[u8], pause: impl Fn()) -> *const u64 {
-        let table = &self.tables[table.index()];
-        let row = table.structure.row_pausing(&table.slab, key, pause);
-        row.unwrap_or(table.default_row.as_ptr())
+    pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
+        match &self.tables[table.index()].structure {
+            Structure::Exact(_) => self.row_exact_waiting(table, key, wait),
+            _ => self.row(table, key),
+        }
     }
 
-    /// Asks for the memory that [`prefetch_narrow`](Self::prefetch_narrow) will read.
-    #[inline]
-    pub fn approach_narrow(&self, table: TableId, exact: u64, address: u32) {
-        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
-            lpm.approach_narrow(exact, address);
-        }
+    /// As [`row_exact`](Self::row_exact) likewise.
+    #[inline(always)]
+    pub fn row_exact_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let slot = match &table.structure {
+            Structure::Exact(exact) => exact.lookup_waiting(key, wait),
+            _ => None,
+        };
+        let Some(slot) = slot else {
+            return table.default_row.as_ptr();
+        };
+        table.slab.lines(slot).for_each(|line| wait.ask(line));
+        wait.pause();
+        table.slab.row(slot)
     }
 
     /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.

@@ -56,6 +56,9 @@ pub(crate) struct Layout {
     words: usize,
 }
 
+/// Bytes that come from memory together.
+const LINE: usize = 64;
+
 /// What leads where, and flags.
 const HEAD: usize = 0;
 
@@ -250,17 +253,22 @@ impl Slab {
         self.records.start().wrapping_add(start).cast()
     }
 
+    /// The lines of a slot's row.
+    #[inline]
+    pub(crate) fn lines(&self, slot: u32) -> impl Iterator<Item = *const u8> + use<> {
+        let (row, bytes) = (self.row(slot).cast::<u8>(), self.layout.row_words() * 8);
+        let lines = (row.addr() % LINE + bytes).div_ceil(LINE);
+        (0..lines).map(move |line| row.wrapping_add(line * LINE))
+    }
+
     /// Asks for a slot's row ahead of its use.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
-        {
+        for line in self.lines(slot) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let (row, bytes) = (self.row(slot).cast::<i8>(), self.layout.row_words() * 8);
-            for byte in (0..bytes - 1).step_by(64).chain([bytes - 1]) {
-                // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(byte)) };
-            }
+            // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = slot;

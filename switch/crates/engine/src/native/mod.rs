@@ -19,6 +19,7 @@
 //! that runs it. [`Lanes`] run several packets at a time.
 
 mod action;
+mod asked;
 mod checksum;
 mod choice;
 mod code;
@@ -30,6 +31,7 @@ mod facts;
 mod flow;
 mod frame;
 mod key;
+mod lane;
 mod lanes;
 mod lower;
 mod number;
@@ -46,7 +48,7 @@ use std::sync::Arc;
 use sluice_program::{Program, Slot};
 
 pub use compile::{Code, NativeError, Report};
-pub(crate) use lanes::Waiting;
+pub(crate) use lane::Waiting;
 pub use lanes::{Batch, Lanes};
 pub use profiled::NativeProfiled;
 
@@ -88,7 +90,7 @@ impl Native {
     }
 
     /// How packets wait from now on, if they run in a lane.
-    fn set_waiting(&mut self, waiting: Option<lanes::Waiting>) {
+    fn set_waiting(&mut self, waiting: Option<Waiting>) {
         self.work.waiting = waiting;
     }
 

@@ -12,7 +12,7 @@ use sluice_program::{
     ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
     MeterUnit, ProfileId, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
 };
-use sluice_tables::{EntryState, Lookup};
+use sluice_tables::{EntryState, Lookup, Wait};
 
 use super::frame::Frame;
 use crate::checksum::select;
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn row(
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
         Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_pausing(table, key, || waiting.pause())
+            side.row_waiting(table, key, &waiting)
         }
         _ => side.row(table, key),
     }
@@ -89,7 +89,7 @@ unsafe extern "C" fn row_exact<const WORDS: usize>(
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
         Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_pausing(table, key, || waiting.pause())
+            side.row_exact_waiting(table, key, &waiting)
         }
         _ => side.row_exact(table, key),
     }
@@ -106,8 +106,8 @@ pub(super) extern "C" fn row_narrow(
     if let Some(waiting) = frame.waiting()
         && waiting.is_far(side.entries(table))
     {
-        side.approach_narrow(table, exact, address as u32);
-        waiting.pause();
+        // Where that is has to be read first, from an array that is in a core's second cache or just behind it: a
+        // pause would cost as much.
         side.prefetch_narrow(table, exact, address as u32);
         waiting.pause();
     }

@@ -4,6 +4,7 @@
 use sluice_exact::Exact as Index;
 use sluice_program::Table;
 
+use crate::side::Wait;
 use crate::slab::Record;
 
 #[derive(Debug)]
@@ -27,13 +28,11 @@ impl Exact {
         self.0.prefetch(self.0.hash(key));
     }
 
-    /// As [`lookup`](Self::lookup); `pause` runs while memory is waited for.
-    #[inline]
-    pub(super) fn lookup_pausing(&self, key: &[u8], pause: impl FnOnce()) -> Option<u32> {
-        let hash = self.0.hash(key);
-        self.0.prefetch(hash);
-        pause();
-        self.0.get_hashed(hash, key)
+    /// As [`lookup`](Self::lookup), with time for something else.
+    #[inline(always)]
+    pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
+        let (ask, pause) = (|line| wait.ask(line), || wait.pause());
+        self.0.get_waiting(key, ask, pause)
     }
 
     #[inline(always)]

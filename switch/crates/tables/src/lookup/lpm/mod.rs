@@ -100,14 +100,6 @@ impl LpmTable {
         }
     }
 
-    /// Asks for the memory that [`prefetch_narrow`](Self::prefetch_narrow) will read.
-    #[inline]
-    pub(crate) fn approach_narrow(&self, exact: u64, address: u32) {
-        if let Some(Width::Narrow(fib)) = self.vrfs.of_number(exact) {
-            fib.approach(address);
-        }
-    }
-
     /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
     #[inline]
     pub(crate) fn approach_wide(&self, exact: u64, address: u128) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets in lanes when something goes wrong outside of them.
+
+mod cases;
+mod traces;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cases::Bench;
+use sluice_engine::native::{Lanes, Native};
+use sluice_engine::{Config, PacketIn, Sink};
+use sluice_program::DigestId;
+
+/// More than there are lanes.
+const PACKETS: usize = 40;
+
+/// Takes so many packets, and panics at every further one.
+struct Limited {
+    room: usize,
+    taken: Vec<Vec<u8>>,
+    panics: usize,
+}
+
+impl Limited {
+    fn new(room: usize) -> Self {
+        Self {
+            room,
+            taken: Vec::new(),
+            panics: 0,
+        }
+    }
+}
+
+impl Sink for Limited {
+    fn transmit(&mut self, _port: u32, data: &[u8]) {
+        if self.taken.len() == self.room {
+            self.panics += 1;
+            panic!("no room");
+        }
+        self.taken.push(data.to_vec());
+    }
+
+    fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
+}
+
+/// Gives the lanes a batch, packets that stay and packets that do not in turn; whether it came to its end.
+fn batch(
+    lanes: &mut Lanes,
+    bench: &mut Bench<Native>,
+    packets: &[Vec<u8>],
+    sink: &mut Limited,
+) -> bool {
+    let side = bench.reader.pin();
+    let externs = bench.store.externs();
+    let run = AssertUnwindSafe(|| {
+        lanes.batch(&side, externs, sink, |batch| {
+            for (index, data) in packets.iter().enumerate() {
+                let packet = PacketIn {
+                    data,
+                    port: 1,
+                    now_us: 5,
+                };
+                match index % 2 {
+                    0 => batch.process(packet),
+                    _ => batch.process_copy(packet),
+                }
+            }
+        });
+    });
+    catch_unwind(run).is_ok()
+}
+
+#[test]
+fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
+    let bench = Bench::<Native>::load(&traces::program());
+    let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
+    let run = bench.run_text(&traces::router::tables(), "tables");
+    run.unwrap_or_else(|error| panic!("{error}"));
+    let packets = &traces::router::ipv4()[..PACKETS];
+    let lanes = Lanes::new(bench.switch.engine().code(), &Config::default(), 0);
+    let lanes = lanes.expect("memory for stacks");
+    let mut lanes = lanes.expect("the router draws no random numbers");
+    let mut all = Limited::new(usize::MAX);
+    assert!(batch(&mut lanes, &mut bench, packets, &mut all));
+    assert_eq!(all.taken.len(), PACKETS);
+    for room in 0..PACKETS {
+        let before = lanes.counters();
+        let mut some = Limited::new(room);
+        assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
+        assert_eq!(some.panics, 1, "nothing is sent after a panic");
+        assert_eq!(some.taken, all.taken[..room]);
+        // Whatever had come in was processed, and the engines' counters outlive their lanes.
+        let received = lanes.counters().received - before.received;
+        assert!(received > room as u64 && received <= PACKETS as u64);
+
+        let mut again = Limited::new(usize::MAX);
+        assert!(batch(&mut lanes, &mut bench, packets, &mut again));
+        assert_eq!(again.taken, all.taken, "after a panic at {room}");
+    }
+    // Lanes may also go while some of them have ended.
+    assert!(!batch(
+        &mut lanes,
+        &mut bench,
+        packets,
+        &mut Limited::new(3)
+    ));
+}
