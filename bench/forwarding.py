@@ -15,7 +15,6 @@ forwarding-rate      packets a second that came out under saturation
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -26,13 +25,14 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from bench import command
 from bench.cpu import Meter
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.network import Interface, Nexthop
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.bench import Case, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
 from sluice_testkit.target import Target, TargetUnavailable, binary
@@ -237,20 +237,13 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main() -> int:
     """Parse, measure, write."""
-    parser = argparse.ArgumentParser(prog="forwarding", description="sluice-switch against BMv2")
-    parser.add_argument("--seconds", type=float, default=2.0, help="a measurement; default 2")
-    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
-    arguments = parser.parse_args()
-    if arguments.rounds < MINIMUM_ROUNDS:
-        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    parser = command.parser("forwarding", "sluice-switch against BMv2", seconds=2.0)
+    arguments = command.parsed(parser)
     try:
         binary(PEER)
     except TargetUnavailable as missing:
         parser.error(str(missing))
-    with Lab() as lab:
-        namespace = lab.namespace("bench")
-        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
-        namespace.inside(lambda: compare(arguments, lab, namespace))
+    command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0
 
 

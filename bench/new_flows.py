@@ -21,7 +21,6 @@ and none grows idle: what goes in is measured, not what goes out.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -30,9 +29,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from bench import command
 from bench.cpu import process_seconds
 from sluice_testkit import where
-from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.bench import Case, write_results
 from sluice_testkit.controller import Controller
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.target import Target, TargetUnavailable, binary
@@ -309,13 +309,9 @@ def tell(case: Case, unit: str) -> None:
 
 def main() -> int:
     """Parse, measure, write."""
-    parser = argparse.ArgumentParser(prog="new_flows", description="new flows a second")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each trial; default 1")
-    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
+    parser = command.parser("new_flows", "new flows a second", seconds=1.0)
     parser.add_argument("--look", action="store_true", help="one round, and write nothing")
-    arguments = parser.parse_args()
-    if arguments.rounds < MINIMUM_ROUNDS:
-        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    arguments = command.parsed(parser)
     try:
         binary(PEER)
     except TargetUnavailable as missing:

@@ -22,7 +22,6 @@ ours is measured, as many frames must leave as come in.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
@@ -38,7 +37,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from bench import bulk
+from bench import bulk, command
 from bench.bars import judge
 from bench.cpu import process_seconds, system_share
 from bench.frames import Flow, read_pcap, udp, write_pcap
@@ -46,7 +45,7 @@ from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.bench import Case, write_results
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
@@ -477,18 +476,11 @@ def installed() -> bool:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parse, measure, write."""
-    parser = argparse.ArgumentParser(prog="p4_cpu", description="packets a CPU-second")
-    parser.add_argument("--seconds", type=float, default=2.0, help="a measurement; default 2")
-    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
+    parser = command.parser("p4_cpu", "packets a CPU-second", seconds=2.0)
     parser.add_argument("--routes", type=int, default=1_000_000, help="default: a million")
     parser.add_argument("--flows", type=int, default=1 << 20, help="default: 2^20")
-    arguments = parser.parse_args(None if words is None else list(words))
-    if arguments.rounds < MINIMUM_ROUNDS:
-        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
-    with Lab() as lab:
-        namespace = lab.namespace("bench")
-        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
-        namespace.inside(lambda: compare(arguments, lab, namespace))
+    arguments = command.parsed(parser, words)
+    command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0
 
 

@@ -19,9 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import command
 from bench.bars import judge
 from sluice_testkit import where
-from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.bench import Case, write_results
 
 NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary", "multipath")
 BY_DEFAULT = 7  # rounds
@@ -102,9 +103,7 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")
     parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
-    arguments = parser.parse_args()
-    if arguments.rounds < MINIMUM_ROUNDS:
-        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    arguments = command.parsed(parser)
     report = measured(arguments.name, arguments.rounds, arguments.quick)
     cases, memory = as_cases(report), memory_cases(report)
     verdicts = judge(arguments.name, [*(case.as_dict() for case in cases), *memory])

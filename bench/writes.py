@@ -18,7 +18,6 @@ memory      resident memory of the whole switch with all tables filled
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
@@ -33,7 +32,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from bench import bulk, p4_cpu
+from bench import bulk, command, p4_cpu
 from bench.bars import judge
 from bench.cpu import thread_seconds
 from bench.frames import Flow
@@ -41,7 +40,7 @@ from sluice_ptf.cabling import plug
 from sluice_ptf.runtime import ELECTION_ID, RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import MINIMUM_ROUNDS, Case, write_results
+from sluice_testkit.bench import Case, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
 from sluice_testkit.target import Target
@@ -276,8 +275,8 @@ def measure_forwarding(
             alone = forwarded(switch, ctl, arguments.seconds)
             case.peers["alone"].append(alone.per_second)
             workers["alone"].append(alone.per_cpu_second)
-            command = switch.command(every_flow, "--rate", str(RATE))
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+            writing = switch.command(every_flow, "--rate", str(RATE))
+            with subprocess.Popen(writing, stdout=subprocess.PIPE, text=True) as load:
                 time.sleep(0.2)  # it reads its file
                 beside = forwarded(switch, ctl, arguments.seconds)
                 case.ours.append(beside.per_second)
@@ -355,18 +354,11 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parse, measure, write."""
-    parser = argparse.ArgumentParser(prog="writes", description="updates over P4Runtime")
-    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help="default and least: 5")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of forwarding; default 1.5")
+    parser = command.parser("writes", "updates over P4Runtime", seconds=1.5)
     parser.add_argument("--batch", type=int, default=1000, help="updates of a request; 1,000")
     parser.add_argument("--divisor", type=int, default=1, help="smaller tables; writes no results")
-    arguments = parser.parse_args(None if words is None else list(words))
-    if arguments.rounds < MINIMUM_ROUNDS:
-        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
-    with Lab() as lab:
-        namespace = lab.namespace("bench")
-        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
-        namespace.inside(lambda: compare(arguments, lab, namespace))
+    arguments = command.parsed(parser, words)
+    command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0
 
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command lines of benchmarks have in common: how much is measured, and a lab for it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+
+from sluice_testkit.bench import MINIMUM_ROUNDS
+from sluice_testkit.namespaces import Lab, Namespace
+
+
+def parser(prog: str, description: str, *, seconds: float) -> argparse.ArgumentParser:
+    """With `--seconds` of a measurement and `--rounds`."""
+    made = argparse.ArgumentParser(prog=prog, description=description)
+    shown = f"of a measurement; default {seconds:g}"
+    made.add_argument("--seconds", type=float, default=seconds, help=shown)
+    shown = f"default and least: {MINIMUM_ROUNDS}"
+    made.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help=shown)
+    return made
+
+
+def parsed(
+    parser: argparse.ArgumentParser, words: Iterable[str] | None = None
+) -> argparse.Namespace:
+    """The process's arguments, or these; enough rounds for a median."""
+    arguments = parser.parse_args(None if words is None else list(words))
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
+    return arguments
+
+
+def in_lab(measure: Callable[[Lab, Namespace], None]) -> None:
+    """Measure within a namespace of a new lab.
+
+    All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+    """
+    with Lab() as lab:
+        namespace = lab.namespace("bench")
+        namespace.inside(lambda: measure(lab, namespace))
