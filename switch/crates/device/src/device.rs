@@ -23,6 +23,7 @@ use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, count};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;
+use crate::priority::go_first;
 use crate::running::Engines;
 use crate::sweeper::Sweeper;
 use crate::trace::{Filter, TraceHandle, TraceSink};
@@ -44,6 +45,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// How much programs' state may grow where the program does not say.
     pub limits: Limits,
+    /// The niceness of threads that process packets, from -20 to 19.
+    pub worker_nice: i32,
 }
 
 impl Default for Config {
@@ -54,6 +57,7 @@ impl Default for Config {
             drop_port: 511,
             engine: EngineKind::default(),
             limits: Limits::default(),
+            worker_nice: 0,
         }
     }
 }
@@ -141,11 +145,12 @@ impl Device {
             let mailbox = Mailbox::new()?;
             let worker = Worker::new(mailbox.clone(), shared.clone())?;
             let name = format!("worker-{number}");
-            threads.push(
-                thread::Builder::new()
-                    .name(name)
-                    .spawn(move || worker.run())?,
-            );
+            let nice = config.worker_nice;
+            let run = move || {
+                go_first(nice);
+                worker.run();
+            };
+            threads.push(thread::Builder::new().name(name).spawn(run)?);
             mailboxes.push(mailbox);
         }
         let packet_out = match config.cpu_port {

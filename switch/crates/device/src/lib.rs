@@ -24,6 +24,7 @@ mod device;
 mod inputs;
 mod mailbox;
 mod outputs;
+mod priority;
 mod running;
 mod sweeper;
 pub mod trace;

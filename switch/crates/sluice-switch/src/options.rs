@@ -105,6 +105,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
 
+    /// Niceness of these threads: where processors are few, they go before those that serve controllers. Raising it
+    /// takes CAP_SYS_NICE; without, they start with the priority of the process
+    #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub(crate) worker_nice: i32,
+
     /// What runs programs: machine code made of them, or the interpreter that defines what is right
     #[arg(
         long,

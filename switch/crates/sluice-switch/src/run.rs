@@ -32,6 +32,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         drop_port: u32::from(options.drop_port),
         engine: options.engine,
         limits: options.limits(),
+        worker_nice: options.worker_nice,
     };
     let (hub, digests) = Hub::new(options.device_id);
     let device = Arc::new(Device::start(config, hub.clone())?);
