@@ -37,7 +37,7 @@ const CLOSED: usize = 2;
 /// What readers share with the writer.
 struct Shared<T> {
     sides: [UnsafeCell<T>; 2],
-    active: AtomicUsize,
+    active: Alone<AtomicUsize>,
 }
 
 // SAFETY: a side is accessed mutably only through `Writer::change`, which holds the only writer by
@@ -46,7 +46,12 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 // SAFETY: sending the two sides sends two values of `T`.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-type Slot = Arc<AtomicUsize>;
+/// Alone in its cache lines: who writes to it takes from others no more than it.
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// Where a reader says what it reads, for every batch.
+type Slot = Arc<Alone<AtomicUsize>>;
 
 /// The one who changes the sides.
 pub(crate) struct Writer<T> {
@@ -70,7 +75,7 @@ impl<T> Writer<T> {
     /// Two equal sides.
     pub(crate) fn new(left: T, right: T) -> Self {
         let sides = [UnsafeCell::new(left), UnsafeCell::new(right)];
-        let active = AtomicUsize::new(0);
+        let active = Alone(AtomicUsize::new(0));
         Self {
             shared: Arc::new(Shared { sides, active }),
             slots: Vec::new(),
@@ -89,7 +94,7 @@ impl<T> Writer<T> {
     /// A new reader.
     pub(crate) fn reader(&mut self) -> ReadHandle<T> {
         self.readers();
-        let slot = Arc::new(AtomicUsize::new(IDLE));
+        let slot = Arc::new(Alone(AtomicUsize::new(IDLE)));
         self.slots.push(Arc::clone(&slot));
         ReadHandle {
             shared: Arc::clone(&self.shared),
@@ -99,30 +104,30 @@ impl<T> Writer<T> {
 
     /// Changes the side that nobody reads.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
-        let inactive = 1 - self.shared.active.load(Ordering::Relaxed);
+        let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
         with_mut(&self.shared.sides[inactive], change)
     }
 
     /// Looks at the side that nobody reads.
     pub(crate) fn inactive(&self) -> &T {
-        let inactive = 1 - self.shared.active.load(Ordering::Relaxed);
+        let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
         side(&self.shared.sides[inactive])
     }
 
     /// Turns readers round to the changed side and waits until the last has left the other.
     pub(crate) fn flip(&mut self) {
-        let old = self.shared.active.load(Ordering::Relaxed);
-        self.shared.active.store(1 - old, Ordering::Release);
+        let old = self.shared.active.0.load(Ordering::Relaxed);
+        self.shared.active.0.store(1 - old, Ordering::Release);
         self.wait_until_left(old);
     }
 
     /// Turns readers round as [`flip`](Self::flip) does, and runs `alone` between two moments: when
     /// the last reader has left the old side, and when the first may enter the changed one.
     pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
-        let old = self.shared.active.load(Ordering::Relaxed);
-        self.shared.active.store(CLOSED, Ordering::Release);
+        let old = self.shared.active.0.load(Ordering::Relaxed);
+        self.shared.active.0.store(CLOSED, Ordering::Release);
         // Whatever becomes of `alone`, readers must not wait for ever.
-        let _open = Opening(&self.shared.active, 1 - old);
+        let _open = Opening(&self.shared.active.0, 1 - old);
         self.wait_until_left(old);
         alone();
     }
@@ -131,7 +136,7 @@ impl<T> Writer<T> {
         fence(Ordering::SeqCst);
         for slot in &self.slots {
             let mut spins = 0;
-            while slot.load(Ordering::Acquire) == old {
+            while slot.0.load(Ordering::Acquire) == old {
                 pause(&mut spins);
             }
         }
@@ -174,19 +179,19 @@ impl<T> ReadHandle<T> {
     /// Holds the current side. Waits only for [`Writer::flip_while_empty`].
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
-        let mut active = self.shared.active.load(Ordering::Acquire);
+        let mut active = self.shared.active.0.load(Ordering::Acquire);
         let mut spins = 0;
         loop {
             while active == CLOSED {
-                self.slot.store(IDLE, Ordering::Release);
+                self.slot.0.store(IDLE, Ordering::Release);
                 pause(&mut spins);
-                active = self.shared.active.load(Ordering::Acquire);
+                active = self.shared.active.0.load(Ordering::Acquire);
             }
             // Release: the writer may see this instead of the end of an earlier pin, and what was
             // read under that pin must be over by then.
-            self.slot.store(active, Ordering::Release);
+            self.slot.0.store(active, Ordering::Release);
             fence(Ordering::SeqCst);
-            let again = self.shared.active.load(Ordering::Acquire);
+            let again = self.shared.active.0.load(Ordering::Acquire);
             if again == active {
                 break;
             }
@@ -194,7 +199,7 @@ impl<T> ReadHandle<T> {
         }
         Pinned {
             side: side(&self.shared.sides[active]),
-            slot: &self.slot,
+            slot: &self.slot.0,
         }
     }
 }
