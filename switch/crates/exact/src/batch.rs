@@ -180,7 +180,7 @@ impl<H: HashKey> Exact<H> {
         match unsafe { lanes.buckets[lane].find(&self.shape, tag, key) } {
             Some(value) => value,
             None => {
-                let found = self.find_elsewhere(lanes.hashes[lane], bytes, key);
+                let found = self.find_elsewhere(lanes.hashes[lane], bytes);
                 found.unwrap_or(NONE)
             }
         }

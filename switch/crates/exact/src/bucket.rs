@@ -4,7 +4,7 @@
 //! A bucket begins with a word: a tag for each slot (0 for an empty one), and in its last byte a count
 //! of keys which belong here and live in their other bucket. Then come the slots' values, then their
 //! keys. All tags are compared at once, in a register; a tag that agrees by chance costs a comparison
-//! of keys in 1 of 128. The value that a tag leads to is in the first line: a processor that guesses
+//! of keys in 1 of 250. The value that a tag leads to is in the first line: a processor that guesses
 //! that the key agrees goes on with it while the key is still on its way from another line.
 
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ impl Line {
 pub(crate) const LINE: usize = 64;
 
 /// Those whose tags fit into a word with the count.
-const MAX_SLOTS: usize = 7;
+pub(crate) const MAX_SLOTS: usize = 7;
 
 /// Bytes of the word that a bucket begins with.
 const HEADER: usize = size_of::<u64>();
@@ -97,8 +97,8 @@ fn value_at(slot: usize) -> usize {
     HEADER + slot * VALUE
 }
 
-/// What a hash leaves beside its key, in every byte of a word: seven bits, and one that tells it from
-/// an empty slot's 0.
+/// What a hash leaves beside its key, in every byte of a word: eight bits, of which 0 and 1 count as 2, so
+/// that they differ from an empty slot's 0 in more than the lowest bit (see [`Header::agreeing`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Tag(u64);
@@ -110,12 +110,12 @@ impl Tag {
     /// Where a hash has the bits of its tag.
     pub(crate) const FROM: u32 = 40;
 
-    /// The bit that is always set.
-    pub(crate) const SOME: u8 = 0x80;
+    /// The least that there is.
+    pub(crate) const LEAST: u8 = 2;
 
     #[inline(always)]
     pub(crate) fn of(hash: u64) -> Self {
-        let tag = (hash >> Self::FROM) as u8 | Self::SOME;
+        let tag = ((hash >> Self::FROM) as u8).max(Self::LEAST);
         Self(u64::from(tag) * ONES)
     }
 }
@@ -296,7 +296,8 @@ pub(crate) struct Header(u64);
 
 impl Header {
     /// The slots whose tags agree: the upper bits of their bytes. The first one does; a later one may
-    /// have a tag that differs in its lowest bit, as the subtraction carries: but is not empty.
+    /// have a tag that differs in its lowest bit, as the subtraction carries. None of them is empty if the
+    /// tag is a key's.
     #[inline(always)]
     pub(crate) fn agreeing(self, shape: &Shape, tag: Tag) -> u64 {
         let differ = self.0 ^ tag.0;
@@ -456,9 +457,17 @@ mod tests {
         let shape = Shape::new(13);
         let header = Header(u64::from_le_bytes([0x89, 0x85, 0x84, 0, 0x85, 0, 0x89, 0]));
         let first = |tag: u64| header.first(&shape, Tag::of(tag << Tag::FROM));
-        assert_eq!([9, 5, 4].map(first), [Some(0), Some(1), Some(2)]);
-        assert_eq!([8, 0, 0x7f].map(first), [None; 3]);
+        assert_eq!([0x89, 0x85, 0x84].map(first), [Some(0), Some(1), Some(2)]);
+        assert_eq!([0x88, 0, 9, 0xff].map(first), [None; 4]);
         assert_eq!(header.first(&shape, Tag::NONE), Some(3));
+        // Behind a tag that agrees, those that differ in a bit may seem to agree, too: empty slots never do.
+        for tag in 0..=255u8 {
+            let of = Tag::of(u64::from(tag) << Tag::FROM);
+            let header = Header(u64::from_le_bytes([
+                of.0 as u8, 0, 0, of.0 as u8, 0, 0, 0, 0,
+            ]));
+            assert_eq!(header.agreeing(&shape, of), 0x8000_0080, "{tag}");
+        }
         assert!(!header.overflowed() && Header(1 << 56).overflowed());
     }
 }

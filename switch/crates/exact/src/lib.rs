@@ -17,8 +17,8 @@
 //!   four times as large, and is then parted into eight, once. From then on a segment that is full is
 //!   parted in two, so no insertion moves more than one segment's keys.
 //! * **Huge pages.** Segments of large tables lie side by side in blocks of 2 MiB.
-//! * **Room.** Buckets fill to about nine tenths before a segment is parted, so a table is between
-//!   nine twentieths and nine tenths full.
+//! * **Room.** Buckets fill to more than nine tenths before a segment is parted, so a table is between
+//!   nine twentieths and nineteen twentieths full.
 //! * **Safe.** The hash has secrets of its own for each table ([`KeyHasher`]). Should keys collide
 //!   nevertheless, answers stay right and only those keys become slower.
 //!
@@ -283,28 +283,36 @@ impl<H: HashKey> Exact<H> {
         // SAFETY: the table's buckets are of its shape.
         match unsafe { self.first(hash).find(&self.shape, Tag::of(hash), key) } {
             Some(value) => Some(value),
-            None => self.find_elsewhere(hash, bytes, key),
+            None => self.find_elsewhere(hash, bytes),
         }
     }
 
     /// The value of a key that is not in its first bucket.
     #[inline(always)]
-    fn find_elsewhere(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
+    fn find_elsewhere(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
         // SAFETY: it is a bucket of the table.
         if unsafe { self.first(hash).header() }.overflowed() {
-            self.find_second(hash, bytes, key)
+            self.find_second(hash, bytes)
         } else {
             None
         }
     }
 
     /// The value of a key that is not in its first bucket, which says that some of its keys are not.
-    fn find_second(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
-        // SAFETY: the table's buckets are of its shape.
-        match unsafe { self.second(hash).find(&self.shape, Tag::of(hash), key) } {
+    /// Makes the key's words anew: nobody keeps them for this while it is not needed.
+    #[inline(never)]
+    fn find_second(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
+        match with_words!(bytes.len(), new => self.in_second(hash, new(bytes))) {
             None if self.stashed != 0 => self.stashed(hash, bytes),
             found => found,
         }
+    }
+
+    /// The value of a key in its second bucket.
+    #[inline(always)]
+    fn in_second(&self, hash: u64, key: impl Key) -> Option<u32> {
+        // SAFETY: the table's buckets are of its shape.
+        unsafe { self.second(hash).find(&self.shape, Tag::of(hash), key) }
     }
 
     /// Whether the table is in caches when it is used much.
@@ -401,7 +409,7 @@ impl<H: HashKey> Exact<H> {
     /// How many of so many slots may be in use, so that room is found in few steps.
     fn fill(&self, capacity: usize) -> usize {
         match self.shape.slots {
-            3 => capacity * 88 / 100,
+            bucket::MAX_SLOTS => capacity * 95 / 100,
             _ => capacity * 92 / 100,
         }
         .max(1)
@@ -460,9 +468,12 @@ impl<H: HashKey> Exact<H> {
             self.depth += 1;
         }
         let lines = self.segments[index].buckets(&self.shape) * self.shape.lines;
-        let lines = self.blocks.lines(lines, self.segments.len());
-        self.segments.push(Segment::new(&self.shape, depth, lines));
-        let old = self.segments[index].emptied(depth);
+        let count = self.segments.len();
+        let mut room = || self.blocks.lines(lines, count);
+        self.segments.push(Segment::new(&self.shape, depth, room()));
+        // What had memory of its own goes to the others, so that these fill a block.
+        let moves = self.segments[index].is_alone() && !self.segments[count].is_alone();
+        let old = self.segments[index].emptied(depth, moves.then(room));
         self.stashed -= old.stash_len();
         self.direct(self.segments.len() - 1, depth, hash | 1 << (64 - depth));
         self.direct(index, depth, hash & !(1 << (64 - depth)));

@@ -81,16 +81,28 @@ impl Segment {
         self.stash.as_ref().map_or(0, |stash| stash.len())
     }
 
-    /// Gives a copy of it and empties it, as one of another depth.
-    pub(crate) fn emptied(&mut self, depth: u32) -> Self {
-        let copy = Self {
-            lines: Lines::Alone(self.lines.to_vec()),
+    /// Whether its memory is not a block's.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.lines, Lines::Alone(_))
+    }
+
+    /// Gives what it is and empties it, as one of another depth; `room` are as many empty lines that it takes.
+    pub(crate) fn emptied(&mut self, depth: u32, room: Option<Lines>) -> Self {
+        let lines = match room {
+            Some(room) => std::mem::replace(&mut self.lines, room),
+            None => {
+                let copy = Lines::Alone(self.lines.to_vec());
+                self.lines.fill(Line::EMPTY);
+                copy
+            }
+        };
+        let old = Self {
+            lines,
             stash: self.stash.take(),
             ..*self
         };
-        self.lines.fill(Line::EMPTY);
         (self.len, self.depth) = (0, depth);
-        copy
+        old
     }
 
     /// Where its look-ups begin.

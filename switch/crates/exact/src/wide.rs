@@ -112,7 +112,7 @@ impl Wide {
                 let buckets = _mm512_add_epi64(views, _mm512_and_si512(mixed, mask));
                 let tags = _mm512_srli_epi64::<{ Tag::FROM }>(hashes);
                 let tags = _mm512_shuffle_epi8(tags, first_of_word);
-                let tags = _mm512_or_si512(tags, _mm512_set1_epi8(Tag::SOME as i8));
+                let tags = _mm512_max_epu8(tags, _mm512_set1_epi8(Tag::LEAST as i8));
                 _mm512_storeu_si512(lanes.tags.as_mut_ptr().add(at).cast(), tags);
                 _mm512_storeu_si512(lanes.hashes.as_mut_ptr().add(at).cast(), hashes);
                 _mm512_storeu_si512(lanes.buckets.as_mut_ptr().add(at).cast(), buckets);

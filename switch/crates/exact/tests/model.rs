@@ -138,6 +138,24 @@ fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     }
 }
 
+/// Segments that had memory of their own go to blocks when they are parted, and leave it.
+#[test]
+fn a_hundred_thousand_keys_take_one_block() {
+    let key_bytes = 13;
+    let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 11));
+    let keys = 0..100_000u32;
+    for number in keys.clone() {
+        assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
+    }
+    let block = 2 << 20;
+    let bytes = table.memory_bytes();
+    assert!((block..block + block / 16).contains(&bytes), "{bytes}");
+    for number in keys {
+        let key = key(number.into(), key_bytes);
+        assert_eq!(table.get(&key), Some(number));
+    }
+}
+
 #[test]
 fn keys_without_bytes_are_one_key() {
     let mut table = Exact::new(0);
