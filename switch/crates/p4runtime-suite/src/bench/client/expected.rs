@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a step expects of a status.
+
+use tonic::Code;
+
+use crate::case::{Failure, Outcome};
+
+/// One code, or one of several where the specification leaves it open.
+pub trait Expected: std::fmt::Debug + Copy {
+    /// Whether this is it.
+    fn has(self, code: Code) -> bool;
+    /// Whether UNIMPLEMENTED means that an optional feature is not there.
+    fn optional(self) -> bool {
+        false
+    }
+}
+
+impl Expected for Code {
+    fn has(self, code: Code) -> bool {
+        self == code
+    }
+}
+
+impl<const N: usize> Expected for [Code; N] {
+    fn has(self, code: Code) -> bool {
+        self.contains(&code)
+    }
+}
+
+/// A code, of a feature that the specification makes optional.
+#[derive(Debug, Clone, Copy)]
+pub struct Optional(pub Code);
+
+impl Expected for Optional {
+    fn has(self, code: Code) -> bool {
+        self.0 == code
+    }
+
+    fn optional(self) -> bool {
+        true
+    }
+}
+
+pub(super) fn check(
+    found: Code,
+    expected: impl Expected,
+    what: impl FnOnce() -> String,
+) -> Outcome {
+    if expected.has(found) {
+        return Ok(());
+    }
+    if expected.optional() && found == Code::Unimplemented {
+        return Err(Failure::Skipped("optional, and UNIMPLEMENTED here".into()));
+    }
+    let what = what();
+    Err(Failure::Failed(format!(
+        "expected {expected:?}, found {found:?}, of {what}"
+    )))
+}
