@@ -3,11 +3,13 @@
 //! made to the rules. Changes to the old tree are noted and made in the new one once it is built;
 //! when it has caught up, it takes the old one's place.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 
 use crate::columns::LANES;
 use crate::node::{Node, Ref};
-use crate::tree::{Division, Tree};
+use crate::tree::{Division, Key, Tree};
 
 /// A node with at most so many rules is built anew at once.
 pub(crate) const AT_ONCE: usize = 512;
@@ -19,6 +21,10 @@ const PIECE: usize = 64;
 const CHOICE: usize = 256;
 const CHANGE: usize = 16;
 
+/// Rules that are sorted at a time, and what that is in rules built.
+const RUN: usize = 256;
+const RUN_SORTED: usize = 16;
+
 /// So few noted changes are made at once, to come to an end.
 const LAST: usize = 8;
 
@@ -29,6 +35,18 @@ pub(crate) enum Change {
     Insert(Vec<u64>, u64),
     /// A rule goes.
     Remove(Vec<u64>),
+}
+
+/// Rules that are put in order piece by piece: runs of them are sorted, and all runs then merged.
+#[derive(Debug)]
+struct Sorting {
+    records: Vec<u64>,
+    keys: Vec<Key>,
+    /// Runs that have been sorted.
+    runs: usize,
+    /// The first key of each run that has not been merged, and where it is.
+    heads: BinaryHeap<Reverse<(Key, usize)>>,
+    sorted: Vec<u64>,
 }
 
 /// Where a tree that is yet to be built belongs.
@@ -54,6 +72,8 @@ pub(crate) struct Renewal {
     of: Ref,
     level: usize,
     root: Ref,
+    /// Rules that are yet to be put in order, before there are tasks.
+    sorting: Option<Sorting>,
     tasks: Vec<Task>,
     changes: VecDeque<Change>,
     /// As the tree's, but as they were when the last change was made that has been made here: a
@@ -67,18 +87,20 @@ impl Tree {
         if self.renewal.is_some() || self.renewing {
             return;
         }
-        let mut records = Vec::new();
-        self.collect(of, &mut Vec::new(), &mut records);
-        let task = Task {
-            records: self.sorted(&records),
-            level,
-            place: Place::Root,
+        let records = self.collect(of);
+        let sorting = Sorting {
+            keys: self.keys(&records),
+            sorted: Vec::with_capacity(records.len()),
+            records,
+            runs: 0,
+            heads: BinaryHeap::new(),
         };
         self.renewal = Some(Box::new(Renewal {
             of,
             level,
             root: Ref::NONE,
-            tasks: vec![task],
+            sorting: Some(sorting),
+            tasks: Vec::new(),
             changes: VecDeque::new(),
             sequences: self.sequences.clone(),
         }));
@@ -96,7 +118,8 @@ impl Tree {
     pub(crate) fn note_change(&mut self, change: Change) -> Option<Ref> {
         let renewal = self.renewal.as_mut()?;
         renewal.changes.push_back(change);
-        if !renewal.tasks.is_empty() || renewal.changes.len() > LAST {
+        let built = renewal.sorting.is_none() && renewal.tasks.is_empty();
+        if !built || renewal.changes.len() > LAST {
             return None;
         }
         self.renew(usize::MAX);
@@ -118,7 +141,18 @@ impl Tree {
         std::mem::swap(&mut self.sequences, &mut renewal.sequences);
         let mut done = 0;
         while done < most {
-            done += if let Some(task) = renewal.tasks.pop() {
+            done += if let Some(mut sorting) = renewal.sorting.take() {
+                if self.sort(&mut sorting) {
+                    renewal.tasks.push(Task {
+                        records: sorting.sorted,
+                        level: renewal.level,
+                        place: Place::Root,
+                    });
+                } else {
+                    renewal.sorting = Some(sorting);
+                }
+                RUN_SORTED
+            } else if let Some(task) = renewal.tasks.pop() {
                 self.perform(&mut renewal, task)
             } else if let Some(change) = renewal.changes.pop_front() {
                 self.catch_up(&mut renewal, change);
@@ -130,6 +164,32 @@ impl Tree {
         std::mem::swap(&mut self.sequences, &mut renewal.sequences);
         self.renewing = false;
         self.renewal = Some(renewal);
+    }
+
+    /// Sorts a run, or merges as many rules from all runs; whether all are in order.
+    fn sort(&self, sorting: &mut Sorting) -> bool {
+        if let Some(run) = sorting.keys.chunks_mut(RUN).nth(sorting.runs) {
+            run.sort_unstable();
+            sorting.heads.push(Reverse((run[0], sorting.runs * RUN)));
+            sorting.runs += 1;
+            return false;
+        }
+        for _ in 0..RUN {
+            let Some(mut head) = sorting.heads.peek_mut() else {
+                return true;
+            };
+            let Reverse((key, at)) = *head;
+            sorting
+                .sorted
+                .extend_from_slice(self.record_of(&sorting.records, &key));
+            match sorting.keys.get(at + 1) {
+                Some(next) if !(at + 1).is_multiple_of(RUN) => *head = Reverse((*next, at + 1)),
+                _ => {
+                    PeekMut::pop(head);
+                }
+            }
+        }
+        false
     }
 
     /// Builds a node or a small tree; gives what it was in rules built.

@@ -59,6 +59,27 @@ pub(crate) struct Tree {
     pub(crate) renewing: bool,
 }
 
+/// What a rule is ordered by (descending priority, then ascending sequence; what is equal, by handle), and its
+/// number among the rules that are to be ordered.
+pub(crate) type Key = (u32, u64, u32, u32);
+
+/// Rules that have been found in a tree.
+struct Collected {
+    records: Vec<u64>,
+    /// A bit for each handle.
+    seen: Vec<u64>,
+}
+
+impl Collected {
+    /// Notes a handle; whether it had not been.
+    fn is_first(&mut self, handle: u32) -> bool {
+        let word = &mut self.seen[handle as usize / 64];
+        let before = *word;
+        *word |= 1 << (handle % 64);
+        *word != before
+    }
+}
+
 /// Rules under one cut.
 pub(crate) enum Division {
     /// No cut is worth it.
@@ -276,10 +297,9 @@ impl Tree {
         at
     }
 
-    /// Releases a tree; gives its rules, in order and each once.
+    /// Releases a tree; gives its rules, in order.
     fn collected(&mut self, at: Ref) -> Vec<u64> {
-        let mut records = Vec::new();
-        self.collect(at, &mut Vec::new(), &mut records);
+        let records = self.collect(at);
         self.release(at);
         self.sorted(&records)
     }
@@ -300,44 +320,74 @@ impl Tree {
         node.release(&mut self.arena);
     }
 
-    /// Appends the rules of a tree, with the copies they have at its top. `path` are the cuts above
-    /// that multiplied them.
-    pub(crate) fn collect(&self, at: Ref, path: &mut Vec<Cut>, records: &mut Vec<u64>) {
+    /// The rules of a tree, each once, with the copies they have at its top.
+    pub(crate) fn collect(&self, at: Ref) -> Vec<u64> {
+        let mut collected = Collected {
+            records: Vec::new(),
+            seen: vec![0; self.sequences.len().div_ceil(64)],
+        };
+        self.collect_below(at, &mut Vec::new(), &mut collected);
+        collected.records
+    }
+
+    /// `path` are the cuts above, that multiplied rules.
+    fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;
         }
         if at.is_leaf() {
-            let (start, leaf) = (records.len(), self.leaf(at));
-            leaf.collect(&self.layout, &self.arena, records);
-            let stride = self.layout.stride();
-            for record in records[start..].chunks_exact_mut(stride) {
-                let last = record[stride - 1];
+            let leaf = self.leaf(at);
+            let lasts = leaf.lasts(&self.layout.columns, &self.arena);
+            for (index, last) in lasts.enumerate() {
+                if !collected.is_first(handle_of(last)) {
+                    continue;
+                }
+                let start = collected.records.len();
+                leaf.take(&self.layout, &self.arena, index, &mut collected.records);
+                let record = &mut collected.records[start..];
                 let cuts = path.iter();
                 let more = cuts.filter_map(|cut| cut.children(&self.layout, record, 0));
                 let more: u32 = more.map(|(_, more)| more).sum();
-                record[stride - 1] = with_copies(last, copies_of(last) - more);
+                record[record.len() - 1] = with_copies(last, copies_of(last) - more);
             }
             return;
         }
         let node = Node::at(&self.arena, at);
-        self.collect(node.rest(&self.arena), path, records);
+        self.collect_below(node.rest(&self.arena), path, collected);
         path.push(node.cut);
         for child in 0..node.cut.fan_out() {
-            self.collect(node.child(&self.arena, child), path, records);
+            self.collect_below(node.child(&self.arena, child), path, collected);
         }
         path.pop();
     }
 
-    /// Rules in order, each once.
-    pub(crate) fn sorted(&self, records: &[u64]) -> Vec<u64> {
+    /// Rules' places in an order, to be sorted.
+    pub(crate) fn keys(&self, records: &[u64]) -> Vec<Key> {
         let stride = self.layout.stride();
-        let mut order: Vec<&[u64]> = records.chunks_exact(stride).collect();
-        order.sort_unstable_by_key(|record| {
+        let records = records.chunks_exact(stride).enumerate();
+        let keys = records.map(|(index, record)| {
             let last = record[stride - 1];
-            (self.order(last), handle_of(last))
+            let (priority, sequence) = self.order(last);
+            (priority, sequence, handle_of(last), index as u32)
         });
-        order.dedup_by_key(|record| handle_of(record[stride - 1]));
-        order.concat()
+        keys.collect()
+    }
+
+    /// The rule that a key is of.
+    pub(crate) fn record_of<'a>(&self, records: &'a [u64], key: &Key) -> &'a [u64] {
+        let stride = self.layout.stride();
+        &records[key.3 as usize * stride..][..stride]
+    }
+
+    /// Rules in order.
+    pub(crate) fn sorted(&self, records: &[u64]) -> Vec<u64> {
+        let mut keys = self.keys(records);
+        keys.sort_unstable();
+        let mut sorted = Vec::with_capacity(records.len());
+        for key in &keys {
+            sorted.extend_from_slice(self.record_of(records, key));
+        }
+        sorted
     }
 
     /// A tree of rules that are in order.
