@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of segments: each has its own as long as there are few; from then on those that are made, and
-//! those that are parted, lie side by side in blocks of the size of a huge page. A look-up among millions of keys would otherwise spend most of
-//! its time on finding out where pages are.
+//! Memory of segments: each has its own as long as there are few; from then on those that are made,
+//! and those that are parted, lie side by side in blocks of the size of a huge page. A look-up
+//! among millions of keys would otherwise spend most of its time on finding out where pages are.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
