@@ -261,7 +261,7 @@ impl<H: HashKey> Exact<H> {
         }
         self.second(hash).lines(&self.shape).for_each(&ask);
         pause();
-        self.find_second(hash, bytes, key)
+        self.find_second(hash, bytes)
     }
 
     /// The value of a key, whose bytes are given, too.
