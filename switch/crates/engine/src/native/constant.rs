@@ -268,18 +268,20 @@ impl Lower<'_> {
 
     /// All of up to 64 rows at once; goes on in a new block where none matches.
     fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
-        let mut vector: Option<Value> = None;
-        for (index, column) in columns.iter().enumerate() {
-            let wanted: Vec<Pattern> = rows.iter().map(|row| row.patterns[index]).collect();
-            if wanted.iter().all(|pattern| *pattern == Pattern::Any) {
-                continue;
-            }
-            let here = self.column_vector(*column, &wanted);
-            vector = Some(match vector {
-                None => here,
-                Some(before) => self.b.ins().band(before, here),
-            });
+        let (hit, none) = (self.b.create_block(), self.b.create_block());
+        // Narrow columns are cheap, and mostly leave nothing for the others to decide.
+        let (narrow, wide): (Vec<_>, Vec<_>) = (0..columns.len())
+            .filter(|index| rows.iter().any(|row| row.patterns[*index] != Pattern::Any))
+            .partition(|index| columns[*index].width <= TABLED);
+        let mut vector = self.conjunction(None, &narrow, columns, rows);
+        if let Some(narrowed) = vector
+            && !wide.is_empty()
+        {
+            let more = self.b.create_block();
+            self.branch(narrowed, more, none);
+            self.enter(more);
         }
+        vector = self.conjunction(vector, &wide, columns, rows);
         let all = u64::MAX >> (64 - rows.len());
         let vector = match vector {
             Some(vector) => vector,
@@ -287,11 +289,28 @@ impl Lower<'_> {
         };
         let zero = self.int(0);
         let any = self.compare(IntCC::NotEqual, vector, zero);
-        let (hit, none) = (self.b.create_block(), self.b.create_block());
         self.branch(any, hit, none);
         self.enter(hit);
         self.run_row(id, vector, rows, graph);
         self.enter(none);
+    }
+
+    /// Which of the rows some columns match, too.
+    fn conjunction(
+        &mut self,
+        vector: Option<Value>,
+        which: &[usize],
+        columns: &[Column],
+        rows: &[Row],
+    ) -> Option<Value> {
+        which.iter().fold(vector, |vector, index| {
+            let wanted: Vec<Pattern> = rows.iter().map(|row| row.patterns[*index]).collect();
+            let here = self.column_vector(columns[*index], &wanted);
+            Some(match vector {
+                None => here,
+                Some(before) => self.b.ins().band(before, here),
+            })
+        })
     }
 
     /// Which rows a column matches.
@@ -316,14 +335,11 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                let zero = self.int(0);
-                let these = self.int(rows(&|other| other == *pattern));
-                match self.constant(matches) {
-                    Some(0) => {}
-                    _ => {
-                        let these = self.select(matches, these, zero);
-                        vector = self.b.ins().bor(vector, these);
-                    }
+                // No row has two patterns: a sum is a union.
+                let these = rows(&|other| other == *pattern) as i64;
+                if self.constant(matches) != Some(0) {
+                    let with = self.b.ins().iadd_imm_s(vector, these);
+                    vector = self.select(matches, with, vector);
                 }
             }
         }

@@ -30,17 +30,22 @@ impl Lower<'_> {
     }
 
     pub(super) fn branch(&mut self, condition: Value, yes: Block, no: Block) {
+        let share = match self.b.func.layout.is_cold(no) {
+            true => 1.0 - COLD,
+            false => 0.5,
+        };
+        self.branch_by_share(condition, yes, no, share);
+    }
+
+    /// Likewise, where this share of the packets goes to `yes`, as a guess.
+    pub(super) fn branch_by_share(&mut self, condition: Value, yes: Block, no: Block, share: f64) {
         match self.constant(condition) {
             _ if yes == no => self.jump(yes),
             Some(0) => self.jump(no),
             Some(_) => self.jump(yes),
             None => {
-                let (likely, unlikely) = match self.b.func.layout.is_cold(no) {
-                    true => (1.0 - COLD, COLD),
-                    false => (0.5, 0.5),
-                };
-                self.flow_part(yes, likely);
-                self.flow_part(no, unlikely);
+                self.flow_part(yes, share);
+                self.flow_part(no, 1.0 - share);
                 self.b.ins().brif(condition, yes, &[], no, &[]);
             }
         }
@@ -145,13 +150,20 @@ impl Lower<'_> {
         all
     }
 
-    /// Ends the block with a switch over different numbers.
-    pub(super) fn emit_switch(&mut self, cases: &[(u64, Block)], value: Value, otherwise: Block) {
-        let share = 1.0 / (cases.len() + 1) as f64;
-        for (_, target) in cases {
-            self.flow_part(*target, share);
+    /// Ends the block with a switch over different numbers. The weights say how likely each case is, and at last
+    /// none of them.
+    pub(super) fn emit_switch(
+        &mut self,
+        cases: &[(u64, Block)],
+        value: Value,
+        otherwise: Block,
+        weights: &[f64],
+    ) {
+        let all: f64 = weights.iter().sum();
+        let targets = cases.iter().map(|(_, target)| *target);
+        for (target, weight) in targets.chain([otherwise]).zip(weights) {
+            self.flow_part(target, weight / all);
         }
-        self.flow_part(otherwise, share);
         if cases.len() > MOST_COMPARED {
             let mut switch = Switch::new();
             for (number, block) in cases {

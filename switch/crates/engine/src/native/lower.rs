@@ -283,6 +283,20 @@ impl<'a> Lower<'a> {
         self.b.ins().load(ty, flags, base, offset as i32)
     }
 
+    /// Loads an integer as a number of 64 bits: one instruction.
+    fn load_wide(&mut self, ty: Type, base: Value, offset: u32) -> Value {
+        let flags = MemFlagsData::new().with_notrap();
+        let (ins, offset) = (self.b.ins(), offset as i32);
+        let word = match ty {
+            I8 => ins.uload8(I64, flags, base, offset),
+            I16 => ins.uload16(I64, flags, base, offset),
+            I32 => ins.uload32(flags, base, offset),
+            _ => return ins.load(ty, flags, base, offset),
+        };
+        self.note_bits(word, ty.bits());
+        word
+    }
+
     pub(super) fn store(&mut self, value: Value, base: Value, offset: u32) {
         let flags = MemFlagsData::new().with_notrap();
         self.b.ins().store(flags, value, base, offset as i32);
@@ -307,8 +321,12 @@ impl<'a> Lower<'a> {
             bytes.next_power_of_two()
         };
         let ty = Type::int(whole as u16 * 8).expect("1, 2, 4 or 8 bytes");
-        let raw = self.load(ty, base, offset);
-        let value = self.swap(raw, ty);
+        let value = if ty == I8 {
+            self.load_wide(ty, base, offset)
+        } else {
+            let raw = self.load(ty, base, offset);
+            self.swap(raw, ty)
+        };
         if whole < bytes {
             let rest = self.load_bytes(base, offset + whole, bytes - whole, true);
             let high = self.shl(value, (bytes - whole) * 8);
@@ -318,13 +336,9 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A number in memory order, as a 64-bit one.
+    /// A number of 2, 4 or 8 bytes in memory order, as a 64-bit one.
     fn swap(&mut self, raw: Value, ty: Type) -> Value {
-        let value = if ty == I8 {
-            raw
-        } else {
-            self.b.ins().bswap(raw)
-        };
+        let value = self.b.ins().bswap(raw);
         if ty == I64 {
             value
         } else {
@@ -464,12 +478,7 @@ impl<'a> Lower<'a> {
         let own = own_words(slot).map(|(place, bytes, bits)| {
             let mut word: Option<Value> = None;
             for (ty, offset) in chunks(bytes) {
-                let part = self.load(ty, self.phv, place + offset);
-                let part = if ty == I64 {
-                    part
-                } else {
-                    self.b.ins().uextend(I64, part)
-                };
+                let part = self.load_wide(ty, self.phv, place + offset);
                 word = Some(match word {
                     None => part,
                     Some(word) => {

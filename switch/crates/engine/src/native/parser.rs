@@ -20,7 +20,7 @@ use super::key::KeyField;
 use super::lower::Lower;
 use super::number::Words;
 use super::runtime;
-use super::states::{bounds, groups};
+use super::states::{bounds, depths, groups};
 use super::table::words_of;
 use super::variants::{About, Interest, Variants};
 use crate::counters::Counters;
@@ -47,11 +47,26 @@ struct Parsing {
     cyclic: Vec<bool>,
     /// States in which more may have been entered than are allowed.
     bounded: Vec<bool>,
+    /// How much parsing each state leads to.
+    depths: Vec<u32>,
     /// What is asked about behind the parser.
     interest: Interest,
 }
 
 impl Parsing {
+    /// How likely a target is, compared with others: what a program describes in more detail is what it is for.
+    fn weight(&self, target: Target) -> f64 {
+        match target {
+            Target::Accept => 1.0,
+            Target::State(id) => 1.0 + f64::from(self.depths[id.index()]),
+        }
+    }
+
+    /// Likewise where a state leads when nothing matches.
+    fn weight_of_rest(&self, state: &State) -> f64 {
+        state.default.map_or(0.0, |target| self.weight(target))
+    }
+
     /// The block that a transition leads to.
     fn target(&mut self, lower: &mut Lower<'_>, target: Target) -> Block {
         let mut about = lower.known.about(&self.interest);
@@ -118,6 +133,7 @@ impl Lower<'_> {
             states: program.states.iter().map(|_| Variants::default()).collect(),
             cyclic,
             bounded,
+            depths: depths(program, &groups),
             interest,
         };
         self.known.parsed = Some(0);
@@ -549,8 +565,13 @@ impl Lower<'_> {
             let bytes = fields.last().map_or(0, |field| field.offset + field.bytes);
             let words = self.key_words(&fields, bytes);
             if !self.switch(state, &words, bytes, parsing) {
+                let cases = state.transitions.iter();
+                let weights = cases.map(|case| parsing.weight(case.next));
+                let mut left = weights.sum::<f64>() + parsing.weight_of_rest(state);
                 for case in &state.transitions {
-                    self.case(case, &fields, &words, bytes, parsing);
+                    let weight = parsing.weight(case.next);
+                    self.case(case, weight / left, &fields, &words, bytes, parsing);
+                    left -= weight;
                 }
                 self.otherwise(state, parsing);
             }
@@ -591,23 +612,28 @@ impl Lower<'_> {
         let cases: Option<Vec<_>> = state.transitions.iter().map(plain).collect();
         let Some(cases) = cases else { return false };
         let mut targets: Vec<(u64, Block)> = Vec::new();
+        let mut weights = Vec::new();
         for (value, next) in cases {
             if targets.iter().all(|(known, _)| *known != value) {
                 targets.push((value, parsing.target(self, next)));
+                weights.push(parsing.weight(next));
             }
         }
+        weights.push(parsing.weight_of_rest(state));
         let number = self.shr(*word, (8 - bytes as u32) * 8);
         let none = self.b.create_block();
-        self.emit_switch(&targets, number, none);
+        self.emit_switch(&targets, number, none, &weights);
         self.enter(none);
         self.otherwise(state, parsing);
         true
     }
 
-    /// One case: goes on in a new block where it does not match.
+    /// One case, to which this share of the packets is taken to belong: goes on in a new block where it does not
+    /// match.
     fn case(
         &mut self,
         case: &Transition,
+        share: f64,
         fields: &[KeyField],
         words: &[Value],
         bytes: usize,
@@ -646,7 +672,7 @@ impl Lower<'_> {
             }
         };
         let (yes, no) = (parsing.target(self, case.next), self.b.create_block());
-        self.branch(matches, yes, no);
+        self.branch_by_share(matches, yes, no, share);
         self.enter(no);
     }
 }

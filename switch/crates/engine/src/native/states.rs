@@ -93,6 +93,19 @@ pub(super) fn bounds(
     (cyclic, bounded)
 }
 
+/// How many states follow from each state on at most, it included; states of a cycle count once.
+pub(super) fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
+    let mut depths = vec![0; program.states.len()];
+    for group in groups.iter().rev() {
+        let behind = group.iter().flat_map(|id| followers(program, *id));
+        let most = behind.map(|id| depths[id.index()]).max().unwrap_or(0);
+        for id in group {
+            depths[id.index()] = most + 1;
+        }
+    }
+    depths
+}
+
 /// Whether the states of a group can be entered again and again.
 fn is_cycle(program: &Program, group: &[StateId]) -> bool {
     group.len() > 1 || group.iter().any(|id| followers(program, *id).contains(id))

@@ -353,7 +353,8 @@ impl Lower<'_> {
         let copies = copies.filter_map(|(id, own)| Some((id.0.into(), block_of(*own)?.1)));
         let own = blocks.iter().map(|(id, block)| (id.0.into(), *block));
         let cases: Vec<(u64, Block)> = own.chain(copies).collect();
-        self.emit_switch(&cases, action, none);
+        let alike = vec![1.0; cases.len() + 1];
+        self.emit_switch(&cases, action, none, &alike);
         for (id, block) in blocks {
             self.enter(block);
             let params = if self.program.action(id).param_words == 0 {

@@ -21,9 +21,9 @@ use super::lower::Lower;
 /// Ways are told apart first by facts about which at least so many steps ask.
 const MANY: usize = 3;
 /// So many sets of such facts are told apart in a step.
-const MAIN: usize = 4;
-/// And so many ways in each of them.
-const OWN: usize = 2;
+const MAIN: usize = 8;
+/// And so many ways of its own in each of them.
+const OWN: usize = 1;
 /// What is told apart has at least this share of all that leads to a step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
