@@ -50,6 +50,7 @@ FULL = {"IPv4 routes": 1_000_000, "IPv6 routes": 200_000, "flows": 1_000_000}
 PART = 50_000  # of each table, that come and go
 KINDS = ("DELETE", "INSERT", "MODIFY")
 RATE = 400_000  # updates a second beside forwarding
+RATE_BATCH = 4_000  # of a request there: at a given rate, larger requests wake threads less often
 LIMIT_MB = 512
 TIMEOUT_NS = 30 * 10**9
 WINDOW = 4  # requests under way
@@ -167,13 +168,14 @@ class Switch:
         self._batch = batch
         self._election_id = ELECTION_ID
 
-    def command(self, file: Path, *more: str) -> list[str]:
+    def command(self, file: Path, *more: str, batch: int | None = None) -> list[str]:
         """What writes a file of updates."""
         self._election_id += 1  # the primary is whoever came last
         words = [str(where.sluice_switch().with_name("p4runtime-load"))]
         words += ["--server", self.target.grpc, "--device-id", str(self.target.device_id)]
         words += ["--election-id", str(self._election_id), "--pid", str(self.target.pid)]
-        return [*words, "--batch", str(self._batch), "--window", str(WINDOW), *more, str(file)]
+        words += ["--batch", str(batch or self._batch), "--window", str(WINDOW)]
+        return [*words, *more, str(file)]
 
     def write(self, file: Path) -> dict[str, Any]:
         """Write a file of updates, as fast as it goes."""
@@ -275,7 +277,7 @@ def measure_forwarding(
             alone = forwarded(switch, ctl, arguments.seconds)
             case.peers["alone"].append(alone.per_second)
             workers["alone"].append(alone.per_cpu_second)
-            writing = switch.command(every_flow, "--rate", str(RATE))
+            writing = switch.command(every_flow, "--rate", str(RATE), batch=RATE_BATCH)
             with subprocess.Popen(writing, stdout=subprocess.PIPE, text=True) as load:
                 time.sleep(0.2)  # it reads its file
                 beside = forwarded(switch, ctl, arguments.seconds)
@@ -288,6 +290,7 @@ def measure_forwarding(
     case.details |= {
         "kind": "forwarding",
         "updates_per_second": reached,
+        "batch": RATE_BATCH,
         "packets_per_worker_cpu_second": workers,
     }
     shown = case.as_dict()
