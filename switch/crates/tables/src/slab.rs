@@ -12,23 +12,32 @@
 //!
 //! Records lie one after the other in memory that is reserved for as many as a table can ever need,
 //! so a slot says where its record is; memory of records that were never written is not touched.
+//!
+//! [`layout`] says where things are in a record, [`record`] reads one.
+
+mod layout;
+mod record;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sluice_program::{ActionId, Program, Table};
+use sluice_program::{Program, Table};
 
-use crate::entry::{ActionEntry, ActionRef, Binding, BindingRef, EntryState};
+use crate::entry::BindingRef;
 use crate::group::Group;
 use crate::handle::{
-    KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, NO_ACTION, ROW_HIT,
-    ROW_KIND as KIND,
+    KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_KIND as KIND,
 };
-use crate::key::{KeyRef, KeyShape};
+use crate::key::KeyRef;
 use crate::meter::Meter;
 use crate::reserved::Reserved;
+
+pub(crate) use layout::{Layout, STATE};
+pub(crate) use record::{Record, Target, class_target, default_row};
+
+use layout::*;
 
 /// A table has slots for so many times the entries that it may hold, and for [`SPARE`] more: versions
 /// that a transaction under way brings or takes away, and those that handles keep.
@@ -37,115 +46,6 @@ const SPARE: usize = 1 << 16;
 
 /// No table has more slots, whatever it declares: address space is finite, too.
 const MOST: usize = 1 << 28;
-
-/// Where things are in a record, in words.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    keeps_state: bool,
-    metered: bool,
-    params: usize,
-    param_words: usize,
-    timeout: Option<usize>,
-    /// Rank and sequence number, where the order of entries matters.
-    order: Option<usize>,
-    key: usize,
-    /// Bytes of the key's value.
-    key_bytes: usize,
-    /// Bytes of value, and of masks and upper bounds.
-    stored_bytes: usize,
-    words: usize,
-}
-
-/// Bytes that come from memory together.
-const LINE: usize = 64;
-
-/// What leads where, and flags.
-const HEAD: usize = 0;
-
-/// Low half: handles that refer to the record. High half: the slot of its holder.
-const LINKS: usize = 1;
-
-pub(crate) const STATE: usize = 2;
-
-const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
-
-/// Bits of the head, above the target.
-const CONST: u64 = 1 << 34;
-const LIVE: u64 = 1 << 35;
-const EXTRAS: u64 = 1 << 36;
-const PREFIX_LEN: u32 = 48;
-
-const ONE_SHOT: u64 = 3;
-
-impl Layout {
-    pub(crate) fn new(program: &Program, table: &Table) -> Self {
-        let ordered = KeyShape::of(table) == KeyShape::Ordered;
-        let keeps_state = EntryState::kept_by(table);
-        // Members and groups of a profile keep their parameters themselves.
-        let param_words = match table.profile {
-            Some(_) => 0,
-            None => {
-                let actions = table.actions.iter().map(|id| program.action(*id));
-                actions.map(|action| action.param_words).max().unwrap_or(0)
-            }
-        };
-        let stored_bytes = table.key_bytes * if ordered { 2 } else { 1 };
-        Self::of(
-            keeps_state.then_some(table.meter.is_some()),
-            param_words,
-            table.support_timeout,
-            ordered,
-            [table.key_bytes, stored_bytes],
-        )
-    }
-
-    /// `state` says whether it is kept and if so, whether with a meter.
-    pub(crate) fn of(
-        state: Option<bool>,
-        param_words: usize,
-        timeout: bool,
-        ordered: bool,
-        [key_bytes, stored_bytes]: [usize; 2],
-    ) -> Self {
-        let mut words = STATE;
-        let mut take = |count: usize| {
-            words += count;
-            words - count
-        };
-        take(if state.is_some() { STATE_WORDS } else { 0 });
-        let params = take(param_words);
-        let timeout = timeout.then(|| take(1));
-        let order = ordered.then(|| take(2));
-        let key = take(stored_bytes.div_ceil(size_of::<u64>()));
-        Self {
-            keeps_state: state.is_some(),
-            metered: state == Some(true),
-            params,
-            param_words,
-            timeout,
-            order,
-            key,
-            key_bytes,
-            stored_bytes,
-            words,
-        }
-    }
-
-    /// Bytes of a record.
-    pub(crate) fn bytes(&self) -> usize {
-        self.words * size_of::<u64>()
-    }
-
-    /// Where the parameters are, in words.
-    pub(crate) fn params(&self) -> usize {
-        self.params
-    }
-
-    /// Words of a record up to the last parameter.
-    pub(crate) fn row_words(&self) -> usize {
-        self.params + self.param_words
-    }
-}
 
 /// What few entries have.
 #[derive(Debug, Default)]
@@ -176,14 +76,6 @@ pub(crate) struct Slab {
     meters: Option<Reserved>,
     /// By slot. Nothing that a packet needs.
     extras: Mutex<HashMap<u32, Arc<Extras>>>,
-}
-
-/// A record, looked at by who may: see the module.
-#[derive(Clone, Copy)]
-pub(crate) struct Record<'a> {
-    slab: &'a Slab,
-    slot: u32,
-    words: &'a [AtomicU64],
 }
 
 impl Slab {
@@ -377,253 +269,11 @@ impl std::fmt::Debug for Slab {
     }
 }
 
-impl<'a> Record<'a> {
-    #[inline]
-    fn head(&self) -> u64 {
-        self.words[HEAD].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    /// The slot that holds what packets leave behind.
-    #[inline]
-    pub(crate) fn holder(&self) -> u32 {
-        (self.words[LINKS].load(Ordering::Relaxed) >> 32) as u32
-    }
-
-    /// What packets left behind, where the table keeps that.
-    #[inline]
-    pub(crate) fn state(&self) -> Option<&'a EntryState> {
-        if !self.slab.layout.keeps_state {
-            return None;
-        }
-        let holder = self.holder();
-        let words = if holder == self.slot {
-            self.words
-        } else {
-            self.slab.record(holder).words
-        };
-        let words = words.get(STATE..)?.first_chunk::<STATE_WORDS>()?;
-        // SAFETY: `EntryState` is `repr(C)` and consists of `STATE_WORDS` values of `AtomicU64`, so it
-        // has the layout of this array; all of its access is atomic, and the borrow is kept.
-        Some(unsafe { &*std::ptr::from_ref(words).cast::<EntryState>() })
-    }
-
-    /// The direct meter, if the table has one.
-    #[inline]
-    pub(crate) fn meter(&self) -> Option<&'a Meter> {
-        let meters = self.slab.meters.as_ref()?;
-        let start = self.holder() as usize * size_of::<Meter>();
-        if start + size_of::<Meter>() > meters.usable() {
-            return None;
-        }
-        // SAFETY: these bytes are usable, and begin at a multiple of a meter's size from a boundary of
-        // pages. A meter consists of atomic numbers, for which cleared memory and whatever they were
-        // changed to are valid, and it is only ever borrowed shared; it stays as long as the slab.
-        Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
-    }
-
-    #[inline]
-    pub(crate) fn target(&self) -> Target<'a> {
-        let head = self.head();
-        let target = head as u32;
-        match head >> KIND & 3 {
-            DIRECT => {
-                let layout = &self.slab.layout;
-                let params = &self.words[layout.params..layout.params + layout.param_words];
-                Target::Direct(ActionRef {
-                    action: ActionId(target),
-                    params: plain(params),
-                })
-            }
-            MEMBER => Target::Member(target),
-            GROUP => Target::Group(target),
-            _ => Target::OneShot,
-        }
-    }
-
-    /// What it leads to and nothing else of it, as a row of the same words as the record begins with.
-    pub(crate) fn class(&self, row: &mut Vec<u64>) {
-        let layout = &self.slab.layout;
-        let head = self.head();
-        let is_one_shot = head >> KIND & 3 == ONE_SHOT;
-        row.clear();
-        row.push(head & (3 << KIND | u64::from(u32::MAX)) | ROW_HIT);
-        row.push(if is_one_shot {
-            u64::from(self.slot) << 32
-        } else {
-            0
-        });
-        row.resize(layout.params, 0);
-        row.extend_from_slice(plain(&self.words[layout.params..layout.row_words()]));
-    }
-
-    /// What it leads to, for the control plane.
-    pub(crate) fn binding(&self, program: &Program) -> Binding {
-        match self.target() {
-            Target::Direct(call) => {
-                let words = program.action(call.action).param_words;
-                Binding::Direct(ActionEntry {
-                    action: call.action,
-                    params: call.params[..words].into(),
-                })
-            }
-            Target::Member(id) => Binding::Member(id),
-            Target::Group(id) => Binding::Group(id),
-            Target::OneShot => {
-                let none = || Arc::new(Group::one_shot_group(std::iter::empty()));
-                Binding::OneShot(self.one_shot().unwrap_or_else(none))
-            }
-        }
-    }
-
-    pub(crate) fn extras(&self) -> Option<Arc<Extras>> {
-        if self.head() & EXTRAS == 0 {
-            return None;
-        }
-        self.slab.extras.lock().get(&self.slot).map(Arc::clone)
-    }
-
-    /// The group of an entry that has one of its own.
-    pub(crate) fn one_shot(&self) -> Option<Arc<Group>> {
-        self.extras()?.one_shot.as_ref().map(Arc::clone)
-    }
-
-    pub(crate) fn is_const(&self) -> bool {
-        self.head() & CONST != 0
-    }
-
-    /// Whether it is in truth.
-    pub(crate) fn is_live(&self) -> bool {
-        self.head() & LIVE != 0
-    }
-
-    /// Notes whether it is in truth; for the one who changes it.
-    pub(crate) fn set_live(&self, live: bool) {
-        let head = self.head();
-        let head = if live { head | LIVE } else { head & !LIVE };
-        self.words[HEAD].store(head, Ordering::Relaxed);
-    }
-
-    /// Notes one more handle.
-    pub(crate) fn hold(&self) {
-        self.words[LINKS].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes one handle fewer.
-    pub(crate) fn let_go(&self) {
-        self.words[LINKS].fetch_sub(1, Ordering::Release);
-    }
-
-    /// The idle timeout in nanoseconds; 0 for none.
-    pub(crate) fn idle_timeout_ns(&self) -> u64 {
-        let timeout = self.slab.layout.timeout;
-        timeout.map_or(0, |index| self.words[index].load(Ordering::Relaxed))
-    }
-
-    /// The priority as the control plane gave it; for an over-wide longest-prefix field, the length.
-    pub(crate) fn rank(&self) -> i32 {
-        let order = self.slab.layout.order;
-        order.map_or(0, |index| {
-            self.words[index].load(Ordering::Relaxed) as u32 as i32
-        })
-    }
-
-    /// Among equal ranks the one inserted first wins: the lower number.
-    pub(crate) fn sequence(&self) -> u64 {
-        let order = self.slab.layout.order;
-        order.map_or(0, |index| self.words[index + 1].load(Ordering::Relaxed))
-    }
-
-    /// The length of the prefix of the longest-prefix field.
-    pub(crate) fn prefix_len(&self) -> u32 {
-        (self.head() >> PREFIX_LEN) as u32
-    }
-
-    /// The key's value, then masks and upper bounds.
-    pub(crate) fn stored(&self) -> &'a [u8] {
-        let layout = &self.slab.layout;
-        &bytes(plain(&self.words[layout.key..layout.words]))[..layout.stored_bytes]
-    }
-
-    /// The key's value.
-    pub(crate) fn value(&self) -> &'a [u8] {
-        &self.stored()[..self.slab.layout.key_bytes]
-    }
-
-    /// Masks and upper bounds; empty unless the table is matched by priority.
-    pub(crate) fn second(&self) -> &'a [u8] {
-        &self.stored()[self.slab.layout.key_bytes..]
-    }
-}
-
-/// What a record leads to, as a packet needs it.
-pub(crate) enum Target<'a> {
-    Direct(ActionRef<'a>),
-    Member(u32),
-    Group(u32),
-    /// The group that the side keeps for the record.
-    OneShot,
-}
-
-/// What the row of a class leads to, and the slot of the entry that a group belongs to.
-#[inline]
-pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
-    let target = row[HEAD] as u32;
-    let slot = (row[LINKS] >> 32) as u32;
-    let target = match row[HEAD] >> KIND & 3 {
-        DIRECT => Target::Direct(ActionRef {
-            action: ActionId(target),
-            // Tables with classes keep no state.
-            params: &row[STATE..],
-        }),
-        MEMBER => Target::Member(target),
-        GROUP => Target::Group(target),
-        _ => Target::OneShot,
-    };
-    (target, slot)
-}
-
-/// The row of what a table does on a miss.
-pub(crate) fn default_row(layout: &Layout, binding: Option<&Binding>) -> Box<[u64]> {
-    let (kind, target) = match binding {
-        None => (DIRECT, NO_ACTION),
-        Some(Binding::Direct(call)) => (DIRECT, call.action.0),
-        Some(Binding::Member(id)) => (MEMBER, *id),
-        Some(Binding::Group(id)) => (GROUP, *id),
-        Some(Binding::OneShot(_)) => (ONE_SHOT, 0),
-    };
-    let mut row = vec![0; layout.params];
-    row[HEAD] = u64::from(target) | kind << KIND;
-    if let Some(Binding::Direct(call)) = binding {
-        row.extend_from_slice(&call.params);
-    }
-    row.into()
-}
-
-/// Words that nobody writes: parameters and key of a record that can be reached.
-#[inline]
-fn plain(words: &[AtomicU64]) -> &[u64] {
-    // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. Nobody
-    // writes these words during the borrow: `Slab::fill` alone does, for a slot from the free list,
-    // and who calls this has the slot from truth (under the control lock), from a side (held by a
-    // pin) or from a handle (counted in the record), all of which keep it off that list.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
-}
-
-/// Words as bytes.
-fn bytes(words: &[u64]) -> &[u8] {
-    // SAFETY: all bytes of a `u64` are initialised, and bytes need no alignment.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
-}
-
-const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::{ActionRef, EntryState};
+    use sluice_program::ActionId;
 
     #[test]
     fn records_and_meters_stay_apart_and_in_place() {
