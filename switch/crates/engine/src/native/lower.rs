@@ -284,7 +284,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Loads an integer as a number of 64 bits: one instruction.
-    fn load_wide(&mut self, ty: Type, base: Value, offset: u32) -> Value {
+    pub(super) fn load_wide(&mut self, ty: Type, base: Value, offset: u32) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let (ins, offset) = (self.b.ins(), offset as i32);
         let word = match ty {
@@ -473,42 +473,6 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A field that only this function reads and writes: its words, as they are in registers.
-    pub(super) fn load_own(&mut self, slot: Slot) -> Vec<Value> {
-        let own = own_words(slot).map(|(place, bytes, bits)| {
-            let mut word: Option<Value> = None;
-            for (ty, offset) in chunks(bytes) {
-                let part = self.load_wide(ty, self.phv, place + offset);
-                word = Some(match word {
-                    None => part,
-                    Some(word) => {
-                        let part = self.shl(part, offset * 8);
-                        self.b.ins().bor(word, part)
-                    }
-                });
-            }
-            let word = word.expect("a field has bits");
-            self.note_bits(word, bits);
-            word
-        });
-        own.collect()
-    }
-
-    /// Writes such a field.
-    pub(super) fn store_own(&mut self, slot: Slot, words: &[Value]) {
-        for ((place, bytes, _), word) in own_words(slot).zip(words) {
-            for (ty, offset) in chunks(bytes) {
-                let part = self.shr(*word, offset * 8);
-                let part = if ty == I64 {
-                    part
-                } else {
-                    self.b.ins().ireduce(ty, part)
-                };
-                self.store(part, self.phv, place + offset);
-            }
-        }
-    }
-
     /// Writes a constant to a slot.
     pub(super) fn store_constant(&mut self, slot: Slot, value: u64) {
         let mut words = vec![self.int(value)];
@@ -648,17 +612,8 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// The words of a field, least significant first: where each lies, its bytes and its bits.
-fn own_words(slot: Slot) -> impl Iterator<Item = (u32, u32, u32)> {
-    let width = u32::from(slot.width);
-    (0..width.div_ceil(64)).map(move |word| {
-        let bits = (width - word * 64).min(64);
-        (slot.byte + word * 8, bits.div_ceil(8), bits)
-    })
-}
-
 /// Runs of 16, 8, 4, 2 and 1 bytes that make up `bytes` bytes.
-fn chunks(bytes: u32) -> Vec<(Type, u32)> {
+pub(super) fn chunks(bytes: u32) -> Vec<(Type, u32)> {
     let mut chunks = Vec::new();
     let mut offset = 0;
     for (ty, size) in [(I8X16, 16), (I64, 8), (I32, 4), (I16, 2), (I8, 1)] {

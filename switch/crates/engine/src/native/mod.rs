@@ -35,6 +35,7 @@ mod lane;
 mod lanes;
 mod lower;
 mod number;
+mod own;
 mod parser;
 mod pipeline;
 mod profiled;
