@@ -51,6 +51,8 @@ impl<A: Family> Fib<A> {
     /// Adds a route, or gives it another value (anything but [`NONE`]); returns the value it had.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
+        // What will change in the structure comes from memory while the RIB is searched.
+        self.follower.prefetch(prefix.address());
         let old = self.rib.insert(prefix, value);
         if old != Some(value) {
             self.changed.push(prefix);
@@ -60,6 +62,7 @@ impl<A: Family> Fib<A> {
 
     /// Removes a route; returns the value it had.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        self.follower.prefetch(prefix.address());
         let old = self.rib.remove(prefix);
         if old.is_some() {
             self.changed.push(prefix);

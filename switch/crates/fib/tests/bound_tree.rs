@@ -245,6 +245,28 @@ fn the_space_taken_does_not_grow_with_the_number_of_changes() {
 }
 
 #[test]
+fn routes_may_lead_elsewhere() {
+    let routes = many(2000);
+    let mut rib = Rib::new();
+    for (value, &route) in routes.iter().enumerate() {
+        rib.insert(route, value as u32);
+    }
+    let mut tree = BoundTree32::build(&rib).expect("the routes fit");
+    for (index, &route) in routes.iter().enumerate() {
+        // Some get what a neighbour has, so that bounds disappear.
+        rib.insert(route, 5000 + index as u32 / 3);
+        tree.refresh(route, &rib).expect("the routes fit");
+    }
+    let edges = routes
+        .iter()
+        .flat_map(|route| [route.address(), route.last(), !route.last()]);
+    let edges: Vec<u128> = edges.collect();
+    check(&tree, &edges, |address| {
+        rib.lookup(address).map(|(_, value)| value)
+    });
+}
+
+#[test]
 fn a_value_that_does_not_fit_is_an_error() {
     let mut rib = Rib::new();
     let route = Prefix::new(0x2001_0db8 << 96, 32);

@@ -201,6 +201,11 @@ impl<I: Item> BoundTree<I> {
         if prefix.length() > ROOT_BITS && self.shared_answer(root).is_none() {
             let ranges = ranges(rib, prefix)?;
             let top = self.roots[usize::from(root)];
+            if let [(_, item)] = ranges[..]
+                && self.trees.overwrite(top, prefix, item)
+            {
+                return Ok(());
+            }
             self.trees.update(top, 0, prefix, &ranges)?;
             if let Some(item) = self.trees.single(top, 0) {
                 let top = self.share(item, 1)?;

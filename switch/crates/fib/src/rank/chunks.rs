@@ -17,7 +17,7 @@
 
 use sluice_pages::Items;
 
-use super::runs::Runs;
+use super::runs::{POSITIONS, Runs};
 use crate::item::Item;
 
 /// Bytes of a unit.
@@ -204,18 +204,48 @@ impl<I: Item> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
+    /// Gives the positions from `from` up to but not including `to` another item where they are a run already
+    /// and stay one, and what they have is an answer: whether it is done.
+    pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
+        let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
+        let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;
+        let before = |end: usize| -> u32 {
+            let word = |word: usize| match end.saturating_sub(word * 64) {
+                0 => 0,
+                count if count >= 64 => starts[word].count_ones(),
+                count => (starts[word] << (64 - count)).count_ones(),
+            };
+            (0..4).map(word).sum()
+        };
+        let run = before(from + 1) as usize;
+        let alone = before(to) as usize == run;
+        if !alone || from > 0 && !begins(from) || to < POSITIONS && !begins(to) {
+            return false;
+        }
+        let count = self.run_count(at);
+        let items = self.items_mut(at, count);
+        let beside = [run.wrapping_sub(1), run + 1].map(|run| items.get(run).copied());
+        if items[run].part().is_some() || beside.contains(&Some(item)) {
+            return false;
+        }
+        items[run] = item;
+        true
+    }
+
     /// The item of a chunk that has one run.
     pub(super) fn only_item(&self, at: u32) -> Option<I> {
         (self.run_count(at) == 1).then(|| self.items(at, 1)[0])
     }
 
-    /// Bytes, and how many of them are free places.
-    pub(super) fn memory_bytes(&self) -> (usize, usize) {
+    /// Bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
         let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
-        (
-            self.lines.memory_bytes() + lists + self.free.capacity() * size_of::<Vec<u32>>(),
-            self.free_units * UNIT,
-        )
+        self.lines.memory_bytes() + lists + self.free.capacity() * size_of::<Vec<u32>>()
+    }
+
+    /// Whether more than a quarter of a large store is free places.
+    pub(super) fn is_full_of_holes(&self) -> bool {
+        self.free_units * UNIT > self.lines.memory_bytes() / 4 + (1 << 16)
     }
 
     pub(super) fn shrink(&mut self) {

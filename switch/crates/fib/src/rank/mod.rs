@@ -166,7 +166,13 @@ impl<I: Item> Rank<I> {
         };
         let whole = part.to - part.from == CELLS;
         let shared = self.chunks.only_item(at);
-        if !(whole && scratch.ranges.len() == 1 && shared == Some(last)) {
+        let one = scratch.ranges.len() == 1 && scratch.ranges[0].0 == (part.from as u32) << 8;
+        let done = if whole {
+            one && shared == Some(last)
+        } else {
+            one && shared.is_none() && self.chunks.set_run(at, part.from, part.to, last)
+        };
+        if !done {
             self.cells(part.to, scratch)?;
             self.chunks.load(at, &mut scratch.old);
             let Scratch { old, new, .. } = scratch;
@@ -296,9 +302,8 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
     fn refresh(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
         let prefix = Prefix::new(prefix.address(), prefix.length().min(24));
         self.fill(prefix, rib).map_err(|_| NeedsRebuild)?;
-        let (bytes, free) = self.chunks.memory_bytes();
         // Places of sizes that nobody asks for any more are a reason to start afresh.
-        if free > bytes / 4 + (1 << 16) {
+        if self.chunks.is_full_of_holes() {
             *self = Self::build(rib).map_err(|_| NeedsRebuild)?;
         }
         Ok(())
@@ -307,6 +312,6 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
     fn memory_bytes(&self) -> usize {
         let places =
             self.direct.capacity() + self.second.places.capacity() + self.second.free.capacity();
-        size_of::<Self>() + places * 4 + self.chunks.memory_bytes().0 + self.shared.capacity() * 16
+        size_of::<Self>() + places * 4 + self.chunks.memory_bytes() + self.shared.capacity() * 16
     }
 }
