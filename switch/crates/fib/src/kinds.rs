@@ -44,7 +44,7 @@ pub trait Family: Address {
 
 impl Family for u32 {
     const KINDS: &'static [Kind<Self>] = &[
-        Kind::of::<Ranges<Self>>("ranges", 2),
+        Kind::of::<Ranges<Self>>("ranges", 15),
         Kind::of::<Rank16>("rank16", usize::MAX),
         Kind::of::<Rank32>("rank32", usize::MAX),
         Kind::of::<Dir24x16>("dir24x16", 0),
@@ -54,7 +54,7 @@ impl Family for u32 {
 
 impl Family for u128 {
     const KINDS: &'static [Kind<Self>] = &[
-        Kind::of::<Ranges<Self>>("ranges", 12),
+        Kind::of::<Ranges<Self>>("ranges", 15),
         Kind::of::<BoundTree16>("bound-tree16", usize::MAX),
         Kind::of::<BoundTree32>("bound-tree32", usize::MAX),
     ];

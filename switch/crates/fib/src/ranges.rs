@@ -2,7 +2,8 @@
 //! Ranges of addresses with one answer each, in order: for tables so small that they fit into a few
 //! registers or cache lines. Up to 32 ranges, a look-up counts those that begin at or before the
 //! address; more are searched by halves. Of long addresses the upper halves are compared if all
-//! ranges begin where a lower half does.
+//! ranges begin where a lower half does. A batch compares sixteen addresses with one bound at a time, a
+//! single address with eight bounds.
 
 use std::ops::AddAssign;
 
@@ -18,54 +19,106 @@ const REMADE: usize = 64;
 /// Look-ups that are under way together: so few that their counts stay in registers.
 const LANES: usize = 16;
 
+/// Bounds that are compared by one instruction.
+const TOGETHER: usize = 8;
+
+/// So few bounds are sooner compared than a vector is filled.
+const ONE_BY_ONE: usize = 4;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Ranges<A> {
     /// Where each range begins; the first does at the lowest address.
     starts: Vec<A>,
-    /// The upper halves of the starts, if that says it all and they are to be counted; else nothing.
-    uppers: Vec<u64>,
+    /// Where ranges are counted and begin where a lower half does: the upper half before each start after
+    /// the first, up to a multiple of [`TOGETHER`] filled with what nothing lies beyond; else nothing.
+    bounds: Vec<u64>,
     /// Each range's; where ranges are counted, so many as can be.
     values: Vec<u32>,
+    /// Whether the processor has AVX-512.
+    wide: bool,
+}
+
+/// Whether the processor has what the widest forms are compiled for.
+fn detect() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("popcnt")
+    {
+        return true;
+    }
+    false
+}
+
+/// Values by the counts of starts.
+trait Choose: Fn(&[u32; COUNTED], [u32; LANES]) -> [u32; LANES] {}
+
+impl<T: Fn(&[u32; COUNTED], [u32; LANES]) -> [u32; LANES]> Choose for T {}
+
+fn choose(known: &[u32; COUNTED], counts: [u32; LANES]) -> [u32; LANES] {
+    counts.map(|count| known[count as usize % COUNTED])
 }
 
 impl<A: Address> Ranges<A> {
     fn make(&mut self, rib: &Rib<A>) {
         self.starts.clear();
         self.values.clear();
+        self.bounds.clear();
         rib.for_each_range(Prefix::new(A::default(), 0), &mut |first, value| {
             self.starts.push(first);
             self.values.push(value.unwrap_or(NONE));
         });
-        if self.starts.len() <= COUNTED {
-            self.values.resize(COUNTED, NONE);
+        if self.starts.len() > COUNTED {
+            return;
         }
-        self.uppers.clear();
-        let whole = |start: &A| *start == start.truncate(u64::BITS);
-        if A::BITS > u64::BITS && self.starts.len() <= COUNTED && self.starts.iter().all(whole) {
-            self.uppers
-                .extend(self.starts.iter().map(|start| start.upper()));
+        self.values.resize(COUNTED, NONE);
+        let starts = &self.starts[1..];
+        if starts
+            .iter()
+            .all(|start| *start == start.truncate(u64::BITS))
+        {
+            self.bounds
+                .extend(starts.iter().map(|start| start.upper() - 1));
+            let whole = starts.len().max(1).next_multiple_of(TOGETHER);
+            self.bounds.resize(whole, u64::MAX);
         }
     }
 
     #[inline(always)]
-    fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
-        if self.uppers.is_empty() {
-            self.count::<A, u32>(&self.starts, |address| address, addresses, values);
+    fn lookup_counting(&self, addresses: &[A], values: &mut [u32], choose: impl Choose) {
+        let others = &self.starts[1..];
+        if A::BITS <= u64::BITS || self.bounds.is_empty() {
+            let at_or_after = |address: A, start: A| address >= start;
+            self.count::<A, A, u32>(
+                others,
+                |address| address,
+                at_or_after,
+                addresses,
+                values,
+                choose,
+            );
         } else {
-            self.count::<u64, u64>(&self.uppers, A::upper, addresses, values);
+            let bounds = &self.bounds[..others.len()];
+            let beyond = |upper: u64, bound: u64| upper > bound;
+            self.count::<u64, u64, u64>(bounds, A::upper, beyond, addresses, values, choose);
         }
     }
 
-    /// Counts the `starts` after the first that lie at or before each address, of which `part` is
+    /// Counts the bounds that lie before each address, of which `part` is
     /// compared; counters as wide as that keep it in vectors of one shape.
     #[inline(always)]
-    fn count<T: Copy + Default + Ord, C: Copy + Default + AddAssign + From<bool> + Into<u64>>(
+    fn count<T: Copy + Default, B: Copy, C: Copy + Default + AddAssign + From<bool> + Into<u64>>(
         &self,
-        starts: &[T],
+        bounds: &[B],
         part: impl Fn(A) -> T,
+        beyond: impl Fn(T, B) -> bool,
         addresses: &[A],
         values: &mut [u32],
+        choose: impl Choose,
     ) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {
             return;
@@ -78,33 +131,65 @@ impl<A: Address> Ranges<A> {
                 parts[lane] = part(addresses[lane]);
             }
             let mut counts = [C::default(); LANES];
-            for start in &starts[1..] {
+            for bound in bounds {
                 for lane in 0..LANES {
-                    counts[lane] += C::from(parts[lane] >= *start);
+                    counts[lane] += C::from(beyond(parts[lane], *bound));
                 }
             }
-            for lane in 0..LANES {
-                let count: u64 = counts[lane].into();
-                values[lane] = known[count as usize % COUNTED];
-            }
+            *values = choose(known, counts.map(|count| count.into() as u32));
         }
         for (address, value) in rest.iter().zip(found_rest) {
             *value = self.lookup(*address);
         }
     }
+}
 
-    /// The same body with wider registers.
-    #[cfg(target_arch = "x86_64")]
+/// The same with wider registers.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Address, COUNTED, LANES, Ranges, TOGETHER, choose};
+
     #[target_feature(enable = "avx2")]
-    fn lookup_counting_avx2(&self, addresses: &[A], values: &mut [u32]) {
-        self.lookup_counting(addresses, values);
+    pub(super) fn many_avx2<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
+        ranges.lookup_counting(addresses, values, choose);
     }
 
-    /// And with the widest.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn lookup_counting_avx512(&self, addresses: &[A], values: &mut [u32]) {
-        self.lookup_counting(addresses, values);
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    pub(super) fn many_avx512<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
+        ranges.lookup_counting(addresses, values, |known, counts| {
+            choose_avx512(known, counts)
+        });
+    }
+
+    /// A table of 32 values is two registers, in which all lanes look at once.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn choose_avx512(known: &[u32; COUNTED], counts: [u32; LANES]) -> [u32; LANES] {
+        let (near, far) = known.split_at(COUNTED / 2);
+        let mut values = [0; LANES];
+        // SAFETY: loads and a store of sixteen numbers each, as long as the arrays and their halves are.
+        unsafe {
+            let [near, far, counts] =
+                [near, far, &counts[..]].map(|from| _mm512_loadu_si512(from.as_ptr().cast()));
+            let found = _mm512_permutex2var_epi32(near, counts, far);
+            _mm512_storeu_si512(values.as_mut_ptr().cast(), found);
+        }
+        values
+    }
+
+    /// How many bounds, as many as make up whole registers, are below a key.
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub(super) fn below_avx512(bounds: &[u64], key: u64) -> usize {
+        let key = _mm512_set1_epi64(key as i64);
+        let (groups, _) = bounds.as_chunks::<TOGETHER>();
+        let below = groups.iter().map(|group| {
+            // SAFETY: a load of the group's eight numbers.
+            let group = unsafe { _mm512_loadu_si512(group.as_ptr().cast()) };
+            _mm512_cmplt_epu64_mask(group, key).count_ones()
+        });
+        below.sum::<u32>() as usize
     }
 }
 
@@ -112,8 +197,9 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
     fn build(rib: &Rib<A>) -> Result<Self, BuildError> {
         let mut made = Self {
             starts: Vec::new(),
-            uppers: Vec::new(),
+            bounds: Vec::new(),
             values: Vec::new(),
+            wide: detect(),
         };
         made.make(rib);
         made.starts.shrink_to_fit();
@@ -123,8 +209,15 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 
     #[inline]
     fn lookup(&self, address: A) -> u32 {
-        if let [_, uppers @ ..] = &self.uppers[..] {
-            let begun = uppers.iter().filter(|start| **start <= address.upper());
+        if !self.bounds.is_empty() {
+            let bounds = &self.bounds[..self.starts.len() - 1];
+            #[cfg(target_arch = "x86_64")]
+            if self.wide && bounds.len() > ONE_BY_ONE {
+                // SAFETY: `detect` has found what the function is compiled for.
+                let begun = unsafe { x86::below_avx512(&self.bounds, address.upper()) };
+                return self.values[begun];
+            }
+            let begun = bounds.iter().filter(|bound| **bound < address.upper());
             return self.values[begun.count()];
         }
         if self.starts.len() <= COUNTED {
@@ -144,21 +237,16 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-        {
-            // SAFETY: the processor has what the function is compiled for: AVX-512 is not without
-            // AVX2.
-            return unsafe { self.lookup_counting_avx512(addresses, values) };
+        if self.wide {
+            // SAFETY: `detect` has found what the function is compiled for.
+            return unsafe { x86::many_avx512(self, addresses, values) };
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has what the function is compiled for.
-            return unsafe { self.lookup_counting_avx2(addresses, values) };
+            return unsafe { x86::many_avx2(self, addresses, values) };
         }
-        self.lookup_counting(addresses, values);
+        self.lookup_counting(addresses, values, choose);
     }
 
     fn refresh(&mut self, _: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild> {
@@ -172,7 +260,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
     fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.starts.capacity() * size_of::<A>()
-            + self.uppers.capacity() * 8
+            + self.bounds.capacity() * 8
             + self.values.capacity() * 4
     }
 }

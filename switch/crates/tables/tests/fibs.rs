@@ -73,7 +73,7 @@ fn an_algorithm_is_pinned_for_one_vrf_or_for_all_to_come() {
     fill(&store, 3, 5);
     assert_eq!(algorithms(), ["rank32", "rank32", "rank32"]);
     store.pin_fib(table, None, None).expect("free again");
-    assert_eq!(algorithms(), ["rank16", "rank16", "rank16"]);
+    assert_eq!(algorithms(), ["ranges", "ranges", "ranges"]);
 }
 
 #[test]
