@@ -71,7 +71,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         lpm::agree(&tables, &trace)?;
         for kind in ["batch", "dependent"] {
             let mut contenders = lpm::contenders(&tables, &trace, kind);
-            let mut rates = interleave(&mut contenders, setting.effort());
+            let mut rates = interleave(&mut contenders, setting.fine_effort());
             let best = name_best(&mut rates);
             let mut case = Case::new(format!("{name}, {kind}"), "size", &rates);
             case.detail("chosen", chosen);
@@ -165,7 +165,7 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         };
         contenders.push(Contender::new(table.name(), updates.len(), pass));
     }
-    let mut rates = interleave(&mut contenders, setting.effort());
+    let mut rates = interleave(&mut contenders, setting.fine_effort());
     leave_out_who_refuses(&refused, &mut rates, report);
     let mut case = Case::new(format!("{name}, updates"), "updates", &rates);
     case.detail("builds", own.status().builds);

@@ -11,6 +11,9 @@ use crate::measure::{Effort, Rates};
 use crate::peers::dpdk::Dpdk;
 use crate::report::{OURS, Report};
 
+/// How many fine rounds make up a round.
+const FINER: usize = 6;
+
 /// How a run is to be done.
 pub(crate) struct Setting {
     /// Tiny tables and short rounds, to see that everything works.
@@ -49,6 +52,16 @@ impl Setting {
         Effort {
             rounds: self.rounds,
             time: Duration::from_millis(if self.quick { 1 } else { 60 }),
+        }
+    }
+
+    /// As much in more and shorter rounds, for those who differ by little: what disturbs then disturbs all of
+    /// them, and the median round is the undisturbed one.
+    pub(crate) fn fine_effort(&self) -> Effort {
+        let Effort { rounds, time } = self.effort();
+        Effort {
+            rounds: rounds * FINER,
+            time: time / FINER as u32,
         }
     }
 
