@@ -88,8 +88,16 @@ impl<A: Family> Fib<A> {
         if self.changed.is_empty() {
             self.follower.lookup(address)
         } else {
-            self.rib.lookup(address).map_or(NONE, |(_, value)| value)
+            self.lookup_in_rib(address)
         }
+    }
+
+    /// The same while the structure waits for changes. Apart, because a look-up in a small structure is
+    /// over in less time than the registers of this one take to be saved.
+    #[cold]
+    #[inline(never)]
+    fn lookup_in_rib(&self, address: A) -> u32 {
+        self.rib.lookup(address).map_or(NONE, |(_, value)| value)
     }
 
     /// Looks up `addresses[i]` into `values[i]`, for every `i`.
@@ -103,7 +111,7 @@ impl<A: Family> Fib<A> {
         }
         assert_eq!(addresses.len(), values.len(), "one value for each address");
         for (address, value) in addresses.iter().zip(values) {
-            *value = self.lookup(*address);
+            *value = self.lookup_in_rib(*address);
         }
     }
 
