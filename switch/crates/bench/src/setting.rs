@@ -58,10 +58,13 @@ impl Setting {
     /// As much in more and shorter rounds, for those who differ by little: what disturbs then disturbs all of
     /// them, and the median round is the undisturbed one.
     pub(crate) fn fine_effort(&self) -> Effort {
-        let Effort { rounds, time } = self.effort();
+        let effort = self.effort();
+        if self.quick {
+            return effort;
+        }
         Effort {
-            rounds: rounds * FINER,
-            time: time / FINER as u32,
+            rounds: effort.rounds * FINER,
+            time: effort.time / FINER as u32,
         }
     }
 
