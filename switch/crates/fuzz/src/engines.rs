@@ -52,13 +52,7 @@ impl EnginesTarget {
     /// # Panics
     /// Without the source tree, and if a program is not compiled as a whole.
     pub fn new() -> Self {
-        let load = |compiled: programs::Compiled| {
-            let program = Program::from_json(&compiled.json);
-            let program =
-                Arc::new(program.unwrap_or_else(|error| panic!("{}: {error}", compiled.name)));
-            let code = programs::compile(&program);
-            (program, code)
-        };
+        let load = |compiled| load(&compiled).unwrap_or_else(|refused| panic!("{refused}"));
         Self {
             programs: programs::all().into_iter().map(load).collect(),
         }
@@ -72,17 +66,22 @@ impl EnginesTarget {
         let mut target = Self::new();
         let mut refused = Vec::new();
         for compiled in others {
-            match Program::from_json(&compiled.json) {
-                Ok(program) => {
-                    let program = Arc::new(program);
-                    let code = programs::compile(&program);
-                    target.programs.push((program, code));
-                }
-                Err(error) => refused.push(format!("{}: {error}", compiled.name)),
+            match load(&compiled) {
+                Ok(loaded) => target.programs.push(loaded),
+                Err(why) => refused.push(why),
             }
         }
         (target, refused)
     }
+}
+
+/// A program and its code, or why the program is refused.
+fn load(compiled: &programs::Compiled) -> Result<(Arc<Program>, Arc<Code>), String> {
+    let program = Program::from_json(&compiled.json);
+    let program = program.map_err(|error| format!("{}: {error}", compiled.name))?;
+    let program = Arc::new(program);
+    let code = programs::compile(&program);
+    Ok((program, code))
 }
 
 impl Default for EnginesTarget {
