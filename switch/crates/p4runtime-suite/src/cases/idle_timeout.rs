@@ -53,12 +53,13 @@ async fn it_is_not_notified_before_its_time(t) {
 
 async fn it_is_notified_again_after_each_ttl(t) {
     let mut c = t.primary().await?;
+    let inserted = Instant::now();
     c.insert(timed(1, TTL), OK).await?;
     c.next_of(notice).await?;
-    let first = Instant::now();
+    // From the insertion, not from the first notice, which may have been read late.
     c.next_of(notice).await?;
-    let took = first.elapsed();
-    holds(took >= Duration::from_millis(300), format!("again after {took:?}"))?;
+    let took = inserted.elapsed();
+    holds(took >= Duration::from_millis(700), format!("again after {took:?}"))?;
 }
 
 async fn a_ttl_of_zero_never_expires(t) {
@@ -102,12 +103,14 @@ async fn a_hit_postpones_the_notification(t) {
     c.needs_packets()?;
     c.insert(timed(1, 1_500_000_000), OK).await?;
     let inserted = Instant::now();
+    let mut last = inserted;
     while inserted.elapsed() < Duration::from_millis(1_000) {
+        last = Instant::now();
         c.walk(Walk::Timeout, Frame { b: 1, ..Frame::default() }).await?;
     }
     c.next_of(notice).await?;
-    let took = inserted.elapsed();
-    holds(took >= Duration::from_millis(2_300), format!("notified after {took:?}"))?;
+    let took = last.elapsed();
+    holds(took >= Duration::from_millis(1_400), format!("notified after {took:?}"))?;
 }
 
 }
