@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lane: an engine with a stack of its own, on which it can stop in the middle of a packet and go on later.
+//! A lane: an engine with a stack of its own, on which it can stop in the middle of a packet and go on later. It takes
+//! one packet of a batch after the other until there are no more.
 //!
 //! Machine code cannot be unwound: a lane is never given up while a packet is in it, but run to the packet's end. What
-//! it calls outside of machine code may panic, as a [`Sink`] may: that ends the packet and the lane, and nothing else.
+//! it calls outside of machine code may panic, as a [`Sink`] may: that ends the packet, nothing is sent any more, and
+//! the panic is kept for who gave the batch.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
@@ -15,7 +19,9 @@ use sluice_tables::{Externs, Side, Wait};
 
 use super::Native;
 use super::asked::Asked;
-use crate::packet::{PacketIn, Sink};
+use super::jobs::Jobs;
+use crate::counters::Counters;
+use crate::packet::Sink;
 use crate::switch::Switch;
 
 /// Bytes of a lane's stack. The page below it cannot be touched.
@@ -27,15 +33,14 @@ const SHIFT: usize = 13 * 64;
 /// Why a lane stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Its packet is done.
+    /// There are no packets any more.
     Done,
-    /// It waits for memory, or for its turn.
+    /// Its packet waits for memory, or for its turn.
     Waiting,
 }
 
-/// Told when it is to run: whether there is a packet on its seat. It ends if there is none.
-type Fiber = Coroutine<bool, Stop, (), Shifted>;
-type Pauser = Yielder<bool, Stop>;
+type Fiber = Coroutine<(), Stop, (), Shifted>;
+type Pauser = Yielder<(), Stop>;
 
 /// What the packets of a batch see, and where they go.
 #[derive(Clone, Copy)]
@@ -47,32 +52,65 @@ pub(super) struct World {
 
 /// What packets in lanes have in common.
 pub(super) struct Common {
-    /// That of the batch under way; what it refers to outlives the batch.
-    pub(super) world: Cell<Option<World>>,
-    /// The number of the oldest packet under way; that of the next if there is none.
-    pub(super) oldest: Cell<u64>,
     /// Look-ups in tables of so many entries wait for memory.
     pub(super) far: u64,
+    pub(super) jobs: Jobs,
     pub(super) asked: Asked,
+    /// That of the batch under way; what it refers to outlives the batch.
+    pub(super) world: Cell<Option<World>>,
     /// A packet of the batch under way has come to a panic: nothing is sent any more.
-    pub(super) failed: Cell<bool>,
+    failed: Cell<bool>,
+    /// The panic.
+    panic: Cell<Option<Box<dyn Any + Send>>>,
+    /// Fibers are to end.
+    ending: Cell<bool>,
 }
 
-/// A packet on its way into a lane. Its bytes stay until it has left.
-#[derive(Clone, Copy)]
-pub(super) struct Job {
-    pub(super) data: *const [u8],
-    pub(super) port: u32,
-    pub(super) now_us: u64,
-    pub(super) number: u64,
+impl Common {
+    pub(super) fn new(far: u64) -> Self {
+        Self {
+            far,
+            jobs: Jobs::new(),
+            asked: Asked::new(),
+            world: Cell::new(None),
+            failed: Cell::new(false),
+            panic: Cell::new(None),
+            ending: Cell::new(false),
+        }
+    }
+
+    /// The panic that a packet of the batch has come to.
+    #[inline]
+    pub(super) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        match self.failed.get() {
+            true => self.panic.take(),
+            false => None,
+        }
+    }
+
+    /// A packet has come to a panic.
+    #[cold]
+    fn fail(&self, panic: Box<dyn Any + Send>) {
+        self.failed.set(true);
+        self.panic.set(Some(panic));
+        self.jobs.give_up();
+    }
+
+    /// After a panic: things may be sent again.
+    pub(super) fn recover(&self) {
+        self.failed.set(false);
+    }
 }
 
-/// Where a packet waits to enter a lane, and what it needs to wait in it.
+/// What a packet needs to wait in a lane.
 struct Seat {
-    job: Cell<Job>,
+    /// The packet's number.
+    number: Cell<usize>,
     /// Lies on the lane's stack; none before the lane has run.
     pauser: Cell<*const Pauser>,
     common: *const Common,
+    /// A panic has left the engine in no good state.
+    broken: Cell<bool>,
 }
 
 /// How a packet in a lane waits: by the lane's seat.
@@ -103,16 +141,10 @@ impl Waiting {
         entries >= self.common().far
     }
 
-    /// Whether this is the oldest packet under way.
-    #[inline]
-    fn is_oldest(&self) -> bool {
-        self.common().oldest.get() == self.seat().job.get().number
-    }
-
     /// Waits until this is the oldest packet under way.
     #[inline]
     pub(crate) fn turn(&self) {
-        while !self.is_oldest() {
+        while !self.common().jobs.is_oldest(self.seat().number.get()) {
             self.pause();
         }
     }
@@ -132,21 +164,23 @@ impl Wait for Waiting {
 }
 
 /// Sends when it is the packet's turn.
-struct InTurn<'a> {
-    sink: &'a mut dyn Sink,
+struct InTurn {
+    sink: *mut (dyn Sink + 'static),
     waiting: Waiting,
 }
 
-impl InTurn<'_> {
+impl InTurn {
     /// The sink, when it is the packet's turn; none where a packet before it has come to a panic.
     #[inline]
     fn sink(&mut self) -> Option<&mut dyn Sink> {
         self.waiting.turn();
-        (!self.waiting.common().failed.get()).then_some(&mut *self.sink)
+        // SAFETY: it outlives the batch, and is used by one packet at a time: whose turn it is, and who does not pause
+        // while it uses it.
+        (!self.waiting.common().failed.get()).then(|| unsafe { &mut *self.sink as &mut dyn Sink })
     }
 }
 
-impl Sink for InTurn<'_> {
+impl Sink for InTurn {
     fn transmit(&mut self, port: u32, data: &[u8]) {
         if let Some(sink) = self.sink() {
             sink.transmit(port, data);
@@ -204,11 +238,15 @@ unsafe impl Stack for Shifted {
 /// See the module.
 pub(super) struct Lane {
     fiber: Fiber,
-    /// Used by the fiber alone while a packet is in it.
+    /// Used by the fiber alone while a batch is under way.
     switch: NonNull<Switch<Native>>,
     seat: NonNull<Seat>,
-    /// For the bytes of a packet that would not stay.
-    bytes: Vec<u8>,
+}
+
+/// An engine whose packets wait on this seat.
+fn switch(mut engine: Native, seat: NonNull<Seat>) -> Switch<Native> {
+    engine.set_waiting(Some(Waiting(seat)));
+    Switch::new(engine)
 }
 
 impl Lane {
@@ -216,105 +254,88 @@ impl Lane {
     pub(super) fn new(engine: Native, common: NonNull<Common>, index: usize) -> io::Result<Self> {
         let stack = Shifted::new(index * SHIFT)?;
         let seat = NonNull::from(Box::leak(Box::new(Seat {
-            job: Cell::new(Job {
-                data: &[],
-                port: 0,
-                now_us: 0,
-                number: 0,
-            }),
+            number: Cell::new(0),
             pauser: Cell::new(std::ptr::null()),
             common: common.as_ptr(),
+            broken: Cell::new(false),
         })));
-        let mut switch = Switch::new(engine);
-        switch.engine().set_waiting(Some(Waiting(seat)));
-        let switch = NonNull::from(Box::leak(Box::new(switch)));
+        let switch = NonNull::from(Box::leak(Box::new(switch(engine, seat))));
         Ok(Self {
             fiber: fiber(stack, switch, seat),
             switch,
             seat,
-            bytes: Vec::new(),
         })
     }
 
-    /// Puts a packet on the lane's seat.
-    #[inline]
-    pub(super) fn take(&mut self, job: Job) {
-        // SAFETY: the seat is the lane's own as long as it lives.
-        unsafe { self.seat.as_ref() }.job.set(job);
-    }
-
-    /// The number of the packet that is in it, or was.
-    #[inline]
-    pub(super) fn number(&self) -> u64 {
-        // SAFETY: as for `take`.
-        unsafe { self.seat.as_ref() }.job.get().number
-    }
-
-    /// A copy of a packet's bytes, which stays until the next.
-    pub(super) fn keep(&mut self, data: &[u8]) -> *const [u8] {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(data);
-        self.bytes.as_slice()
-    }
-
-    /// Runs the packet that is in the lane, or on its seat, until it stops.
-    ///
-    /// # Panics
-    /// If what the packet leads to does. The lane has ended then.
+    /// Runs until the packet that is in the lane waits, or there are no packets any more.
     #[inline]
     pub(super) fn run(&mut self) -> Stop {
-        match self.fiber.resume(true) {
+        match self.fiber.resume(()) {
             CoroutineResult::Yield(stop) => stop,
             CoroutineResult::Return(()) => Stop::Done,
         }
     }
 
-    /// Whether no packet can enter it any more.
-    pub(super) fn has_ended(&self) -> bool {
-        self.fiber.done()
+    /// Between batches: if a panic has left the engine in no good state, puts another one in its place, and gives what
+    /// the old one has counted.
+    pub(super) fn mend(&mut self, engine: impl FnOnce() -> Native) -> Option<Counters> {
+        // SAFETY: the seat is the lane's own as long as it lives.
+        if !unsafe { self.seat.as_ref() }.broken.replace(false) {
+            return None;
+        }
+        let new = switch(engine(), self.seat);
+        Some(*std::mem::replace(self.switch(), new).counters())
     }
 
-    /// The engine around which it runs, while no packet is in it.
+    /// The engine around which it runs, while no batch is under way.
     pub(super) fn switch(&mut self) -> &mut Switch<Native> {
-        // SAFETY: it is the lane's own; whoever has the lane exclusively has it while no packet is in it, as the fiber
-        // uses it for a packet only.
+        // SAFETY: it is the lane's own; the fiber uses it for packets of a batch only, and whoever has the lane
+        // exclusively and does not run it has no batch under way.
         unsafe { self.switch.as_mut() }
     }
 }
 
 fn fiber(stack: Shifted, switch: NonNull<Switch<Native>>, seat: NonNull<Seat>) -> Fiber {
-    Coroutine::with_stack(stack, move |pauser: &Pauser, mut taken: bool| {
+    Coroutine::with_stack(stack, move |pauser: &Pauser, ()| {
         let waiting = Waiting(seat);
-        while taken {
-            let seat = waiting.seat();
-            seat.pauser.set(pauser);
-            let job = seat.job.get();
-            let world = waiting.common().world.get();
-            // SAFETY: what the world and the job refer to outlives the batch, or belongs to the lane and is left alone
-            // while a packet is in it, and a batch ends after its jobs; one lane runs at a time, and each uses the
-            // sink when it is its turn. The engine is this fiber's own while a packet is in it.
-            unsafe {
-                let world = world.expect("a batch is under way");
-                let input = PacketIn {
-                    data: &*job.data,
-                    port: job.port,
-                    now_us: job.now_us,
-                };
-                let sink = &mut *world.sink;
-                let mut sink = InTurn { sink, waiting };
-                let switch = &mut *switch.as_ptr();
-                switch.process(&*world.side, &*world.externs, input, &mut sink);
+        let (seat, common) = (waiting.seat(), waiting.common());
+        seat.pauser.set(pauser);
+        while !common.ending.get() {
+            // SAFETY: the engine is this fiber's own while a batch is under way.
+            let run = || process(unsafe { &mut *switch.as_ptr() }, waiting);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+                seat.broken.set(true);
+                common.fail(panic);
+                common.jobs.over(seat.number.get());
             }
-            taken = pauser.suspend(Stop::Done);
+            pauser.suspend(Stop::Done);
         }
     })
+}
+
+/// Processes packets until there are no more.
+fn process(switch: &mut Switch<Native>, waiting: Waiting) {
+    let (seat, common) = (waiting.seat(), waiting.common());
+    let world = common.world.get().expect("a batch is under way");
+    // SAFETY: what the world refers to outlives the batch.
+    let (side, externs) = unsafe { (&*world.side, &*world.externs) };
+    let sink = world.sink;
+    let mut sink = InTurn { sink, waiting };
+    // SAFETY: packets' bytes stay until the batch has ended.
+    while let Some((number, packet)) = unsafe { common.jobs.take() } {
+        seat.number.set(number);
+        switch.process(side, externs, packet, &mut sink);
+        common.jobs.over(number);
+    }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
         if self.fiber.started() && !self.fiber.done() {
             // No packet is in it: it ends.
-            self.fiber.resume(false);
+            // SAFETY: what lanes have in common outlives them.
+            unsafe { (*self.seat.as_ref().common).ending.set(true) };
+            self.fiber.resume(());
         }
         // SAFETY: both were made of boxes, and the fiber that used them has ended or never began.
         unsafe {

@@ -2,66 +2,51 @@
 //! Several packets at a time: while one waits for memory, another goes on.
 //!
 //! A look-up among millions of entries waits for memory two or three times, for longer than the rest of the packet
-//! takes. So packets of a batch run in *lanes*, an engine and a stack each ([`lane`](super::lane)). A look-up in a
-//! table that is larger than the caches asks for the memory that it will need and lets the lane that has waited longest
-//! go on; what several lanes have asked for is fetched together ([`asked`](super::asked)). A packet's own first bytes
-//! are asked for one packet ahead; the rest is left where it came in until the packet leaves.
+//! takes. So packets of a batch are gathered ([`jobs`](super::jobs)) and run in *lanes*, an engine and a stack each
+//! ([`lane`](super::lane)), which take one after the other. A look-up in a table that is larger than the caches asks for
+//! the memory that it will need and lets the lane that has waited longest go on; what several lanes have asked for is
+//! fetched together ([`asked`](super::asked)). A packet's own first bytes are asked for some packets ahead; the rest is
+//! left where it came in until the packet leaves.
 //!
 //! What comes of the packets is what comes of one after the other. All of them see the same tables, and what they do to
 //! each other has an order: a packet that is about to send, to use a register or a meter, waits until it is the oldest
 //! under way. Counters add up in any order. Programs that draw random numbers do not run here.
 //!
-//! If a packet leads to a panic (a [`Sink`]'s), the packets under way run to their ends but nothing is sent any more,
-//! and the panic goes on to who gave the batch. The next batch is processed as if nothing had been.
+//! If a packet leads to a panic (a [`Sink`]'s), the packets under way run to their ends but nothing is sent any more, no
+//! others are taken, and the panic goes on to who gave the batch. The next batch is processed as if nothing had been.
 
-use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use sluice_program::{HashAlgorithm, Op, Program};
 use sluice_tables::{Externs, Side};
 
-use super::asked::{self, Asked};
-use super::lane::{Common, Job, Lane, Stop, World};
+use super::jobs;
+use super::lane::{Common, Lane, Stop, World};
 use super::{Code, Native};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::{PacketIn, Sink};
 
-/// Packets under way at most, a power of two: enough that memory has come when a lane's turn comes round; each takes
-/// some of the first-level cache.
+/// Packets under way at most: enough that memory has come when a lane's turn comes round; each takes some of the
+/// first-level cache.
 const LANES: usize = 8;
 
 /// When so many lanes have stopped, what they have asked for is fetched.
 const TOGETHER: usize = 4;
 
-/// Cache lines at a packet's beginning that are asked for ahead: where headers lie.
-const LINES: usize = 2;
-
-/// How far ahead of the oldest packet another may be.
-const AHEAD: u64 = 63;
-
 /// See the module.
 pub struct Lanes {
+    /// `LANES` of them.
     lanes: Vec<Lane>,
-    /// Lanes without a packet: the first `idle` of these.
-    free: [u8; LANES],
-    idle: usize,
-    /// The others, the one that has waited longest first: a ring.
-    queue: [u8; LANES],
-    first: usize,
-    waiting: usize,
-    /// So many of those that wait, the last ones, have asked for what is not fetched yet.
-    asking: usize,
-    /// The number of the next packet.
-    next: u64,
-    /// A bit for each packet from the oldest on: whether it is done.
-    done: u64,
     /// Made of a box.
     common: NonNull<Common>,
-    /// What lanes that have ended had counted.
+    /// The bytes of packets that would not stay.
+    copies: Vec<Vec<u8>>,
+    /// What engines that a panic has ended had counted.
     ended: Counters,
     code: Arc<Code>,
     config: Config,
@@ -84,39 +69,19 @@ impl Lanes {
         if draws(code.program()) {
             return Ok(None);
         }
-        let common = Box::new(Common {
-            world: Cell::new(None),
-            oldest: Cell::new(0),
-            far,
-            asked: Asked::new(),
-            failed: Cell::new(false),
-        });
         let mut lanes = Self {
             lanes: Vec::with_capacity(LANES),
-            free: std::array::from_fn(|lane| lane as u8),
-            idle: LANES,
-            queue: [0; LANES],
-            first: 0,
-            waiting: 0,
-            asking: 0,
-            next: 0,
-            done: 0,
-            common: NonNull::from(Box::leak(common)),
+            common: NonNull::from(Box::leak(Box::new(Common::new(far)))),
+            copies: vec![Vec::new(); jobs::ROOM],
             ended: Counters::default(),
             code: Arc::clone(code),
             config: config.clone(),
         };
-        for lane in 0..LANES {
-            let lane = lanes.lane(lane)?;
-            lanes.lanes.push(lane);
+        for index in 0..LANES {
+            let engine = Native::new(Arc::clone(code), config.clone());
+            lanes.lanes.push(Lane::new(engine, lanes.common, index)?);
         }
         Ok(Some(lanes))
-    }
-
-    /// A new lane of this index.
-    fn lane(&self, index: usize) -> io::Result<Lane> {
-        let engine = Native::new(Arc::clone(&self.code), self.config.clone());
-        Lane::new(engine, self.common, index)
     }
 
     #[inline(always)]
@@ -142,9 +107,6 @@ impl Lanes {
         sink: &mut dyn Sink,
         receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
     ) -> R {
-        if self.common().failed.replace(false) {
-            self.replace_ended();
-        }
         // SAFETY: only the lifetime changes. The batch below borrows the sink, and forgets it when it ends.
         let sink =
             unsafe { std::mem::transmute::<*mut (dyn Sink + '_), *mut (dyn Sink + 'static)>(sink) };
@@ -156,10 +118,11 @@ impl Lanes {
         self.common().world.set(Some(world));
         let mut batch = Batch {
             lanes: Ending(self),
-            next: None,
             world: PhantomData,
         };
-        receive(&mut batch)
+        let received = receive(&mut batch);
+        batch.lanes.0.run();
+        received
     }
 
     /// What the engines have counted together.
@@ -171,83 +134,49 @@ impl Lanes {
         sum
     }
 
-    /// Puts new lanes in the place of those that a panic has ended.
-    #[cold]
-    fn replace_ended(&mut self) {
-        for index in 0..self.lanes.len() {
-            if !self.lanes[index].has_ended() {
-                continue;
-            }
-            // Without memory for a stack there is a lane less.
-            if let Ok(lane) = self.lane(index) {
-                let mut old = std::mem::replace(&mut self.lanes[index], lane);
-                self.ended.add(old.switch().counters());
-                self.set_free(index);
-            }
-        }
-    }
-
-    #[inline]
-    fn set_free(&mut self, lane: usize) {
-        self.free[self.idle % LANES] = lane as u8;
-        self.idle += 1;
-    }
-
-    /// Runs a lane until it stops.
-    #[inline]
-    fn run(&mut self, lane: usize) {
-        let running = Running { lanes: self, lane };
-        let stop = running.lanes.lanes[lane].run();
-        let lanes = running.stopped();
-        match stop {
-            Stop::Waiting => {
-                lanes.queue[(lanes.first + lanes.waiting) % LANES] = lane as u8;
-                lanes.waiting += 1;
-                lanes.asking += 1;
-                if lanes.asking == TOGETHER {
-                    lanes.fetch();
+    /// Runs all jobs to their ends.
+    ///
+    /// # Panics
+    /// If one of them leads to a panic.
+    fn run(&mut self) {
+        // SAFETY: as for `common`; this borrow lasts while lanes run.
+        let Common { jobs, asked, .. } = unsafe { self.common.as_ref() };
+        let lanes = self.lanes.as_mut_slice();
+        let lanes: &mut [Lane; LANES] = lanes.try_into().expect("as many lanes as there are");
+        // Those that are not done, the first so many.
+        let mut order: [usize; LANES] = std::array::from_fn(|lane| lane);
+        let mut active = LANES.min(jobs.len());
+        while active != 0 {
+            let mut waiting = 0;
+            for place in 0..active {
+                let lane = order[place] % LANES;
+                order[waiting] = lane;
+                waiting += usize::from(lanes[lane].run() == Stop::Waiting);
+                if place % TOGETHER == TOGETHER - 1 {
+                    asked.fetch();
                 }
             }
-            Stop::Done => {
-                lanes.set_free(lane);
-                lanes.over(lane);
+            // What the first of them waits for must be on its way.
+            asked.fetch();
+            active = waiting;
+        }
+        jobs.clear();
+        if let Some(panic) = self.common().take_panic() {
+            self.mend();
+            resume_unwind(panic);
+        }
+    }
+
+    /// Puts new engines in the place of those that a panic has left in no good state.
+    #[cold]
+    fn mend(&mut self) {
+        for lane in &mut self.lanes {
+            let engine = || Native::new(Arc::clone(&self.code), self.config.clone());
+            if let Some(counted) = lane.mend(engine) {
+                self.ended.add(&counted);
             }
         }
-    }
-
-    /// The packet in a lane is done.
-    #[inline]
-    fn over(&mut self, lane: usize) {
-        let number = self.lanes[lane].number();
-        let oldest = self.common().oldest.get();
-        let done = self.done | 1 << (number - oldest);
-        let over = done.trailing_ones();
-        self.done = done.checked_shr(over).unwrap_or(0);
-        self.common().oldest.set(oldest + u64::from(over));
-    }
-
-    /// Fetches what lanes have asked for.
-    #[inline]
-    fn fetch(&mut self) {
-        self.common().asked.fetch();
-        self.asking = 0;
-    }
-
-    /// Has the lane go on that has waited longest; false if none waits.
-    #[inline]
-    fn go_on(&mut self) -> bool {
-        if self.waiting == 0 {
-            return false;
-        }
-        if self.asking == self.waiting {
-            // What it waits for is not on its way yet.
-            self.fetch();
-        }
-        let lane = usize::from(self.queue[self.first]);
-        self.first = (self.first + 1) % LANES;
-        self.waiting -= 1;
-        self.run(lane);
-        true
+        self.common().recover();
     }
 }
 
@@ -256,30 +185,6 @@ impl Drop for Lanes {
         self.lanes.clear();
         // SAFETY: it was made of a box, and the lanes that knew of it are gone.
         drop(unsafe { Box::from_raw(self.common.as_ptr()) });
-    }
-}
-
-/// A lane that runs. If it does not stop but panics, its packet is over and the lane has ended.
-struct Running<'a> {
-    lanes: &'a mut Lanes,
-    lane: usize,
-}
-
-impl<'a> Running<'a> {
-    /// The lane has stopped as it should.
-    #[inline(always)]
-    fn stopped(self) -> &'a mut Lanes {
-        let lanes: *mut Lanes = self.lanes;
-        std::mem::forget(self);
-        // SAFETY: the borrow is handed on by who had it and is no more.
-        unsafe { &mut *lanes }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.lanes.common().failed.set(true);
-        self.lanes.over(self.lane);
     }
 }
 
@@ -304,99 +209,48 @@ fn draws(program: &Program) -> bool {
 /// A batch of packets that are processed together, with bytes that stay for `'p`.
 pub struct Batch<'a, 'p> {
     lanes: Ending<'a>,
-    /// Taken, and asked for, but not begun yet.
-    next: Option<PacketIn<'p>>,
-    /// Tables and sink, which the lanes know of for as long.
-    world: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink)>,
+    /// Tables and sink, which the lanes know of for as long, and packets.
+    world: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
 }
 
 impl<'p> Batch<'_, 'p> {
     /// Takes a packet whose bytes stay where they are.
     #[inline]
     pub fn process(&mut self, packet: PacketIn<'p>) {
-        // Its headers come while the one before it is begun.
-        prefetch(packet.data);
-        if let Some(before) = self.next.replace(packet) {
-            self.begin_kept(before);
-        }
-    }
-
-    fn begin_kept(&mut self, packet: PacketIn<'p>) {
-        let lane = self.free_lane();
-        self.begin(lane, packet.data, packet.port, packet.now_us);
+        self.make_room();
+        self.lanes.0.common().jobs.push(packet);
     }
 
     /// Takes a packet whose bytes do not stay: they are copied.
     pub fn process_copy(&mut self, packet: PacketIn<'_>) {
-        if let Some(before) = self.next.take() {
-            self.begin_kept(before);
-        }
-        let lane = self.free_lane();
-        let data = self.lanes.0.lanes[lane].keep(packet.data);
-        self.begin(lane, data, packet.port, packet.now_us);
-    }
-
-    /// Waits for a lane, and takes it.
-    #[inline]
-    fn free_lane(&mut self) -> usize {
+        self.make_room();
         let lanes = &mut *self.lanes.0;
-        while lanes.idle == 0 || lanes.next - lanes.common().oldest.get() >= AHEAD {
-            assert!(lanes.go_on(), "there is no lane");
-        }
-        lanes.idle -= 1;
-        usize::from(lanes.free[lanes.idle % LANES])
+        let number = lanes.common().jobs.len();
+        let copy = &mut lanes.copies[number];
+        copy.clear();
+        copy.extend_from_slice(packet.data);
+        let data: *const [u8] = copy.as_slice();
+        // SAFETY: the copy is left alone until there are no jobs any more.
+        let data = unsafe { &*data };
+        lanes.common().jobs.push(PacketIn { data, ..packet });
     }
 
-    /// Has a packet enter a lane. The bytes stay until it has left it.
     #[inline]
-    fn begin(&mut self, lane: usize, data: *const [u8], port: u32, now_us: u64) {
+    fn make_room(&mut self) {
         let lanes = &mut *self.lanes.0;
-        let number = lanes.next;
-        lanes.next += 1;
-        lanes.lanes[lane].take(Job {
-            data,
-            port,
-            now_us,
-            number,
-        });
-        lanes.run(lane);
-    }
-}
-
-impl Drop for Batch<'_, '_> {
-    fn drop(&mut self) {
-        if let Some(last) = self.next.take()
-            && !std::thread::panicking()
-        {
-            self.begin_kept(last);
+        if lanes.common().jobs.len() == jobs::ROOM {
+            lanes.run();
         }
     }
 }
 
-/// Lanes whose packets are run to their ends before anything else is done with them.
+/// Lanes that know of a batch until it ends.
 struct Ending<'a>(&'a mut Lanes);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let rest = Rest(self.0);
-        while rest.0.go_on() {}
-    }
-}
-
-/// What is left of a batch when a packet leads to a panic: nothing is sent, so no other does.
-struct Rest<'a>(&'a mut Lanes);
-
-impl Drop for Rest<'_> {
-    fn drop(&mut self) {
-        while self.0.go_on() {}
+        // Some may be left if what gave the batch has panicked: no lane has taken them.
+        self.0.common().jobs.clear();
         self.0.common().world.set(None);
-    }
-}
-
-/// Asks for a packet's first bytes.
-#[inline]
-fn prefetch(packet: &[u8]) {
-    for line in packet.chunks(64).take(LINES) {
-        asked::fetch(line.as_ptr());
     }
 }

@@ -30,6 +30,7 @@ mod expr;
 mod facts;
 mod flow;
 mod frame;
+mod jobs;
 mod key;
 mod lane;
 mod lanes;
