@@ -6,7 +6,6 @@ the interposer asks; captures say which packets came. IPv4 only, so that no neig
 takes a place in a cache of eight.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
-from .one_router import EVERYTHING, OneRouter, udp
+from .network import EVERYTHING, OneRouter, udp
 from .walking import Flow, Stream, Witness
 
 SMALL = 8
@@ -31,13 +30,6 @@ def started(module_lab: Lab) -> OneRouter:
     network = OneRouter(module_lab, CACHES, versions=(4,))
     network.start()
     return network
-
-
-@pytest.fixture
-def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Every test begins and ends with SPDs that let everything pass."""
-    yield started
-    started.restore()
 
 
 class Cache:

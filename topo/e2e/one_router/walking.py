@@ -19,10 +19,10 @@ from sluice_testkit.capture import Capture
 from sluice_testkit.packet import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP, Frame
 from sluice_testkit.wait import wait_until
 
-from .frames import ethernet, inject
-from .one_router import EVERYTHING, OneRouter, Rule
-from .one_router import udp as rule
-from .packets import MORE_FRAGMENTS, ipv4, udp
+from ..frames import ethernet, inject
+from ..packets import MORE_FRAGMENTS, ipv4, udp
+from .network import EVERYTHING, OneRouter, Rule
+from .network import udp as rule
 
 MARK = b"walk"
 PAYLOAD = struct.Struct("!4sI")

@@ -6,35 +6,18 @@ certain, in the order that a test gives it. The captures on the hosts are the wi
 the rules in force discard is ever seen, and what passes is seen once.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from sluice_testkit.controller import RequestRefused
-from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
-from .one_router import EVERYTHING, SITE, OneRouter, udp
+from .network import EVERYTHING, SITE, VERSIONS, OneRouter, udp
 from .walking import Flow, Witness, stop
 
-VERSIONS = pytest.mark.parametrize("version", [4, 6])
 FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
-
-
-@pytest.fixture(scope="module")
-def started(module_lab: Lab) -> OneRouter:
-    network = OneRouter(module_lab)
-    network.start()
-    return network
-
-
-@pytest.fixture
-def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Every test begins with SPDs that let everything pass."""
-    yield started
-    started.restore()
 
 
 # -- rules that change while the first packet is searched

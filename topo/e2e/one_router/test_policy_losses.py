@@ -5,7 +5,6 @@ What is lost is a packet or a change, never policy: captures on the hosts are th
 nothing which the rules in force discard is seen, and that nothing comes twice.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -13,28 +12,10 @@ import pytest
 
 from sluice_testkit.controller import RequestRefused
 from sluice_testkit.interposer import Kind
-from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
-from .one_router import OneRouter
+from .network import VERSIONS, OneRouter
 from .walking import Flow, Witness, stop
-
-VERSIONS = pytest.mark.parametrize("version", [4, 6])
-
-
-@pytest.fixture(scope="module")
-def started(module_lab: Lab) -> OneRouter:
-    network = OneRouter(module_lab)
-    network.start()
-    return network
-
-
-@pytest.fixture
-def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Every test begins with SPDs that let everything pass."""
-    yield started
-    started.restore()
-
 
 # -- messages that are lost
 

@@ -4,34 +4,15 @@
 That a packet will not come is known from the counter that names its drop, never from waiting.
 """
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from sluice_testkit.namespaces import Lab
 from sluice_testkit.packet import UDP
 from sluice_testkit.wait import wait_until
 
-from .one_router import EVERYTHING, SITE, OneRouter, udp
+from .network import EVERYTHING, SITE, VERSIONS, OneRouter, udp
 from .walking import Flow, Fragments, Stream, Witness
-
-VERSIONS = pytest.mark.parametrize("version", [4, 6])
-
-
-@pytest.fixture(scope="module")
-def started(module_lab: Lab) -> OneRouter:
-    network = OneRouter(module_lab)
-    network.start()
-    return network
-
-
-@pytest.fixture
-def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Every test begins with SPDs that let everything pass."""
-    yield started
-    started.restore()
-
 
 # -- rules that change under a running flow
 

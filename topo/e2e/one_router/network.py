@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from sluice_testkit.interposer import Interposer
@@ -46,6 +47,8 @@ fpm address 127.0.0.1 port 2620
 {ROUTES[6]} 2001:db8:2::2
 """
 FIRST_PORT = 10000
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def udp(name: str, action: str, *ports: int) -> Rule:

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of this package, started once for each module."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+
+from .network import OneRouter
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> OneRouter:
+    network = OneRouter(module_lab)
+    network.start()
+    return network
+
+
+@pytest.fixture
+def network(started: OneRouter) -> Iterator[OneRouter]:
+    """Every test begins and ends with SPDs that let everything pass."""
+    yield started
+    started.restore()
