@@ -22,6 +22,23 @@ pub enum Parsed {
     Limit,
 }
 
+/// How far a packet came on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The parser did not end.
+    ParserLimit,
+    /// To the end of ingress. What is to be done with it is not decided.
+    Ingress,
+    /// To the end of ingress, and to the drop port.
+    DroppedIngress,
+    /// To the end of egress for this port. What is to be done with it is not decided.
+    Egress(u32),
+    /// To the end of egress, and to the drop port.
+    DroppedEgress,
+    /// To the end, for this port: its headers are written.
+    Deparsed(u32),
+}
+
 /// The parts of a v1model program, each run on the packet it is given. The traffic manager
 /// ([`crate::Switch`]) decides what runs when.
 pub trait Engine: Send {
@@ -46,6 +63,23 @@ pub trait Engine: Send {
     /// Likewise, and then the ingress pipeline unless the parser did not end.
     fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
     -> Parsed;
+
+    /// Likewise, and then as much of what follows as the engine can do by itself: egress and the deparser, which
+    /// writes to `out`, unless something was asked for that is the traffic manager's to do.
+    #[inline]
+    fn forward(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) -> Way {
+        let _ = out;
+        match self.receive(context, packet, sink) {
+            Parsed::Done => Way::Ingress,
+            Parsed::Limit => Way::ParserLimit,
+        }
+    }
 
     /// Runs the egress pipeline.
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink);

@@ -35,7 +35,7 @@ mod trace;
 
 pub use config::{Config, EngineKind};
 pub use counters::Counters;
-pub use interpreter::{Engine, Interpreter, Parsed};
+pub use interpreter::{Engine, Interpreter, Parsed, Way};
 pub use machine::Context;
 pub use packet::{InstanceType, Packet, PacketIn, Sink};
 pub use profile::{Clocked, Place, Profile, Profiled, Row};

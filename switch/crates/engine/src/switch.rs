@@ -18,7 +18,7 @@ use sluice_tables::{CloneSession, Externs, Replica, Side};
 
 use crate::bits;
 use crate::counters::Counters;
-use crate::interpreter::{Engine, Parsed};
+use crate::interpreter::{Engine, Parsed, Way};
 use crate::machine::Context;
 use crate::packet::{InstanceType, Packet, PacketIn, Sink};
 use crate::profile::Place;
@@ -126,10 +126,40 @@ impl<E: Engine> Switch<E> {
 
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         self.enter(trace::Stage::Ingress(packet.ingress_port), packet);
-        if self.engine.receive(context, packet, sink) == Parsed::Limit {
-            self.engine.counters().dropped_parser_limit += 1;
-            return self.fate(Fate::ParserLimit);
+        let way = if self.waiting.is_empty() {
+            self.engine.forward(context, packet, &mut self.out, sink)
+        } else {
+            // Its turn to go on comes after theirs.
+            match self.engine.receive(context, packet, sink) {
+                Parsed::Done => Way::Ingress,
+                Parsed::Limit => Way::ParserLimit,
+            }
+        };
+        match way {
+            Way::Deparsed(port) => self.send(context, packet, port, sink),
+            Way::DroppedIngress => self.dropped_ingress(),
+            Way::Ingress => self.after_ingress(context, packet, sink),
+            Way::Egress(port) => self.after_egress(context, port, packet, sink),
+            Way::DroppedEgress => self.dropped_egress(),
+            Way::ParserLimit => {
+                self.engine.counters().dropped_parser_limit += 1;
+                self.fate(Fate::ParserLimit);
+            }
         }
+    }
+
+    fn dropped_ingress(&mut self) {
+        self.engine.counters().dropped_ingress += 1;
+        self.fate(Fate::DroppedIngress);
+    }
+
+    fn dropped_egress(&mut self) {
+        self.engine.counters().dropped_egress += 1;
+        self.fate(Fate::DroppedEgress);
+    }
+
+    /// Decides what is to be done with a packet that comes from ingress.
+    fn after_ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         self.back();
         if packet.requested && self.is_resubmitted(context, packet, sink) {
             return self.replaced(Fate::Resubmitted);
@@ -142,8 +172,7 @@ impl<E: Engine> Switch<E> {
         }
         let port = self.standard.egress_spec(packet);
         if port == self.engine.config().drop_port {
-            self.engine.counters().dropped_ingress += 1;
-            return self.fate(Fate::DroppedIngress);
+            return self.dropped_ingress();
         }
         self.standard
             .set_instance_type(packet, InstanceType::Normal);
@@ -194,28 +223,45 @@ impl<E: Engine> Switch<E> {
             .enter_egress(packet, port, context.now_us, drop_port);
         self.enter(trace::Stage::Egress(port), packet);
         self.engine.egress(context, packet, sink);
+        self.after_egress(context, port, packet, sink);
+    }
+
+    /// Decides what is to be done with a packet that comes from egress.
+    fn after_egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
         self.back();
         let requests = packet.take_requests();
         if let Some(clone) = requests.clone {
             self.clone_egress(context, packet, clone.session, clone.preserve);
         }
-        if self.standard.egress_spec(packet) == drop_port {
-            self.engine.counters().dropped_egress += 1;
-            return self.fate(Fate::DroppedEgress);
+        if self.standard.egress_spec(packet) == self.engine.config().drop_port {
+            return self.dropped_egress();
         }
         self.engine.deparse(context, packet, &mut self.out, sink);
         self.back();
-        let out = &mut self.out;
-        out.truncate(packet.truncate);
-        let payload = &packet.data(context.input)[packet.parsed..];
-        let payload = &payload[..payload.len().min(packet.truncate - out.len())];
         if let Some(list) = requests.recirculate {
+            let mut out = std::mem::take(&mut self.out);
+            out.truncate(packet.truncate);
+            let payload = payload(packet, context, out.len());
             out.extend_from_slice(payload);
-            let out = std::mem::take(out);
             self.recirculate(packet, list, &out);
             self.out = out;
             return self.replaced(Fate::Recirculated);
         }
+        self.send(context, packet, port, sink);
+    }
+
+    /// Sends a packet whose headers are written.
+    #[inline]
+    fn send(&mut self, context: Context<'_>, packet: &Packet, port: u32, sink: &mut dyn Sink) {
+        let out = &mut self.out;
+        out.truncate(packet.truncate);
+        let payload = payload(packet, context, out.len());
         let bytes = out.len() + payload.len();
         sink.transmit_parts(port, out, payload);
         self.engine.counters().transmitted += 1;
@@ -370,6 +416,13 @@ impl<E: Engine> Switch<E> {
         sink.digest(id, &self.digest);
         self.engine.counters().digests += 1;
     }
+}
+
+/// What follows a packet's headers, of which so many bytes are written, within its length limit.
+#[inline]
+fn payload<'p>(packet: &'p Packet, context: Context<'p>, headers: usize) -> &'p [u8] {
+    let payload = &packet.data(context.input)[packet.parsed..];
+    &payload[..payload.len().min(packet.truncate - headers)]
 }
 
 /// Bytes that copies of a clone session keep.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, TrapCode, Value};
 use cranelift_frontend::Variable;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
@@ -20,6 +20,9 @@ use crate::counters::Counters;
 
 /// Headers up to this size are copied and cleared by code of their own.
 const INLINE_BYTES: u32 = 256;
+
+/// What code would end with that nothing leads to.
+const NEVER: TrapCode = TrapCode::unwrap_user(1);
 
 /// Whether control leaves a piece of code at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +144,7 @@ impl Lower<'_> {
         if !ends {
             // The block has no way in, but every block must be filled.
             self.enter(end);
-            self.jump(exit);
+            self.b.ins().trap(NEVER);
             return End::Closed;
         }
         self.enter(end);

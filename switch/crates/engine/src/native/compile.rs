@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{AbiParam, Function, Signature, UserFuncName};
+use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
@@ -23,16 +23,17 @@ use crate::config::Config;
 /// A part of the program that is one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Parser and ingress.
-    Receive = 0,
+    /// Parser and ingress, and all that follows where the traffic manager is not asked for anything
+    /// ([`super::forward`]).
+    Forward = 0,
     Egress = 1,
     Deparser = 2,
     /// The parser alone, for packets that ingress has cloned.
     Parser = 3,
 }
 
-/// First those that look at metadata in memory: [`Part::Receive`] writes there what they read.
-const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Receive];
+/// First those that look at metadata in memory: [`Part::Forward`] writes there what they read.
+const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Forward];
 
 /// Why a program could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -93,13 +94,13 @@ impl Code {
             let needed = match part {
                 Part::Parser => facts::clones(program),
                 Part::Egress => program.egress.first.is_some(),
-                Part::Receive | Part::Deparser => true,
+                Part::Forward | Part::Deparser => true,
             };
             if needed {
                 let build = |statics: &mut Statics, not_compiled: &mut Vec<String>| {
                     build(part, program, config, &facts, statics, not_compiled, &isa)
                 };
-                if part == Part::Receive && facts.keep.get() {
+                if part == Part::Forward && facts.keep.get() {
                     // What is found out on the way: metadata must all be in memory, or which of it is read there.
                     build(&mut Statics::default(), &mut Vec::new());
                     if facts.whole.get() {
@@ -250,26 +251,27 @@ fn build(
         call_conv,
     );
     match part {
-        Part::Receive => {
+        Part::Forward => {
             if facts.keep.get() {
                 lower.keep_fields();
             }
-            let mut ingress = lower.graph(&program.ingress);
-            let interest = ingress.interest();
-            lower.parser(&interest, &mut |lower| lower.enter_pipeline(&mut ingress));
-            lower.pipeline(ingress);
-            lower.finish(0);
+            lower.forward();
         }
         Part::Parser => {
             lower.parser(&Interest::default(), &mut |lower| lower.finish(0));
         }
         Part::Egress => {
-            let mut egress = lower.graph(&program.egress);
+            let mut egress = lower.graph(&program.egress, Interest::default());
             lower.enter_pipeline(&mut egress);
-            lower.pipeline(egress);
-            lower.finish(0);
+            for end in lower.pipeline(egress) {
+                lower.enter(end);
+                lower.finish(0);
+            }
         }
-        Part::Deparser => lower.deparser(),
+        Part::Deparser => {
+            let bytes = lower.deparser();
+            lower.b.ins().return_(&[bytes]);
+        }
     }
     lower.b.seal_all_blocks();
     lower.b.finalize(isa.frontend_config());

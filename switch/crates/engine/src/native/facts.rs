@@ -170,6 +170,12 @@ impl Facts {
         observed.map(|field| field.slot).collect()
     }
 
+    /// Whether somebody looks at a metadata field in the header vector.
+    pub(super) fn is_observed(&self, slot: Slot) -> bool {
+        let field = self.index(slot).map(|index| &self.fields[index]);
+        self.whole.get() || field.is_some_and(|field| field.observed.get())
+    }
+
     /// The number of the metadata field in which a slot lies.
     pub(super) fn index(&self, slot: Slot) -> Option<usize> {
         self.field(slot).map(|(index, _)| index)

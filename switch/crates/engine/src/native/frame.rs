@@ -33,6 +33,8 @@ pub(super) struct Frame<'a> {
     pub(super) data_len: usize,
     /// Bytes of it that the parser took.
     pub(super) parsed: *mut usize,
+    /// Not 0 where the traffic manager goes on after the pipeline that ends.
+    pub(super) asked: *const u8,
     /// Length as `packet_length` shows it.
     pub(super) length: *mut u64,
     /// Where the deparser writes; has room for all headers at once.
@@ -81,6 +83,7 @@ impl<'a> Frame<'a> {
                 data: data.cast(),
                 data_len: data.len(),
                 parsed: &raw mut (*packet).parsed,
+                asked: (&raw const (*packet).requested).cast(),
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
                 counters: &raw mut (*work).counters,

@@ -29,6 +29,7 @@ mod deparser;
 mod expr;
 mod facts;
 mod flow;
+mod forward;
 mod frame;
 mod jobs;
 mod key;
@@ -56,7 +57,7 @@ pub use profiled::NativeProfiled;
 
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::interpreter::{Engine, Parsed};
+use crate::interpreter::{Engine, Parsed, Way};
 use crate::machine::{Context, Work};
 use crate::packet::{Packet, Sink};
 use crate::random::Random;
@@ -105,9 +106,15 @@ impl Native {
     ) -> u64 {
         let program = self.code.program();
         let mut frame = Frame::new(program, &self.config, &mut self.work, context, packet, sink);
+        if part == Part::Forward {
+            frame.asked = &STOP;
+        }
         self.code.run(part, &mut frame)
     }
 }
+
+/// For [`Frame::asked`] where ingress is to be all.
+static STOP: u8 = 1;
 
 impl Parsed {
     /// From what the machine code of the parser returns.
@@ -146,7 +153,27 @@ impl Engine for Native {
         packet: &mut Packet,
         sink: &mut dyn Sink,
     ) -> Parsed {
-        Parsed::from_code(self.call(Part::Receive, context, packet, sink))
+        Parsed::from_code(self.call(Part::Forward, context, packet, sink))
+    }
+
+    #[inline]
+    fn forward(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) -> Way {
+        let Self { code, config, work } = self;
+        out.clear();
+        out.reserve(code.most_header_bytes());
+        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
+        frame.out = out.as_mut_ptr();
+        let (way, headers) = forward::result(code.run(Part::Forward, &mut frame));
+        // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
+        // it wrote; room for all of them was reserved.
+        unsafe { out.set_len(headers) };
+        way
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {

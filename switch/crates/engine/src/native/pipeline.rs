@@ -13,8 +13,10 @@ use crate::profile::Place;
 
 /// Which blocks each step begins with.
 pub(super) struct Graph {
-    exit: Block,
     first: Next,
+    /// What is asked about behind the pipeline.
+    beyond: Interest,
+    exit: Variants,
     /// The steps, each after all that may lead to it.
     order: Vec<Node>,
     /// What each step and those behind it ask about.
@@ -28,11 +30,6 @@ impl Graph {
         let first = self.first.map(key);
         let interest = first.and_then(|first| self.interests.get(&first));
         interest.cloned().unwrap_or_default()
-    }
-
-    /// The block that ends the pipeline.
-    pub(super) fn exit(&self) -> Block {
-        self.exit
     }
 }
 
@@ -64,7 +61,7 @@ fn followers(program: &Program, node: Node) -> Vec<Node> {
 }
 
 /// A pipeline's steps, each after all that may lead to it.
-fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
+pub(super) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
     let mut done = Vec::new();
     let mut seen: BTreeSet<_> = pipeline.first.map(key).into_iter().collect();
     let enter = |node| (node, followers(program, node));
@@ -97,7 +94,9 @@ impl Lower<'_> {
                 false => conditional.if_false,
             };
         }
-        let Some(node) = next else { return graph.exit };
+        let Some(node) = next else {
+            return self.end_of(graph);
+        };
         let about = match graph.interests.get(&key(node)) {
             Some(interest) => self.known.about(interest),
             None => About::default(),
@@ -106,8 +105,23 @@ impl Lower<'_> {
         variants.block(&mut self.b, about)
     }
 
-    /// A pipeline of which no block was made yet.
-    pub(super) fn graph(&mut self, pipeline: &Pipeline) -> Graph {
+    /// A block that ends the pipeline.
+    fn end_of(&mut self, graph: &mut Graph) -> Block {
+        let about = self.known.about(&graph.beyond);
+        graph.exit.block(&mut self.b, about)
+    }
+
+    /// Goes on where the pipeline ends, if an edge leads to this block.
+    pub(super) fn leave_by(&mut self, exit: Block, graph: &mut Graph) {
+        if self.is_reached(exit) {
+            self.enter(exit);
+            let end = self.end_of(graph);
+            self.jump(end);
+        }
+    }
+
+    /// A pipeline of which no block was made yet; what is asked about behind it.
+    pub(super) fn graph(&self, pipeline: &Pipeline, beyond: Interest) -> Graph {
         let order = order(self.program, pipeline);
         let mut interests: BTreeMap<(bool, u32), Interest> = BTreeMap::new();
         for node in order.iter().rev() {
@@ -121,8 +135,9 @@ impl Lower<'_> {
             interests.insert(key(*node), interest);
         }
         Graph {
-            exit: self.b.create_block(),
             first: pipeline.first,
+            beyond,
+            exit: Variants::default(),
             order,
             interests,
             variants: BTreeMap::new(),
@@ -135,8 +150,8 @@ impl Lower<'_> {
         self.jump(first);
     }
 
-    /// The steps of a pipeline that was entered; the builder is at its end.
-    pub(super) fn pipeline(&mut self, mut graph: Graph) {
+    /// The steps of a pipeline that was entered; the blocks that end it.
+    pub(super) fn pipeline(&mut self, mut graph: Graph) -> Vec<Block> {
         for node in std::mem::take(&mut graph.order) {
             let variants = graph.variants.remove(&key(node)).unwrap_or_default();
             for block in self.settle(variants) {
@@ -144,7 +159,7 @@ impl Lower<'_> {
                 self.node(node, &mut graph);
             }
         }
-        self.enter(graph.exit);
+        self.settle(graph.exit)
     }
 
     /// A step. Ends the block.

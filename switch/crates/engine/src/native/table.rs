@@ -77,10 +77,11 @@ impl Lower<'_> {
         hit: bool,
         graph: &mut Graph,
     ) {
-        let end = self.action(action, params, graph.exit());
-        if end == End::Open {
+        let exit = self.b.create_block();
+        if self.action(action, params, exit) == End::Open {
             self.after(table, Some(action), hit, graph);
         }
+        self.leave_by(exit, graph);
     }
 
     /// Goes on with what follows. Ends the block.
@@ -362,9 +363,11 @@ impl Lower<'_> {
             } else {
                 Params::At(params)
             };
-            if self.action(id, &params, graph.exit()) == End::Open {
+            let exit = self.b.create_block();
+            if self.action(id, &params, exit) == End::Open {
                 self.after_either(table, Some(id), hit, graph);
             }
+            self.leave_by(exit, graph);
         }
         self.enter(none);
         self.when(hit, |lower| {

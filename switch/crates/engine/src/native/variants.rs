@@ -27,6 +27,9 @@ const OWN: usize = 1;
 /// What is told apart has at least this share of all that leads to a step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
+/// A deparser of more headers is compiled once.
+const MOST_EMITTED: usize = 64;
+
 /// What may be certain: the value of a metadata field, by its number among the facts, or whether a header
 /// is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +38,7 @@ enum Fact {
     Valid(HeaderId),
 }
 
-/// Who asks: a step, by its kind and number, or a checksum.
+/// Who asks: a step, by its kind and number, a checksum, or what is behind a pipeline.
 type Asker = (u8, u32);
 
 /// What some steps ask about, and who they are.
@@ -74,6 +77,30 @@ impl Interest {
                 if let Some(condition) = &checksum.condition {
                     self.condition(facts, condition, asker);
                 }
+            }
+        }
+    }
+
+    /// Also what is asked behind ingress: whether the packet goes on, and what of.
+    pub(super) fn end_of_ingress(&mut self, program: &Program, facts: &Facts) {
+        let standard = &program.standard_metadata;
+        self.field(facts, standard.egress_spec, (3, 0));
+        if let Some(group) = standard.mcast_grp {
+            self.field(facts, group, (3, 0));
+        }
+        self.end_of_egress(program);
+    }
+
+    /// Also what is asked behind egress. What each header asks is as much as many steps do: the code that is compiled
+    /// again for an answer is little more than what it saves.
+    pub(super) fn end_of_egress(&mut self, program: &Program) {
+        let order = &program.deparser.order;
+        if order.len() <= MOST_EMITTED {
+            for (header, step) in order
+                .iter()
+                .flat_map(|id| (0..MANY).map(move |step| (id, step)))
+            {
+                self.add(Fact::Valid(*header), (4, step as u32));
             }
         }
     }
