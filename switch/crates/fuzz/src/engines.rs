@@ -36,8 +36,8 @@ const MAX_FRAMES: u64 = 1024;
 const WATCHED: usize = 16;
 /// And so often it runs several packets at a time.
 const IN_LANES: usize = 3;
-/// Frames of a batch.
-const BATCH: usize = 40;
+/// Frames of a batch at most: more than lanes gather before they run.
+const BATCH: usize = 100;
 /// Bytes of a new input.
 const LENGTH: usize = 32 << 10;
 
@@ -267,7 +267,8 @@ pub fn compare_batches<E: Engine>(
     let (left, right) = (left.pin(), right.pin());
     while sent.packets < MAX_FRAMES && !choices.is_empty() {
         let mut batch = Vec::new();
-        while batch.len() < BATCH && !choices.is_empty() {
+        let most = 1 + choices.below(BATCH);
+        while batch.len() < most && !choices.is_empty() {
             batch.push(frames::frame(
                 choices,
                 scramble(sent.packets + batch.len() as u64),
