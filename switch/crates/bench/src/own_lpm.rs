@@ -60,7 +60,7 @@ impl<A: Family> Own<Fib<A>> {
             fib.insert(*prefix, *hop);
         }
         while fib.is_pending() {
-            fib.settle(Instant::now());
+            fib.settle(Instant::now);
         }
         Self {
             name: OURS.into(),
@@ -81,7 +81,7 @@ impl<A: Family> Own<Fib<A>> {
             None => fib.remove(prefix),
         };
         if fib.is_pending() {
-            fib.settle(Instant::now());
+            fib.settle(Instant::now);
         }
     }
 }

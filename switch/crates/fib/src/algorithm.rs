@@ -4,7 +4,7 @@
 //!
 //! Depends on the RIB only. An algorithm never holds routes of its own: the RIB is the truth.
 
-use crate::{Address, Prefix, Rib};
+use crate::{Address, Lines, Prefix, Rib};
 
 /// What a look-up gives where no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
@@ -59,15 +59,17 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// The value of the longest prefix that contains `address`, or [`NONE`].
     fn lookup(&self, address: A) -> u32;
 
-    /// Asks for the memory that [`prefetch`](Self::prefetch) will read: who has time for something else between the
-    /// two waits for neither.
-    fn approach(&self, address: A) {
+    /// What [`lines`](Self::lines) will read: who asks for it and has time for something else waits for neither.
+    fn way(&self, address: A) -> Lines {
         let _ = address;
+        Lines::NONE
     }
 
-    /// Asks for the memory that a look-up of this address will read, as far as its place is known without waiting.
-    fn prefetch(&self, address: A) {
+    /// What a look-up of this address will read that is not likely to be in a cache near by, as far as its place is
+    /// known by then.
+    fn lines(&self, address: A) -> Lines {
         let _ = address;
+        Lines::NONE
     }
 
     /// Looks up `addresses[i]` into `values[i]`, for every `i`: faster than one after the other.

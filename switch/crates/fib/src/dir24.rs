@@ -10,7 +10,7 @@
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::item::Item;
-use crate::{Prefix, Rib};
+use crate::{Lines, Prefix, Rib};
 
 /// [`Dir24`] for values up to 32,766, and 32,767 /24s with longer prefixes in them.
 pub type Dir24x16 = Dir24<u16>;
@@ -127,16 +127,8 @@ impl<I: Item> Algorithm<u32> for Dir24<I> {
         self.resolve(self.first[(address >> 8) as usize], address)
     }
 
-    fn prefetch(&self, address: u32) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing and may be given any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let item = self.first.as_ptr().wrapping_add((address >> 8) as usize);
-            _mm_prefetch::<_MM_HINT_T0>(item.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
+    fn lines(&self, address: u32) -> Lines {
+        Lines::of(self.first.as_ptr().wrapping_add((address >> 8) as usize))
     }
 
     fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {

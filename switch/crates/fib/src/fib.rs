@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::algorithm::NONE;
 use crate::follower::{Follower, PinError, RIB, Status, outermost};
 use crate::kinds::Family;
-use crate::{Prefix, Rib};
+use crate::{Lines, Prefix, Rib};
 
 /// Room that is kept for changed prefixes.
 const KEPT: usize = 1024;
@@ -52,7 +52,7 @@ impl<A: Family> Fib<A> {
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
         // What will change in the structure comes from memory while the RIB is searched.
-        self.follower.prefetch(prefix.address());
+        self.follower.lines(prefix.address()).fetch();
         let old = self.rib.insert(prefix, value);
         if old != Some(value) {
             self.changed.push(prefix);
@@ -62,7 +62,7 @@ impl<A: Family> Fib<A> {
 
     /// Removes a route; returns the value it had.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
-        self.follower.prefetch(prefix.address());
+        self.follower.lines(prefix.address()).fetch();
         let old = self.rib.remove(prefix);
         if old.is_some() {
             self.changed.push(prefix);
@@ -70,16 +70,16 @@ impl<A: Family> Fib<A> {
         old
     }
 
-    /// Asks for the memory that [`prefetch`](Self::prefetch) will read.
+    /// What [`lines`](Self::lines) will read.
     #[inline]
-    pub fn approach(&self, address: A) {
-        self.follower.approach(address);
+    pub fn way(&self, address: A) -> Lines {
+        self.follower.way(address)
     }
 
-    /// Asks for the memory that a look-up of this address will read.
+    /// What a look-up of this address will read: see [`Algorithm::lines`](crate::Algorithm::lines).
     #[inline]
-    pub fn prefetch(&self, address: A) {
-        self.follower.prefetch(address);
+    pub fn lines(&self, address: A) -> Lines {
+        self.follower.lines(address)
     }
 
     /// The value of the longest prefix that contains `address`, or [`NONE`].
@@ -115,10 +115,10 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// Brings the structure in line with the changes, or builds one that is due at `now`. Call it
-    /// after a batch of changes, and at least every [`LONGEST_DELAY`](crate::LONGEST_DELAY) while
-    /// [`Status::pending`] is set.
-    pub fn settle(&mut self, now: Instant) {
+    /// Brings the structure in line with the changes, or builds one that is due `now`, which is asked
+    /// only if it matters. Call it after a batch of changes, and at least every
+    /// [`LONGEST_DELAY`](crate::LONGEST_DELAY) while [`Status::pending`] is set.
+    pub fn settle(&mut self, now: impl FnOnce() -> Instant) {
         outermost(&mut self.changed);
         self.follower.follow(&self.changed, &self.rib, now);
         self.forget();
@@ -141,7 +141,7 @@ impl<A: Family> Fib<A> {
     /// # Errors
     /// There is no such algorithm, or it cannot hold the routes; nothing has changed then.
     pub fn pin(&mut self, name: Option<&str>) -> Result<(), PinError> {
-        self.settle(Instant::now());
+        self.settle(Instant::now);
         self.follower.pin(name, &self.rib)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::kinds::{Family, Kind};
-use crate::{Address, NONE, Prefix, Rib};
+use crate::{Address, Lines, NONE, Prefix, Rib};
 
 /// How long a copy of the RIB answers at most before a structure is built again.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
@@ -121,6 +121,9 @@ impl<A: Address> Algorithm<A> for Copy<A> {
 /// Sorts changed prefixes and leaves out those that lie under others: what remains covers all that
 /// look-ups can see of the changes.
 pub fn outermost<A: Address>(changed: &mut Vec<Prefix<A>>) {
+    if changed.len() < 2 {
+        return;
+    }
     changed.sort_unstable();
     let mut outer: Option<Prefix<A>> = None;
     changed.retain(|prefix| {
@@ -167,16 +170,16 @@ impl<A: Family> Follower<A> {
         follower
     }
 
-    /// Asks for the memory that [`prefetch`](Self::prefetch) will read.
+    /// What [`lines`](Self::lines) will read.
     #[inline]
-    pub fn approach(&self, address: A) {
-        self.structure.approach(address);
+    pub fn way(&self, address: A) -> Lines {
+        self.structure.way(address)
     }
 
-    /// Asks for the memory that a look-up of this address will read.
+    /// What a look-up of this address will read: see [`Algorithm::lines`].
     #[inline]
-    pub fn prefetch(&self, address: A) {
-        self.structure.prefetch(address);
+    pub fn lines(&self, address: A) -> Lines {
+        self.structure.lines(address)
     }
 
     /// The value of the longest prefix that contains `address`, or [`NONE`].
@@ -195,21 +198,28 @@ impl<A: Family> Follower<A> {
     }
 
     /// Brings the structure in line with the RIB, where the routes to the prefixes in `changed` (made
-    /// by [`outermost`]) have changed since it last was; and builds one that is due at `now`. Call it
-    /// without changes, too, at least every [`LONGEST_DELAY`] while [`is_pending`](Self::is_pending).
-    pub fn follow(&mut self, changed: &[Prefix<A>], rib: &Rib<A>, now: Instant) {
+    /// by [`outermost`]) have changed since it last was; and builds one that is due `now`, which is asked
+    /// only if it matters. Call it without changes, too, at least every [`LONGEST_DELAY`] while
+    /// [`is_pending`](Self::is_pending).
+    pub fn follow(&mut self, changed: &[Prefix<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
-            if self.due.is_some_and(|due| due <= now) {
+            if self.due.is_some_and(|due| due <= now()) {
                 self.build(rib);
             }
             return;
         }
         let suits = self.kind.is_some_and(|kind| self.suits(kind, rib.len()));
+        let most = changed.len() > MANY && changed.len() > rib.len() / 2;
+        let stays = suits && !most && self.due.is_none();
+        if stays && self.refresh(changed, rib).is_ok() {
+            return;
+        }
+        let now = now();
         if !suits && self.due.is_none() {
             self.schedule(now);
         }
-        let most = changed.len() > MANY && changed.len() > rib.len() / 2;
-        if most || self.due.is_some_and(|due| due <= now) || self.refresh(changed, rib).is_err() {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if stays || most || is_due || self.refresh(changed, rib).is_err() {
             self.build_or_wait(most, rib, now);
         }
     }
@@ -217,10 +227,10 @@ impl<A: Family> Follower<A> {
     fn refresh(&mut self, changed: &[Prefix<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
         for (index, prefix) in changed.iter().enumerate() {
             if let Some(later) = changed.get(index + 2 * AHEAD) {
-                self.structure.approach(later.address());
+                self.structure.way(later.address()).fetch();
             }
             if let Some(later) = changed.get(index + AHEAD) {
-                self.structure.prefetch(later.address());
+                self.structure.lines(later.address()).fetch();
             }
             self.structure.refresh(*prefix, rib)?;
         }

@@ -17,7 +17,7 @@
 //! let mut fib = Fib::<u32>::new();
 //! fib.insert(Prefix::new(0x0a00_0000, 8), 1); // 10.0.0.0/8
 //! fib.insert(Prefix::new(0x0a01_0000, 16), 2); // 10.1.0.0/16
-//! fib.settle(std::time::Instant::now());
+//! fib.settle(std::time::Instant::now);
 //! assert_eq!(fib.lookup(0x0a01_0203), 2);
 //! assert_eq!(fib.lookup(0x0a02_0203), 1);
 //! let mut values = [0; 2];
@@ -49,6 +49,7 @@ mod fib;
 mod follower;
 mod item;
 mod kinds;
+mod lines;
 mod pool;
 mod ranges;
 mod rank;
@@ -62,6 +63,7 @@ pub use dir24::{Dir24, Dir24x16, Dir24x32};
 pub use fib::Fib;
 pub use follower::{Follower, LONGEST_DELAY, PinError, Status, outermost};
 pub use kinds::{Built, Family, Kind};
+pub use lines::Lines;
 pub use ranges::Ranges;
 pub use rank::{Rank, Rank16, Rank32};
 pub use rib::{Rib, TOGETHER};

@@ -2,16 +2,21 @@
 //! An arena of small arrays that grow and shrink: one vector for all of them, a list of free places
 //! for each size. An array is known by where it begins; its length is known to its owner.
 
+use sluice_pages::Items;
+
 /// Sizes of places: at most a third more than asked for.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+/// From so many items on, room is taken for an eighth more and not for as many again.
+const LARGE: usize = 1 << 16;
 
 /// The largest array.
 pub(crate) const LARGEST: usize = SIZES[SIZES.len() - 1];
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool<T> {
-    items: Vec<T>,
+pub(crate) struct Pool<T: Copy> {
+    items: Items<T>,
     free: [Vec<u32>; SIZES.len()],
 }
 
@@ -31,7 +36,7 @@ fn class(len: usize) -> usize {
 impl<T: Copy + Default> Pool<T> {
     pub(crate) fn new() -> Self {
         Self {
-            items: Vec::new(),
+            items: Items::new(),
             free: Default::default(),
         }
     }
@@ -46,8 +51,18 @@ impl<T: Copy + Default> Pool<T> {
             return at;
         }
         let at = self.items.len();
-        self.items.resize(at + SIZES[class], T::default());
+        self.grow(at + SIZES[class]);
         u32::try_from(at).expect("a pool has fewer than 2^32 items")
+    }
+
+    /// Makes it so many items.
+    fn grow(&mut self, len: usize) {
+        if len > self.items.capacity() {
+            // A large one is moved rather often than has much room that nobody needs.
+            let more = if len < LARGE { len } else { len / 8 };
+            self.items.reserve(len + more);
+        }
+        self.items.resize(len, T::default());
     }
 
     /// Gives an array back.
@@ -124,12 +139,12 @@ impl<T: Copy + Default> Pool<T> {
     /// Bytes in use, free places included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
-        self.items.capacity() * size_of::<T>() + free
+        self.items.memory_bytes() + free
     }
 
     /// Gives back what growth has taken in advance.
     pub(crate) fn shrink(&mut self) {
-        self.items.shrink_to_fit();
+        self.items.shrink();
     }
 }
 

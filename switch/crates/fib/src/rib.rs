@@ -12,6 +12,8 @@
 //! pools, indexed by counting the bits before (after Eatherton, Varghese, Dittia: "Tree bitmap",
 //! SIGCOMM CCR 2004).
 
+mod ranges;
+
 use crate::pool::Pool;
 use crate::{Address, Prefix};
 
@@ -149,6 +151,13 @@ impl Node {
     fn has_child(&self, path: u32) -> bool {
         self.nodes >> path & 1 == 1
     }
+
+    /// Whether there is anything longer in the prefix of `length` (1 to 6) with this path.
+    fn has_inside(&self, path: u32, length: u32) -> bool {
+        let (routes, paths) = (subtree(length) - 1, 1 << (STRIDE - length));
+        let nodes = self.nodes >> path & (u64::MAX >> (64 - paths));
+        self.bitmap() >> place(path, length) >> 1 & ((1 << routes) - 1) != 0 || nodes != 0
+    }
 }
 
 /// How many prefixes are looked at together.
@@ -182,6 +191,15 @@ impl<A: Address> Default for Rib<A> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// See [`Rib::around`].
+#[derive(Clone, Copy)]
+struct Around {
+    /// The length and the value of the longest prefix that covers it; it may be the same.
+    covering: Option<(u32, u32)>,
+    /// Whether there are longer ones in it.
+    inside: bool,
 }
 
 /// Where a node is: an array in the pool and an index, or the root.
@@ -436,34 +454,49 @@ impl<A: Address> Rib<A> {
     }
 
     /// The longest prefix that covers `prefix` (it may be the same), and its value.
+    #[inline]
     pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, u32)> {
-        let mut best = self.default.map(|route| (0, route.value));
+        let (length, value) = self.around(prefix).covering?;
+        Some((Prefix::new(prefix.address(), length), value))
+    }
+
+    /// What is around a prefix and in it.
+    #[inline]
+    fn around(&self, prefix: Prefix<A>) -> Around {
+        // Where the value is, which is read when it is known to be the longest prefix's.
+        let mut best = None;
         let mut node = &self.root;
         let mut start = 0;
-        while start < prefix.length() {
+        let inside = loop {
+            let left = prefix.length() - start;
+            if left == 0 {
+                break !node.is_empty();
+            }
             let path = prefix.address().bits(start, STRIDE);
             let mut matches = node.bitmap() & ANCESTORS[path as usize];
-            let left = prefix.length() - start;
             if left < STRIDE {
                 // Only what is not longer than the prefix.
-                let aligned = path >> (STRIDE - left) << (STRIDE - left);
-                matches &= (2 << place(aligned, left)) - 1;
+                matches &= (2 << place(path, left)) - 1;
             }
             if matches != 0 {
                 let slot = 127 - matches.leading_zeros();
-                let value = self.values.get(node.values, node.value_index(slot)).value;
-                best = Some((start + u32::from(INNERS[slot as usize].length), value));
+                let length = start + u32::from(INNERS[slot as usize].length);
+                best = Some((length, node.values, node.value_index(slot)));
             }
             if left <= STRIDE {
-                break;
+                break node.has_inside(path, left);
             }
             let Some(At(array, index)) = self.child(node, path) else {
-                break;
+                break false;
             };
             node = self.nodes.get(array, index);
             start += STRIDE;
-        }
-        best.map(|(length, value)| (Prefix::new(prefix.address(), length), value))
+        };
+        let covering = match best {
+            Some((length, array, index)) => Some((length, self.values.get(array, index).value)),
+            None => self.default.map(|route| (0, route.value)),
+        };
+        Around { covering, inside }
     }
 
     /// Calls `visit` for each route under `prefix` (itself included), in the order of addresses, a
@@ -527,73 +560,5 @@ impl<A: Address> Rib<A> {
                 child += 1;
             }
         }
-    }
-
-    /// Cuts `prefix` into ranges of addresses with one answer each and calls `visit` with the first
-    /// address of every range and its value (`None` where no route matches), in ascending order; the
-    /// first call is for the prefix's first address. Neighbouring ranges differ in their values.
-    pub fn for_each_range(&self, prefix: Prefix<A>, visit: &mut impl FnMut(A, Option<u32>)) {
-        let outer = self.covering(prefix).map(|(_, value)| value);
-        let mut ranges = Ranges {
-            // The routes around the present address, with the last address of each.
-            stack: vec![(prefix.last(), outer)],
-            pending: (prefix.address(), outer),
-            said: None,
-            visit,
-        };
-        self.for_each_under(prefix, &mut |route, value| {
-            ranges.open(route, value);
-        });
-        ranges.close(None);
-        ranges.flush();
-    }
-}
-
-/// The state of [`Rib::for_each_range`].
-struct Ranges<'a, A, V> {
-    stack: Vec<(A, Option<u32>)>,
-    /// A range that has begun but may be overridden at the same address.
-    pending: (A, Option<u32>),
-    said: Option<Option<u32>>,
-    visit: &'a mut V,
-}
-
-impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
-    fn begin(&mut self, first: A, value: Option<u32>) {
-        if first != self.pending.0 {
-            self.flush();
-        }
-        self.pending = (first, value);
-    }
-
-    fn flush(&mut self) {
-        let (first, value) = self.pending;
-        if self.said != Some(value) {
-            (self.visit)(first, value);
-            self.said = Some(value);
-        }
-    }
-
-    /// Ends the routes that lie before `until`, or all but the outermost.
-    fn close(&mut self, until: Option<A>) {
-        while self.stack.len() > 1 {
-            let (last, _) = self.stack[self.stack.len() - 1];
-            if until.is_some_and(|until| last >= until) {
-                break;
-            }
-            self.stack.pop();
-            let (outer_last, outer) = self.stack[self.stack.len() - 1];
-            if last < outer_last
-                && let Some(next) = last.successor()
-            {
-                self.begin(next, outer);
-            }
-        }
-    }
-
-    fn open(&mut self, route: Prefix<A>, value: u32) {
-        self.close(Some(route.address()));
-        self.begin(route.address(), Some(value));
-        self.stack.push((route.last(), Some(value)));
     }
 }

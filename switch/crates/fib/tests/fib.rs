@@ -19,7 +19,7 @@ fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
             Step::Remove(prefix) => assert_eq!(fib.remove(prefix), naive.remove(prefix)),
         }
         if index % 7 == 3 {
-            fib.settle(Instant::now());
+            fib.settle(Instant::now);
         }
         if index % 11 == 5 {
             let pin = pins[index % pins.len()];
@@ -76,7 +76,7 @@ fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
         }
         outermost(&mut changed);
         for follower in &mut followers {
-            follower.follow(&changed, &rib, Instant::now());
+            follower.follow(&changed, &rib, Instant::now);
             for address in naive.edges() {
                 let expected = naive.lookup(address).unwrap_or(NONE);
                 assert_eq!(follower.lookup(address), expected);
@@ -113,7 +113,7 @@ fn the_choice_follows_the_number_of_routes_with_hysteresis() {
     let mut chosen = Vec::new();
     for index in 0..100 {
         fib.insert(route(index), index % 5);
-        fib.settle(later());
+        fib.settle(later);
         chosen.push(fib.status().algorithm);
     }
     let up = chosen
@@ -126,7 +126,7 @@ fn the_choice_follows_the_number_of_routes_with_hysteresis() {
     while fib.status().algorithm == "rank16" {
         down -= 1;
         fib.remove(route(down));
-        fib.settle(later());
+        fib.settle(later);
     }
     assert!(
         (0..up as u32 / 2).contains(&down),
@@ -140,11 +140,11 @@ fn a_value_that_does_not_fit_brings_a_wider_structure() {
     for index in 0..100 {
         fib.insert(route(index), index);
     }
-    fib.settle(later());
+    fib.settle(later);
     assert_eq!(fib.status().algorithm, "rank16");
     fib.insert(route(7), 70_000);
     assert_eq!(fib.lookup(7 << 12), 70_000, "the RIB answers meanwhile");
-    fib.settle(later());
+    fib.settle(later);
     assert_eq!(
         (fib.status().algorithm, fib.lookup(7 << 12)),
         ("rank32", 70_000)
@@ -157,18 +157,18 @@ fn a_batch_that_changes_most_routes_is_a_build() {
     for index in 0..4000 {
         fib.insert(route(index), index);
     }
-    fib.settle(later());
+    fib.settle(later);
     let builds = fib.status().builds;
     for index in 0..1000 {
         fib.insert(route(index), index + 1);
     }
     assert_eq!((fib.status().algorithm, fib.lookup(5 << 12)), ("rib", 6));
-    fib.settle(later());
+    fib.settle(later);
     assert_eq!(fib.status().builds, builds, "few changes are followed");
     for index in 0..4000 {
         fib.insert(route(index), index + 2);
     }
-    fib.settle(Instant::now());
+    fib.settle(Instant::now);
     assert_eq!(fib.status().builds, builds + 1);
     for index in 0..4000 {
         assert_eq!(fib.lookup(index << 12), index + 2);
@@ -182,17 +182,17 @@ fn builds_are_put_off_in_proportion_to_what_they_take() {
         fib.insert(route(index), index);
     }
     let start = Instant::now();
-    fib.settle(later());
+    fib.settle(later);
     let (builds, took) = (fib.status().builds, fib.status().last_build);
     fib.insert(route(1), 70_000);
     assert!(fib.is_pending());
     // Before the delay is over, nothing happens, at whatever speed this runs.
-    fib.settle(start + took);
+    fib.settle(|| start + took);
     assert_eq!(
         (fib.status().builds, fib.status().algorithm),
         (builds, "rib")
     );
-    fib.settle(later());
+    fib.settle(later);
     assert_eq!((fib.status().builds, fib.is_pending()), (builds + 1, false));
 }
 
@@ -213,12 +213,12 @@ fn what_is_pinned_stays_and_what_cannot_be_is_refused() {
     fib.pin(Some("rank16")).expect("fits");
     assert_eq!(fib.status().pinned, Some("rank16"));
     fib.insert(route(2), 40_000);
-    fib.settle(later());
+    fib.settle(later);
     let status = fib.status();
     assert_eq!((status.algorithm, status.pinned), ("rib", Some("rank16")));
     assert_eq!(fib.lookup(2 << 12), 40_000);
     fib.insert(route(2), 5);
-    fib.settle(later());
+    fib.settle(later);
     assert_eq!(fib.status().algorithm, "rank16", "it fits again");
     fib.pin(None).expect("the choice is free");
     assert_eq!(

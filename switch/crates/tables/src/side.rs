@@ -351,30 +351,6 @@ impl Side {
         table.slab.row(slot)
     }
 
-    /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
-    #[inline]
-    pub fn approach_wide(&self, table: TableId, exact: u64, address: u128) {
-        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
-            lpm.approach_wide(exact, address);
-        }
-    }
-
-    /// Asks for the memory that a look-up by [`row_wide`](Self::row_wide) will read.
-    #[inline]
-    pub fn prefetch_wide(&self, table: TableId, exact: u64, address: u128) {
-        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
-            lpm.prefetch_wide(exact, address);
-        }
-    }
-
-    /// Asks for the memory that a look-up by [`row_narrow`](Self::row_narrow) will read.
-    #[inline]
-    pub fn prefetch_narrow(&self, table: TableId, exact: u64, address: u32) {
-        if let Structure::Lpm(lpm) = &self.tables[table.index()].structure {
-            lpm.prefetch_narrow(exact, address);
-        }
-    }
-
     /// Entries of a table.
     #[inline]
     pub fn entries(&self, table: TableId) -> u64 {
@@ -405,6 +381,40 @@ impl Side {
         let table = &self.tables[table.index()];
         let row = match &table.structure {
             Structure::Lpm(lpm) => lpm.row_wide(&table.slab, exact, address),
+            _ => None,
+        };
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// As [`row_narrow`](Self::row_narrow), with time for something else while memory is waited for.
+    #[inline(always)]
+    pub fn row_narrow_waiting(
+        &self,
+        table: TableId,
+        exact: u64,
+        address: u32,
+        wait: &impl Wait,
+    ) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = match &table.structure {
+            Structure::Lpm(lpm) => lpm.row_narrow_waiting(&table.slab, exact, address, wait),
+            _ => None,
+        };
+        row.unwrap_or(table.default_row.as_ptr())
+    }
+
+    /// As [`row_wide`](Self::row_wide) likewise.
+    #[inline(always)]
+    pub fn row_wide_waiting(
+        &self,
+        table: TableId,
+        exact: u64,
+        address: u128,
+        wait: &impl Wait,
+    ) -> *const u64 {
+        let table = &self.tables[table.index()];
+        let row = match &table.structure {
+            Structure::Lpm(lpm) => lpm.row_wide_waiting(&table.slab, exact, address, wait),
             _ => None,
         };
         row.unwrap_or(table.default_row.as_ptr())

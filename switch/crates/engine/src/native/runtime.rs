@@ -12,7 +12,7 @@ use sluice_program::{
     ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
     MeterUnit, ProfileId, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
 };
-use sluice_tables::{EntryState, Lookup, Wait};
+use sluice_tables::{EntryState, Lookup};
 
 use super::frame::Frame;
 use crate::checksum::select;
@@ -103,15 +103,12 @@ pub(super) extern "C" fn row_narrow(
     address: u64,
 ) -> *const u64 {
     let (side, table) = (frame.side(), TableId(table as u32));
-    if let Some(waiting) = frame.waiting()
-        && waiting.is_far(side.entries(table))
-    {
-        // Where that is has to be read first, from an array that is in a core's second cache or just behind it: a
-        // pause would cost as much.
-        side.prefetch_narrow(table, exact, address as u32);
-        waiting.pause();
+    match frame.waiting() {
+        Some(waiting) if waiting.is_far(side.entries(table)) => {
+            side.row_narrow_waiting(table, exact, address as u32, &waiting)
+        }
+        _ => side.row_narrow(table, exact, address as u32),
     }
-    side.row_narrow(table, exact, address as u32)
 }
 
 /// Looks an address of at most 128 bits up likewise.
@@ -124,15 +121,12 @@ pub(super) extern "C" fn row_wide(
 ) -> *const u64 {
     let address = u128::from(high) << 64 | u128::from(low);
     let (side, table) = (frame.side(), TableId(table as u32));
-    if let Some(waiting) = frame.waiting()
-        && waiting.is_far(side.entries(table))
-    {
-        side.approach_wide(table, exact, address);
-        waiting.pause();
-        side.prefetch_wide(table, exact, address);
-        waiting.pause();
+    match frame.waiting() {
+        Some(waiting) if waiting.is_far(side.entries(table)) => {
+            side.row_wide_waiting(table, exact, address, &waiting)
+        }
+        _ => side.row_wide(table, exact, address),
     }
-    side.row_wide(table, exact, address)
 }
 
 /// Counts the packet at what is behind a row, where others count as well.

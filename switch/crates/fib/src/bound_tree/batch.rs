@@ -9,6 +9,7 @@
 use super::build::{SEGMENTS, Trees, key};
 use super::line::{INNER, Line, leaf};
 use crate::item::Item;
+use crate::lines::fetch;
 
 /// Addresses in flight: enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
@@ -80,18 +81,17 @@ impl Kernel {
         }
     }
 
-    /// Goes down to the address' leaf, the only line that is not likely to be in a cache near by,
-    /// and asks for it.
+    /// Goes down to the address' leaf, the only line that is not likely to be in a cache near by.
     #[inline]
-    pub(super) fn prefetch<I: Item>(self, view: View<'_, I>, address: u128) {
+    pub(super) fn leaf<I: Item>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
-            Self::Portable => view.prefetch(address, portable),
+            Self::Portable => view.first_leaf(address, portable),
             // SAFETY: `detect` has found the features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { x86::prefetch_avx2(view, address) },
+            Self::Avx2 => unsafe { x86::leaf_avx2(view, address) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::prefetch_avx512(view, address) },
+            Self::Avx512 => unsafe { x86::leaf_avx512(view, address) },
         }
     }
 }
@@ -149,7 +149,7 @@ mod x86 {
     }
 
     macro_rules! kernels {
-        ($count:ident, $features:literal: $many:ident, $one:ident, $prefetch:ident) => {
+        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident) => {
             #[target_feature(enable = $features)]
             pub(super) fn $many<I: Item>(
                 view: View<'_, I>,
@@ -167,27 +167,14 @@ mod x86 {
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $prefetch<I: Item>(view: View<'_, I>, address: u128) {
-                view.prefetch(address, |line: &Line, key, mask| $count(line, key, mask));
+            pub(super) fn $leaf<I: Item>(view: View<'_, I>, address: u128) -> *const Line {
+                view.first_leaf(address, |line: &Line, key, mask| $count(line, key, mask))
             }
         };
     }
 
-    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, prefetch_avx2);
-    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, prefetch_avx512);
-}
-
-/// Asks for memory in advance.
-#[inline(always)]
-fn ask<T>(from: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and may be given any address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(from.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = from;
+    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2);
+    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512);
 }
 
 /// What look-ups need.
@@ -246,24 +233,23 @@ impl<I: Item> View<'_, I> {
         }
     }
 
+    /// The leaf of the first segment that an address leads to.
     #[inline(always)]
-    fn prefetch(self, address: u128, count: impl Count) {
+    fn first_leaf(self, address: u128, count: impl Count) -> *const Line {
         let key = key(address, 0);
-        let leaf = self.leaf(self.begin(address), self.trees.heights[0], key, count);
-        self.prefetch_line(leaf);
+        self.line(self.leaf(self.begin(address), self.trees.heights[0], key, count))
     }
 
-    /// Asks for where to begin with an address.
+    /// Where it is read where to begin with an address.
     #[inline(always)]
-    pub(super) fn approach(self, address: u128) {
-        ask(self.roots.as_ptr().wrapping_add((address >> 112) as usize));
+    pub(super) fn root(self, address: u128) -> *const u32 {
+        self.roots.as_ptr().wrapping_add((address >> 112) as usize)
     }
 
-    /// Asks for a line.
     #[inline(always)]
-    fn prefetch_line(self, at: u32) {
+    fn line(self, at: u32) -> *const Line {
         let lines = self.trees.pool.lines().as_ptr();
-        ask(lines.wrapping_add(at as usize));
+        lines.wrapping_add(at as usize)
     }
 
     #[inline(always)]
@@ -309,12 +295,12 @@ impl<I: Item> View<'_, I> {
             for _ in 1..height.min(3) {
                 *line = self.child(*line, key(address, 0), count);
             }
-            self.prefetch_line(*line);
+            fetch(self.line(*line));
         });
         for _ in 3..height {
             together(addresses, values, |address, line| {
                 *line = self.child(*line, key(address, 0), count);
-                self.prefetch_line(*line);
+                fetch(self.line(*line));
             });
         }
         together(addresses, values, |address, value| {
@@ -375,7 +361,7 @@ impl Lanes {
             let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
             for (key, line) in lanes {
                 *line = view.child(*line, *key, count);
-                view.prefetch_line(*line);
+                fetch(view.line(*line));
             }
         }
     }
@@ -460,7 +446,8 @@ mod tests {
             kernel.many(wide.view(), &addresses, &mut values);
             assert!(values == expected, "{kernel:?}");
             for (&address, &value) in addresses.iter().zip(&expected) {
-                kernel.prefetch(narrow.view(), address);
+                let leaf = kernel.leaf(narrow.view(), address);
+                assert!(narrow.trees.pool.lines().as_ptr_range().contains(&leaf));
                 assert_eq!(kernel.one(narrow.view(), address), value, "{kernel:?}");
                 assert_eq!(kernel.one(wide.view(), address), value, "{kernel:?}");
             }

@@ -51,7 +51,7 @@ use batch::{Kernel, View};
 use build::{Content, Full, SEGMENTS, Trees};
 
 use crate::item::Item;
-use crate::{Algorithm, BuildError, NeedsRebuild, Prefix, Rib};
+use crate::{Algorithm, BuildError, Lines, NeedsRebuild, Prefix, Rib};
 
 /// [`BoundTree`] for values up to 32,766: eleven ranges in a leaf.
 pub type BoundTree16 = BoundTree<u16>;
@@ -252,12 +252,12 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
         self.kernel.one(self.view(), address)
     }
 
-    fn approach(&self, address: u128) {
-        self.view().approach(address);
+    fn way(&self, address: u128) -> Lines {
+        Lines::of(self.view().root(address))
     }
 
-    fn prefetch(&self, address: u128) {
-        self.kernel.prefetch(self.view(), address);
+    fn lines(&self, address: u128) -> Lines {
+        Lines::of(self.kernel.leaf(self.view(), address))
     }
 
     fn lookup_batch(&self, addresses: &[u128], values: &mut [u32]) {

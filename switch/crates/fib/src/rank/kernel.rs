@@ -5,23 +5,27 @@
 use super::Rank;
 use super::chunks::{chunk, item_address};
 use crate::item::Item;
+use crate::lines::{Lines, fetch};
 
 /// Look-ups that are under way together, so that their loads overlap.
 const LANES: usize = 32;
 
+/// Lines of a chunk that are asked for before it is known in which of them an item is: nearly always one of these.
+const LINES: usize = 3;
+
 /// What a look-up needs.
-struct View<'a> {
+struct View<'a, I: Item> {
+    rank: &'a Rank<I>,
     direct: &'a [u32],
-    second: &'a [u32],
     base: *const u8,
 }
 
-impl<'a> View<'a> {
+impl<'a, I: Item> View<'a, I> {
     #[inline(always)]
-    fn of<I: Item>(rank: &'a Rank<I>) -> Self {
+    fn of(rank: &'a Rank<I>) -> Self {
         Self {
+            rank,
             direct: &rank.direct,
-            second: &rank.second.places,
             base: rank.chunks.base(),
         }
     }
@@ -37,59 +41,48 @@ impl<'a> View<'a> {
     }
 
     #[inline(always)]
-    fn resolve<I: Item>(&self, item: I, address: u32) -> u32 {
+    fn resolve(&self, item: I, address: u32) -> u32 {
         match item.part() {
             None => item.value(),
-            Some(index) => self.second_level::<I>(index, address),
+            Some(index) => second_level(self.rank, index, address),
         }
     }
 
-    #[cold]
-    fn second_level<I: Item>(&self, index: u32, address: u32) -> u32 {
-        // SAFETY: a reference that is in a chunk has a chunk of the second level, which holds
-        // answers only.
-        let item: I = unsafe {
-            let chunk = chunk(self.base, *self.second.get_unchecked(index as usize));
-            *item_address(chunk, address & 0xff)
-        };
-        item.value()
-    }
-
     #[inline(always)]
-    fn lookup<I: Item>(&self, address: u32) -> u32 {
+    fn lookup(&self, address: u32) -> u32 {
         let chunk = self.first_chunk(address);
         // The item is often in one of the next lines.
-        prefetch(chunk.wrapping_add(64));
-        prefetch(chunk.wrapping_add(128));
+        fetch(chunk.wrapping_add(64));
+        fetch(chunk.wrapping_add(128));
         // SAFETY: `first_chunk` gave a chunk.
         let item: I = unsafe { *item_address(chunk, address >> 8 & 0xff) };
         self.resolve(item, address)
     }
 
     #[inline(always)]
-    fn lookup_batch<I: Item>(&self, addresses: &[u32], values: &mut [u32]) {
+    fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {
         let (batches, rest) = addresses.as_chunks::<LANES>();
         let (found, found_rest) = values.as_chunks_mut::<LANES>();
         for (addresses, values) in batches.iter().zip(found) {
-            self.lookup_lanes::<I>(addresses, values);
+            self.lookup_lanes(addresses, values);
         }
         for (address, value) in rest.iter().zip(found_rest) {
-            *value = self.lookup::<I>(*address);
+            *value = self.lookup(*address);
         }
     }
 
     #[inline(always)]
-    fn lookup_lanes<I: Item>(&self, addresses: &[u32; LANES], values: &mut [u32; LANES]) {
+    fn lookup_lanes(&self, addresses: &[u32; LANES], values: &mut [u32; LANES]) {
         let mut chunks = [self.base; LANES];
         for lane in 0..LANES {
             chunks[lane] = self.first_chunk(addresses[lane]);
-            prefetch(chunks[lane]);
+            fetch(chunks[lane]);
         }
         let mut items = [std::ptr::null::<I>(); LANES];
         for lane in 0..LANES {
             // SAFETY: `first_chunk` gave a chunk.
             items[lane] = unsafe { item_address(chunks[lane], addresses[lane] >> 8 & 0xff) };
-            prefetch(items[lane].cast());
+            fetch(items[lane]);
         }
         let mut references = false;
         for lane in 0..LANES {
@@ -107,79 +100,82 @@ impl<'a> View<'a> {
     }
 }
 
-#[inline(always)]
-fn prefetch(address: *const u8) {
+/// What the second level says, where all is answers. Apart, so that other look-ups need no registers for it.
+#[cold]
+#[inline(never)]
+fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
+    // SAFETY: a reference that is in a chunk has a chunk of the second level, which holds
+    // answers only.
+    let item: I = unsafe {
+        let place = *rank.second.places.get_unchecked(index as usize);
+        *item_address(chunk(rank.chunks.base(), place), address & 0xff)
+    };
+    item.value()
+}
+
+/// Whether the processor has what the faster forms are compiled for.
+pub(super) fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+        return true;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    false
 }
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
-    use super::{Item, View};
+    use super::{Item, Rank, View};
 
-    pub(super) fn detected() -> bool {
-        is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("popcnt")
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
+        View::of(rank).lookup(address)
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn lookup<I: Item>(view: &View<'_>, address: u32) -> u32 {
-        view.lookup::<I>(address)
-    }
-
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn lookup_batch<I: Item>(view: &View<'_>, addresses: &[u32], values: &mut [u32]) {
-        view.lookup_batch::<I>(addresses, values);
+    pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
+        View::of(rank).lookup_batch(addresses, values);
     }
 }
 
-/// Asks for the place of an address's chunk.
+/// Where the place of an address's chunk is.
 #[inline]
-pub(super) fn prefetch_place<I: Item>(rank: &Rank<I>, address: u32) {
-    prefetch(
-        rank.direct
-            .as_ptr()
-            .wrapping_add((address >> 16) as usize)
-            .cast(),
-    );
+pub(super) fn way<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
+    let places = rank.direct.as_ptr();
+    Lines::of(places.wrapping_add((address >> 16) as usize))
 }
 
-/// Asks for the chunk of an address: for the lines that its item is most likely in.
+/// The lines of an address's chunk that its item is most likely in.
 #[inline]
-pub(super) fn prefetch_lookup<I: Item>(rank: &Rank<I>, address: u32) {
-    let chunk = View::of(rank).first_chunk(address);
-    prefetch(chunk);
-    prefetch(chunk.wrapping_add(64));
-    prefetch(chunk.wrapping_add(128));
+pub(super) fn lines<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
+    Lines::from(View::of(rank).first_chunk(address), LINES)
 }
 
 #[inline]
 pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
-    let view = View::of(rank);
     #[cfg(target_arch = "x86_64")]
-    if wide::detected() {
-        // SAFETY: the processor has what the function is compiled for.
-        return unsafe { wide::lookup::<I>(&view, address) };
+    if rank.wide {
+        // SAFETY: `detect` has found what the function is compiled for.
+        return unsafe { wide::lookup(rank, address) };
     }
-    view.lookup::<I>(address)
+    lookup_portably(rank, address)
+}
+
+#[inline(never)]
+fn lookup_portably<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
+    View::of(rank).lookup(address)
 }
 
 pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
-    let view = View::of(rank);
     #[cfg(target_arch = "x86_64")]
-    if wide::detected() {
-        // SAFETY: the processor has what the function is compiled for.
-        return unsafe { wide::lookup_batch::<I>(&view, addresses, values) };
+    if rank.wide {
+        // SAFETY: `detect` has found what the function is compiled for.
+        return unsafe { wide::lookup_batch(rank, addresses, values) };
     }
-    view.lookup_batch::<I>(addresses, values);
+    View::of(rank).lookup_batch(addresses, values);
 }
 
 #[cfg(test)]
@@ -201,11 +197,11 @@ mod tests {
         let mut values = vec![0; addresses.len()];
         let mut portable = values.clone();
         lookup_batch(&rank, &addresses, &mut values);
-        View::of(&rank).lookup_batch::<u16>(&addresses, &mut portable);
+        View::of(&rank).lookup_batch(&addresses, &mut portable);
         assert_eq!(values, portable);
         for (address, value) in addresses.iter().zip(values) {
             assert_eq!(lookup(&rank, *address), value);
-            assert_eq!(View::of(&rank).lookup::<u16>(*address), value);
+            assert_eq!(lookup_portably(&rank, *address), value);
         }
     }
 }

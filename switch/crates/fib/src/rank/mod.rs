@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::item::Item;
-use crate::{Prefix, Rib};
+use crate::{Lines, Prefix, Rib};
 use chunks::Chunks;
 use runs::{POSITIONS as CELLS, Runs};
 
@@ -47,6 +47,8 @@ pub struct Rank<I: Item> {
     /// The chunks of one run, which are shared: their places, and how many /16s have them.
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
+    /// Whether the processor has what the faster look-ups are compiled for.
+    wide: bool,
 }
 
 /// Chunks of the second level.
@@ -109,6 +111,7 @@ impl<I: Item> Rank<I> {
             chunks,
             shared: HashMap::from([(nothing, (at, BLOCKS as u32))]),
             scratch: Scratch::default(),
+            wide: kernel::detect(),
         }
     }
 
@@ -286,12 +289,12 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         kernel::lookup(self, address)
     }
 
-    fn approach(&self, address: u32) {
-        kernel::prefetch_place(self, address);
+    fn way(&self, address: u32) -> Lines {
+        kernel::way(self, address)
     }
 
-    fn prefetch(&self, address: u32) {
-        kernel::prefetch_lookup(self, address);
+    fn lines(&self, address: u32) -> Lines {
+        kernel::lines(self, address)
     }
 
     fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {

@@ -14,9 +14,10 @@ mod vrfs;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_fib::{Family, Follower, NONE, PinError, Rib, Status};
+use sluice_fib::{Family, Follower, Lines, NONE, PinError, Rib, Status};
 
 use super::Found;
+use crate::side::Wait;
 use crate::slab::{Slab, class_target};
 use classes::{Classes, Rows};
 pub(crate) use routes::{Routes, SharedRoutes};
@@ -92,28 +93,23 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// Asks for the memory that [`row_narrow`](Self::row_narrow) will read.
+    /// As [`row_narrow`](Self::row_narrow), with time for something else while memory is waited for.
     #[inline]
-    pub(crate) fn prefetch_narrow(&self, exact: u64, address: u32) {
-        if let Some(Width::Narrow(fib)) = self.vrfs.of_number(exact) {
-            fib.prefetch(address);
-        }
-    }
-
-    /// Asks for the memory that [`prefetch_wide`](Self::prefetch_wide) will read.
-    #[inline]
-    pub(crate) fn approach_wide(&self, exact: u64, address: u128) {
-        if let Some(Width::Wide(fib)) = self.vrfs.of_number(exact) {
-            fib.approach(address);
-        }
-    }
-
-    /// Asks for the memory that [`row_wide`](Self::row_wide) will read.
-    #[inline]
-    pub(crate) fn prefetch_wide(&self, exact: u64, address: u128) {
-        if let Some(Width::Wide(fib)) = self.vrfs.of_number(exact) {
-            fib.prefetch(address);
-        }
+    pub(crate) fn row_narrow_waiting(
+        &self,
+        slab: &Slab,
+        exact: u64,
+        address: u32,
+        wait: &impl Wait,
+    ) -> Option<*const u64> {
+        let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
+            return None;
+        };
+        // What leads to the lines is read on the spot: it is in a core's second cache or just behind it, and a
+        // pause would cost as much.
+        pause_for(fib.lines(address), wait);
+        let value = fib.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
     }
 
     /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
@@ -122,6 +118,24 @@ impl LpmTable {
         let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
+        let value = fib.lookup(address);
+        (value != NONE).then(|| self.row_at(slab, value))
+    }
+
+    /// As [`row_wide`](Self::row_wide), with time for something else while memory is waited for.
+    #[inline]
+    pub(crate) fn row_wide_waiting(
+        &self,
+        slab: &Slab,
+        exact: u64,
+        address: u128,
+        wait: &impl Wait,
+    ) -> Option<*const u64> {
+        let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
+            return None;
+        };
+        pause_for(fib.way(address), wait);
+        pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))
     }
@@ -256,6 +270,13 @@ impl LpmTable {
     }
 }
 
+/// Lets others go on until these lines have come.
+#[inline(always)]
+fn pause_for(lines: Lines, wait: &impl Wait) {
+    lines.addresses().for_each(|line| wait.ask(line));
+    wait.pause();
+}
+
 /// No routes yet.
 fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
     let nothing = Rib::new();
@@ -279,10 +300,10 @@ impl Width {
     fn follow(&mut self, routes: &routes::Width, now: Instant) {
         match (self, routes) {
             (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
-                fib.follow(&routes.changed, &routes.rib, now);
+                fib.follow(&routes.changed, &routes.rib, || now);
             }
             (Self::Wide(fib), routes::Width::Wide(routes)) => {
-                fib.follow(&routes.changed, &routes.rib, now);
+                fib.follow(&routes.changed, &routes.rib, || now);
             }
             // Both are made for the table's width.
             _ => {}
@@ -291,8 +312,10 @@ impl Width {
 
     fn build_if_due(&mut self, routes: &routes::Width, now: Instant) {
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.follow(&[], &routes.rib, now),
-            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], &routes.rib, now),
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+                fib.follow(&[], &routes.rib, || now)
+            }
+            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], &routes.rib, || now),
             _ => {}
         }
     }
