@@ -56,9 +56,9 @@ impl Place {
     }
 
     #[inline(always)]
-    fn store(self, packet: &mut Packet, value: u64) {
+    fn store(&self, packet: &mut Packet, value: u64) {
         let bytes = &mut packet.phv.bytes;
-        match self {
+        match *self {
             Self::One(at, bits) => put::<1>(bytes, at, value & bits),
             Self::Two(at, bits) => put::<2>(bytes, at, value & bits),
             Self::Four(at, bits) => put::<4>(bytes, at, value & bits),
@@ -71,9 +71,9 @@ impl Place {
     }
 
     #[inline(always)]
-    fn load(self, packet: &Packet) -> u32 {
+    fn load(&self, packet: &Packet) -> u32 {
         let bytes = &packet.phv.bytes;
-        let value = match self {
+        let value = match *self {
             Self::One(at, bits) => get::<1>(bytes, at) & bits,
             Self::Two(at, bits) => get::<2>(bytes, at) & bits,
             Self::Four(at, bits) => get::<4>(bytes, at) & bits,
@@ -127,7 +127,7 @@ impl Standard {
 
     #[inline]
     pub(crate) fn set_instance_type(&self, packet: &mut Packet, ty: InstanceType) {
-        if let Some(place) = self.instance_type {
+        if let Some(place) = &self.instance_type {
             place.store(packet, ty as u64);
         }
     }
@@ -135,17 +135,19 @@ impl Standard {
     /// `instance_type` as it is now; 0 if nobody looks at it.
     #[inline]
     pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
-        self.instance_type.map_or(0, |place| place.load(packet))
+        self.instance_type
+            .as_ref()
+            .map_or(0, |place| place.load(packet))
     }
 
     /// What a packet has when it enters the parser.
     #[inline]
     pub(crate) fn enter_ingress(&self, packet: &mut Packet, now_us: u64) {
-        if let Some(place) = self.ingress_port {
+        if let Some(place) = &self.ingress_port {
             place.store(packet, packet.ingress_port.into());
         }
         self.set_length(packet);
-        if let Some(place) = self.ingress_time {
+        if let Some(place) = &self.ingress_time {
             place.store(packet, now_us);
         }
     }
@@ -153,7 +155,7 @@ impl Standard {
     /// What a packet has when it enters egress.
     #[inline]
     pub(crate) fn enter_egress(&self, packet: &mut Packet, port: u32, now_us: u64, drop_port: u32) {
-        if let Some(place) = self.egress_port {
+        if let Some(place) = &self.egress_port {
             place.store(packet, port.into());
         }
         // Anything but the drop port: egress drops by setting it.
@@ -170,13 +172,13 @@ impl Standard {
     /// The length alone, for a packet whose metadata was preserved from another.
     #[inline]
     pub(crate) fn set_length(&self, packet: &mut Packet) {
-        if let Some(place) = self.packet_length {
+        if let Some(place) = &self.packet_length {
             place.store(packet, packet.length);
         }
     }
 
     pub(crate) fn set_replica_instance(&self, packet: &mut Packet, instance: u16) {
-        if let Some(place) = self.egress_rid {
+        if let Some(place) = &self.egress_rid {
             place.store(packet, instance.into());
         }
     }
@@ -190,7 +192,9 @@ impl Standard {
     /// The multicast group that ingress asked for; 0 for none.
     #[inline]
     pub(crate) fn multicast_group(&self, packet: &Packet) -> u32 {
-        self.mcast_grp.map_or(0, |place| place.load(packet))
+        self.mcast_grp
+            .as_ref()
+            .map_or(0, |place| place.load(packet))
     }
 }
 
