@@ -262,17 +262,20 @@ impl<'a> Look<'a> {
         fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
-    /// Where the bucket's lines are.
+    /// Tells `ask` the bucket's lines, of which there are one or two where keys are not long.
     #[inline(always)]
-    pub(crate) fn lines(self, shape: &Shape) -> impl Iterator<Item = *const u8> + use<> {
-        let start = self.start;
-        (0..shape.lines).map(move |line| start.wrapping_add(line * LINE))
+    pub(crate) fn ask(self, shape: &Shape, ask: impl Fn(*const u8)) {
+        ask(self.start);
+        if shape.lines > 1 {
+            ask(self.start.wrapping_add(LINE));
+            (2..shape.lines).for_each(|line| ask(self.start.wrapping_add(line * LINE)));
+        }
     }
 
     /// Asks for the bucket's lines ahead of their use.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
-        self.lines(shape).for_each(fetch);
+        self.ask(shape, fetch);
     }
 }
 

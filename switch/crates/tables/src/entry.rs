@@ -162,6 +162,9 @@ impl EntryState {
     /// Where the time of the last hit is.
     pub const LAST_HIT: usize = offset_of!(Self, last_hit_us);
 
+    /// Bytes that packets write, from the first on.
+    pub(crate) const HOT: usize = offset_of!(Self, reported_us);
+
     /// Whether entries of a table keep state: it counts, meters or times out. Where they do not,
     /// packets leave nothing behind.
     pub fn kept_by(table: &Table) -> bool {

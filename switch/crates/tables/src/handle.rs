@@ -18,13 +18,16 @@ use crate::key::KeyShape;
 use crate::lookup::Direct;
 use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
-use crate::slab::{Layout, STATE};
+use crate::slab::Layout;
 
 /// In a row's head: there is an entry behind it. The low half is the action.
-pub const ROW_HIT: u64 = 1 << 37;
+pub const ROW_HIT: u64 = 1 << 34;
 
 /// In a row's head, of two bits, where the table has a profile: what the low half is.
 pub const ROW_KIND: u32 = 32;
+
+/// From this bit on the head of an entry's row has the number of the record that holds what packets leave behind.
+pub const ROW_HOLDER: u32 = 36;
 
 /// The action, whose parameters are in the row.
 pub const KIND_ACTION: u64 = 0;
@@ -79,8 +82,6 @@ pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
 pub struct RowShape {
     /// The action's parameters.
     pub params: usize,
-    /// The holder of what packets leave behind: the number of its record, of 32 bits.
-    pub holder: usize,
     /// What packets leave behind, in a holder: see [`EntryState`].
     pub state: usize,
     /// From one record to the next.
@@ -96,8 +97,7 @@ impl RowShape {
         let layout = Layout::new(program, table);
         Self {
             params: layout.params() * size_of::<u64>(),
-            holder: size_of::<u64>() + size_of::<u32>(),
-            state: STATE * size_of::<u64>(),
+            state: layout.state() * size_of::<u64>(),
             stride: layout.bytes(),
             member_stride: table
                 .profile

@@ -53,8 +53,8 @@ pub use externs::{CounterCell, Externs, HeldRegisters};
 pub use fibs::FibInfo;
 pub use group::Group;
 pub use handle::{
-    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_KIND, RowShape,
-    TableHandle,
+    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND,
+    RowShape, TableHandle,
 };
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};

@@ -44,7 +44,7 @@ impl TableSide {
         Self {
             structure: Structure::new(table, slab, routes),
             default: Arc::clone(default),
-            default_row: default_row(slab.layout(), default.binding.as_ref()),
+            default_row: default_row(default.binding.as_ref()),
             entries: 0,
             slab: Arc::clone(slab),
             one_shots: HashMap::new(),
@@ -213,7 +213,7 @@ impl Side {
     pub(crate) fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
         let index = table.index();
         let table = &mut self.tables[index];
-        table.default_row = default_row(table.slab.layout(), default.binding.as_ref());
+        table.default_row = default_row(default.binding.as_ref());
         table.default = Arc::clone(default);
         self.renew_handle(index);
     }
@@ -316,7 +316,7 @@ impl Side {
     pub fn row_exact(&self, table: TableId, key: &[u8]) -> *const u64 {
         let table = &self.tables[table.index()];
         let slot = match &table.structure {
-            Structure::Exact(exact) => exact.lookup(key),
+            Structure::Exact(exact) => exact.lookup_near(key),
             _ => None,
         };
         match slot {
@@ -346,8 +346,13 @@ impl Side {
         let Some(slot) = slot else {
             return table.default_row.as_ptr();
         };
-        table.slab.lines(slot).for_each(|line| wait.ask(line));
+        table.slab.ask(slot, |line| wait.ask(line));
         wait.pause();
+        // Where the entry was changed, what packets leave behind is still where it began.
+        if let Some(state) = table.slab.state_elsewhere(slot) {
+            wait.ask(state);
+            wait.pause();
+        }
         table.slab.row(slot)
     }
 
@@ -431,8 +436,7 @@ impl Side {
         hash: impl FnOnce() -> u64,
     ) -> Lookup<'_> {
         let table = &self.tables[table.index()];
-        // SAFETY: rows begin with a head. That of a record is written again, to note what does not
-        // concern packets, so it is read as what it is there.
+        // SAFETY: rows begin with a head, which is an atomic number in a record.
         let head = unsafe { (*row.cast::<AtomicU64>()).load(Ordering::Relaxed) };
         if head & ROW_HIT == 0 {
             return self.miss(table, hash);

@@ -28,13 +28,14 @@ use sluice_program::{Program, Table};
 use crate::entry::BindingRef;
 use crate::group::Group;
 use crate::handle::{
-    KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_KIND as KIND,
+    KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_HOLDER,
+    ROW_KIND as KIND,
 };
 use crate::key::KeyRef;
 use crate::meter::Meter;
 use crate::reserved::Reserved;
 
-pub(crate) use layout::{Layout, STATE};
+pub(crate) use layout::Layout;
 pub(crate) use record::{Record, Target, class_target, default_row};
 
 use layout::*;
@@ -44,8 +45,8 @@ use layout::*;
 const VERSIONS: usize = 4;
 const SPARE: usize = 1 << 16;
 
-/// No table has more slots, whatever it declares: address space is finite, too.
-const MOST: usize = 1 << 28;
+/// No table has more slots, whatever it declares: address space is finite, too, and a head has room for as many.
+const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);
 
 /// What few entries have.
 #[derive(Debug, Default)]
@@ -145,23 +146,38 @@ impl Slab {
         self.records.start().wrapping_add(start).cast()
     }
 
-    /// The lines of a slot's row.
-    #[inline]
-    pub(crate) fn lines(&self, slot: u32) -> impl Iterator<Item = *const u8> + use<> {
-        let (row, bytes) = (self.row(slot).cast::<u8>(), self.layout.row_words() * 8);
-        let lines = (row.addr() % LINE + bytes).div_ceil(LINE);
-        (0..lines).map(move |line| row.wrapping_add(line * LINE))
+    /// Tells `ask` the lines of a slot's row.
+    #[inline(always)]
+    pub(crate) fn ask(&self, slot: u32, ask: impl Fn(*const u8)) {
+        let row = self.row(slot).cast::<u8>();
+        ask(row);
+        let (end, mut at) = (row.addr() % LINE + self.layout.hot_bytes, LINE);
+        while at < end {
+            ask(row.wrapping_add(at));
+            at += LINE;
+        }
+    }
+
+    /// Where what packets leave behind is, if it is in another record than its entry's.
+    #[inline(always)]
+    pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
+        let layout = &self.layout;
+        // SAFETY: a side names the slot, so it has a record, whose words are atomic where they may be written.
+        let head = unsafe { &*self.row(slot).cast::<AtomicU64>() };
+        let holder = (head.load(Ordering::Relaxed) >> ROW_HOLDER) as u32;
+        let state = || self.row(holder).wrapping_add(layout.state).cast();
+        (layout.keeps_state && holder != slot).then(state)
     }
 
     /// Asks for a slot's row ahead of its use.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
-        for line in self.lines(slot) {
+        self.ask(slot, |line| {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-        }
+        });
         #[cfg(not(target_arch = "x86_64"))]
         let _ = slot;
     }
@@ -193,7 +209,7 @@ impl Slab {
             BindingRef::Direct(call) => {
                 let params = call.params.iter().copied().chain(std::iter::repeat(0));
                 for (index, word) in params.take(layout.param_words).enumerate() {
-                    set(layout.params + index, word);
+                    set(PARAMS + index, word);
                 }
                 (DIRECT, call.action.0)
             }
@@ -215,10 +231,13 @@ impl Slab {
             self.extras.lock().insert(slot, Arc::new(extras));
         }
         let flag = |flag: u64, on: bool| if on { flag } else { 0 };
-        let head = u64::from(target) | kind << KIND | u64::from(new.key.prefix_len()) << PREFIX_LEN;
-        let flags = flag(CONST, new.is_const) | flag(EXTRAS, with_extras) | ROW_HIT;
-        set(HEAD, head | flags);
-        set(LINKS, u64::from(holder.unwrap_or(slot)) << 32);
+        let holding = u64::from(holder.unwrap_or(slot)) << ROW_HOLDER;
+        set(HEAD, u64::from(target) | kind << KIND | ROW_HIT | holding);
+        let flags = flag(CONST, new.is_const) | flag(EXTRAS, with_extras);
+        set(
+            layout.notes,
+            flags | u64::from(new.key.prefix_len()) << PREFIX_LEN,
+        );
         if let Some(timeout) = layout.timeout {
             set(timeout, new.idle_timeout_ns);
         }
@@ -252,11 +271,11 @@ impl Slab {
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
         // Acquire: what was read through a handle must be over.
-        let links = record.words[LINKS].load(Ordering::Acquire);
-        if links as u32 != 0 {
+        let notes = record.words[self.layout.notes].load(Ordering::Acquire);
+        if notes as u32 != 0 {
             return false;
         }
-        if record.head() & EXTRAS != 0 {
+        if notes & EXTRAS != 0 {
             self.extras.lock().remove(&slot);
         }
         true
@@ -271,9 +290,58 @@ impl std::fmt::Debug for Slab {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::entry::{ActionRef, EntryState};
     use sluice_program::ActionId;
+
+    /// The action of a new record, without parameters.
+    fn plain(action: u32) -> NewRecord<'static> {
+        NewRecord {
+            key: KeyRef::new(&[0; 20], 0),
+            rank: 0,
+            sequence: 0,
+            binding: BindingRef::Direct(ActionRef {
+                action: ActionId(action),
+                params: &[],
+            }),
+            idle_timeout_ns: 0,
+            controller_metadata: 0,
+            metadata: Vec::new(),
+            is_const: false,
+        }
+    }
+
+    #[test]
+    fn packets_use_one_line_of_a_record_wherever_that_fits() {
+        for (param_words, lines) in [(0, 1), (4, 1), (5, 2), (12, 2), (13, 3)] {
+            let layout = Layout::of(Some(false), param_words, true, false, [20, 20]);
+            let slab = Slab::new(layout, 1000);
+            for slot in 0..100 {
+                slab.fill(slot, plain(1), None, 0);
+                let asked = Cell::new(0);
+                slab.ask(slot, |line| {
+                    let row = slab.row(slot).cast::<u8>();
+                    assert_eq!(line, row.wrapping_add(asked.get() * LINE));
+                    asked.set(asked.get() + 1);
+                });
+                assert_eq!(asked.get(), lines, "{param_words} words, slot {slot}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_packets_leave_behind_at_a_changed_entry_is_asked_for_where_it_is() {
+        let layout = Layout::of(Some(false), 4, false, false, [20, 20]);
+        let slab = Slab::new(layout, 1000);
+        slab.fill(3, plain(1), None, 7);
+        slab.fill(900, plain(2), Some(3), 9);
+        assert_eq!(slab.state_elsewhere(3), None);
+        let state = slab.record(3).state().expect("the table keeps it");
+        let elsewhere = slab.state_elsewhere(900);
+        assert_eq!(elsewhere, Some(std::ptr::from_ref(state).cast()));
+    }
 
     #[test]
     fn records_and_meters_stay_apart_and_in_place() {
@@ -283,16 +351,11 @@ mod tests {
         for slot in &slots {
             let record = NewRecord {
                 key: KeyRef::new(&[], 0),
-                rank: 0,
-                sequence: 0,
                 binding: BindingRef::Direct(ActionRef {
                     action: ActionId(*slot),
                     params: &[u64::from(*slot)],
                 }),
-                idle_timeout_ns: 0,
-                controller_metadata: 0,
-                metadata: Vec::new(),
-                is_const: false,
+                ..plain(*slot)
             };
             slab.fill(*slot, record, None, 3);
             let meter = slab.record(*slot).meter().expect("there is one");

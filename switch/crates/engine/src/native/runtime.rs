@@ -12,8 +12,9 @@ use sluice_program::{
     ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
     MeterUnit, ProfileId, RegisterId, StackId, TableId, UnionId, UnionStackId, ValueSetId,
 };
-use sluice_tables::{EntryState, Lookup};
+use sluice_tables::{EntryState, Lookup, Side};
 
+use super::Waiting;
 use super::frame::Frame;
 use crate::checksum::select;
 use crate::packet::CloneRequest;
@@ -80,18 +81,46 @@ unsafe extern "C" fn row_exact<const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> *const u64 {
-    // SAFETY: the caller's promise. Code for keys of all other sizes goes.
-    let key = unsafe {
-        std::hint::assert_unchecked(bytes as usize <= WORDS * 8);
-        std::hint::assert_unchecked(bytes as usize > (WORDS - 1) * 8);
-        std::slice::from_raw_parts(key, bytes as usize)
-    };
+    // SAFETY: the caller's promise.
+    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
-        Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_exact_waiting(table, key, &waiting)
-        }
+        // SAFETY: the caller's promise.
+        Some(waiting) if waiting.is_far(side.entries(table)) => unsafe {
+            row_exact_far::<WORDS>(waiting, side, table, key.as_ptr(), key.len())
+        },
         _ => side.row_exact(table, key),
+    }
+}
+
+/// As [`row_exact`], where memory is waited for: apart from it, which then needs few registers.
+///
+/// # Safety
+/// As for [`row_exact`].
+#[inline(never)]
+unsafe fn row_exact_far<const WORDS: usize>(
+    waiting: Waiting,
+    side: &Side,
+    table: TableId,
+    key: *const u8,
+    bytes: usize,
+) -> *const u64 {
+    // SAFETY: the caller's promise.
+    let key = unsafe { key_of::<WORDS>(key, bytes) };
+    side.row_exact_waiting(table, key, &waiting)
+}
+
+/// A key of so many words.
+///
+/// # Safety
+/// There are as many bytes.
+#[inline(always)]
+unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise. Code for keys of all other sizes goes.
+    unsafe {
+        std::hint::assert_unchecked(bytes <= WORDS * 8);
+        std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);
+        std::slice::from_raw_parts(key, bytes)
     }
 }
 

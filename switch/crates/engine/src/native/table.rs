@@ -9,7 +9,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value};
 use sluice_program::control::KeySource;
 use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
-use sluice_tables::{Access, EntryState, NO_ACTION, ROW_HIT, RowShape, TableHandle};
+use sluice_tables::{Access, EntryState, NO_ACTION, ROW_HIT, ROW_HOLDER, RowShape, TableHandle};
 
 use super::action::{End, param_words};
 use super::expr::Params;
@@ -149,7 +149,7 @@ impl Lower<'_> {
         };
         let count = |lower: &mut Self| {
             if table.with_counters || table.support_timeout {
-                lower.count_found(id, row, entries.then_some(hit));
+                lower.count_found(id, head, entries.then_some(hit));
             }
         };
         let (action, params) = if table.profile.is_some() {
@@ -163,13 +163,12 @@ impl Lower<'_> {
         self.dispatch(table, action, params, hit, graph);
     }
 
-    /// Counts the packet at a row of a table that counts; `hit` says whether it is an entry's, if it may be.
-    fn count_found(&mut self, id: TableId, row: Value, hit: Option<Value>) {
-        let shape = RowShape::of(self.program, self.program.table(id));
+    /// Counts the packet at a row of a table that counts, whose head is given; `hit` says whether it is an entry's,
+    /// if it may be.
+    fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {
-            let holder = self.load(I32, row, shape.holder as u32);
-            let holder = self.b.ins().uextend(I64, holder);
+            let holder = self.shr(head, ROW_HOLDER);
             let own = self.state_of(id, holder);
             state = self.b.ins().select(hit, own, state);
         }

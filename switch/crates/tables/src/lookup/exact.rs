@@ -35,6 +35,12 @@ impl Exact {
         self.0.get_waiting(key, ask, pause)
     }
 
+    /// As [`lookup`](Self::lookup), in fewer steps, where the table is in caches anyway.
+    #[inline(always)]
+    pub(crate) fn lookup_near(&self, key: &[u8]) -> Option<u32> {
+        self.0.get_near(key)
+    }
+
     #[inline(always)]
     pub(crate) fn lookup(&self, key: &[u8]) -> Option<u32> {
         self.0.get(key)

@@ -12,7 +12,7 @@ use crate::entry::{ActionEntry, ActionRef, Binding, EntryState};
 use crate::group::Group;
 use crate::handle::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, NO_ACTION, ROW_HIT,
-    ROW_KIND as KIND,
+    ROW_HOLDER, ROW_KIND as KIND,
 };
 use crate::meter::Meter;
 
@@ -30,6 +30,15 @@ impl<'a> Record<'a> {
         self.words[HEAD].load(Ordering::Relaxed)
     }
 
+    #[inline]
+    fn notes(&self) -> &'a AtomicU64 {
+        &self.words[self.slab.layout.notes]
+    }
+
+    fn flag(&self, flag: u64) -> bool {
+        self.notes().load(Ordering::Relaxed) & flag != 0
+    }
+
     pub(crate) fn slot(&self) -> u32 {
         self.slot
     }
@@ -37,7 +46,7 @@ impl<'a> Record<'a> {
     /// The slot that holds what packets leave behind.
     #[inline]
     pub(crate) fn holder(&self) -> u32 {
-        (self.words[LINKS].load(Ordering::Relaxed) >> 32) as u32
+        (self.head() >> ROW_HOLDER) as u32
     }
 
     /// What packets left behind, where the table keeps that.
@@ -52,7 +61,9 @@ impl<'a> Record<'a> {
         } else {
             self.slab.record(holder).words
         };
-        let words = words.get(STATE..)?.first_chunk::<STATE_WORDS>()?;
+        let words = words
+            .get(self.slab.layout.state..)?
+            .first_chunk::<STATE_WORDS>()?;
         // SAFETY: `EntryState` is `repr(C)` and consists of `STATE_WORDS` values of `AtomicU64`, so it
         // has the layout of this array; all of its access is atomic, and the borrow is kept.
         Some(unsafe { &*std::ptr::from_ref(words).cast::<EntryState>() })
@@ -79,7 +90,7 @@ impl<'a> Record<'a> {
         match head >> KIND & 3 {
             DIRECT => {
                 let layout = &self.slab.layout;
-                let params = &self.words[layout.params..layout.params + layout.param_words];
+                let params = &self.words[PARAMS..layout.row_words()];
                 Target::Direct(ActionRef {
                     action: ActionId(target),
                     params: plain(params),
@@ -95,16 +106,13 @@ impl<'a> Record<'a> {
     pub(crate) fn class(&self, row: &mut Vec<u64>) {
         let layout = &self.slab.layout;
         let head = self.head();
-        let is_one_shot = head >> KIND & 3 == ONE_SHOT;
+        let slot = match head >> KIND & 3 {
+            ONE_SHOT => u64::from(self.slot) << ROW_HOLDER,
+            _ => 0,
+        };
         row.clear();
-        row.push(head & (3 << KIND | u64::from(u32::MAX)) | ROW_HIT);
-        row.push(if is_one_shot {
-            u64::from(self.slot) << 32
-        } else {
-            0
-        });
-        row.resize(layout.params, 0);
-        row.extend_from_slice(plain(&self.words[layout.params..layout.row_words()]));
+        row.push(head & (3 << KIND | u64::from(u32::MAX)) | ROW_HIT | slot);
+        row.extend_from_slice(plain(&self.words[PARAMS..layout.row_words()]));
     }
 
     /// What it leads to, for the control plane.
@@ -127,7 +135,7 @@ impl<'a> Record<'a> {
     }
 
     pub(crate) fn extras(&self) -> Option<Arc<Extras>> {
-        if self.head() & EXTRAS == 0 {
+        if !self.flag(EXTRAS) {
             return None;
         }
         self.slab.extras.lock().get(&self.slot).map(Arc::clone)
@@ -139,29 +147,32 @@ impl<'a> Record<'a> {
     }
 
     pub(crate) fn is_const(&self) -> bool {
-        self.head() & CONST != 0
+        self.flag(CONST)
     }
 
     /// Whether it is in truth.
     pub(crate) fn is_live(&self) -> bool {
-        self.head() & LIVE != 0
+        self.flag(LIVE)
     }
 
     /// Notes whether it is in truth; for the one who changes it.
     pub(crate) fn set_live(&self, live: bool) {
-        let head = self.head();
-        let head = if live { head | LIVE } else { head & !LIVE };
-        self.words[HEAD].store(head, Ordering::Relaxed);
+        // Others may note handles at the same time.
+        if live {
+            self.notes().fetch_or(LIVE, Ordering::Relaxed);
+        } else {
+            self.notes().fetch_and(!LIVE, Ordering::Relaxed);
+        }
     }
 
     /// Notes one more handle.
     pub(crate) fn hold(&self) {
-        self.words[LINKS].fetch_add(1, Ordering::Relaxed);
+        self.notes().fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes one handle fewer.
     pub(crate) fn let_go(&self) {
-        self.words[LINKS].fetch_sub(1, Ordering::Release);
+        self.notes().fetch_sub(1, Ordering::Release);
     }
 
     /// The idle timeout in nanoseconds; 0 for none.
@@ -186,7 +197,7 @@ impl<'a> Record<'a> {
 
     /// The length of the prefix of the longest-prefix field.
     pub(crate) fn prefix_len(&self) -> u32 {
-        (self.head() >> PREFIX_LEN) as u32
+        (self.notes().load(Ordering::Relaxed) >> PREFIX_LEN) as u32
     }
 
     /// The key's value, then masks and upper bounds.
@@ -219,12 +230,11 @@ pub(crate) enum Target<'a> {
 #[inline]
 pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
     let target = row[HEAD] as u32;
-    let slot = (row[LINKS] >> 32) as u32;
+    let slot = (row[HEAD] >> ROW_HOLDER) as u32;
     let target = match row[HEAD] >> KIND & 3 {
         DIRECT => Target::Direct(ActionRef {
             action: ActionId(target),
-            // Tables with classes keep no state.
-            params: &row[STATE..],
+            params: &row[PARAMS..],
         }),
         MEMBER => Target::Member(target),
         GROUP => Target::Group(target),
@@ -234,7 +244,7 @@ pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
 }
 
 /// The row of what a table does on a miss.
-pub(crate) fn default_row(layout: &Layout, binding: Option<&Binding>) -> Box<[u64]> {
+pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
     let (kind, target) = match binding {
         None => (DIRECT, NO_ACTION),
         Some(Binding::Direct(call)) => (DIRECT, call.action.0),
@@ -242,8 +252,7 @@ pub(crate) fn default_row(layout: &Layout, binding: Option<&Binding>) -> Box<[u6
         Some(Binding::Group(id)) => (GROUP, *id),
         Some(Binding::OneShot(_)) => (ONE_SHOT, 0),
     };
-    let mut row = vec![0; layout.params];
-    row[HEAD] = u64::from(target) | kind << KIND;
+    let mut row = vec![u64::from(target) | kind << KIND];
     if let Some(Binding::Direct(call)) = binding {
         row.extend_from_slice(&call.params);
     }

@@ -2,7 +2,7 @@
 //! What entries lead to, numbered: equal ones share a number. A table of a million routes has few
 //! next hops, and small numbers make small look-up structures.
 //!
-//! What a number stands for is a row as entries' records begin with one: head, links, parameters. A
+//! What a number stands for is a row as entries' records begin with one: head, parameters. A
 //! group of one entry's own is named by that entry's slot in the links.
 //!
 //! Each side has the rows that its numbers stand for ([`Rows`]). A number that no entry has any more is
