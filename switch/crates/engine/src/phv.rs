@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use sluice_program::layout::SLACK;
 use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
@@ -19,6 +20,9 @@ pub(crate) struct Phv {
     fixed: Vec<Range<usize>>,
     /// How many of them lie outside.
     plain: usize,
+    /// The end of the first of these if it begins with the first byte, else 0: mostly it has all that a packet uses,
+    /// and what a packet needs at once is not looked for in lists.
+    front: usize,
     /// Whether anything may be other than it was at the start in headers with `varbit` fields, in these
     /// fields' lengths, or in the fill levels of stacks.
     touched: bool,
@@ -64,12 +68,15 @@ impl Phv {
         let stacks = program.stacks.len();
         let mut fixed = plain_ranges(program);
         let plain = fixed.len();
+        let first = fixed.first().filter(|run| run.start == 0);
+        let front = first.map_or(0, |run| run.end);
         fixed.extend(ranges_beside_varbits(program));
         let valid: Vec<_> = program.headers.iter().map(|h| h.metadata).collect();
         Self {
             bytes: vec![0; program.phv_bytes],
             fixed,
             plain,
+            front,
             touched: false,
             valid_at_start: valid.clone(),
             valid,
@@ -82,13 +89,16 @@ impl Phv {
 
     /// As it is before parsing.
     pub(crate) fn reset(&mut self) {
-        let (plain, beside) = self.fixed.split_at(self.plain);
-        for run in plain {
-            self.bytes[run.clone()].fill(0);
+        self.bytes[..self.front].fill(0);
+        let further = usize::from(self.front != 0);
+        if self.plain > further {
+            for run in &self.fixed[further..self.plain] {
+                self.bytes[run.clone()].fill(0);
+            }
         }
         self.valid.copy_from_slice(&self.valid_at_start);
         if std::mem::take(&mut self.touched) {
-            for run in beside {
+            for run in &self.fixed[self.plain..] {
                 self.bytes[run.clone()].fill(0);
             }
             self.varbit_bits.fill(0);
@@ -310,7 +320,7 @@ fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     varbits
 }
 
-/// The bytes of the PHV outside of headers with a `varbit` field, as few runs.
+/// The bytes of headers, and of metadata, outside of headers with a `varbit` field, as few runs.
 fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
     let mut plain = Vec::new();
     let mut start = 0;
@@ -318,7 +328,7 @@ fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
         plain.push(start..header.start);
         start = header.end;
     }
-    plain.push(start..program.phv_bytes);
+    plain.push(start..program.phv_bytes - SLACK);
     plain.retain(|range| !range.is_empty());
     plain
 }
