@@ -14,6 +14,9 @@ use crate::bits;
 /// reserved for `varbit` fields is left alone, since only the part in use is ever looked at.
 #[derive(Clone, Debug)]
 pub(crate) struct Phv {
+    ///
+    /// Behind as many bytes as [`Program::phv_bytes`] one for each header says whether it is valid, 0 or 1: machine
+    /// code has both at known distances from one address.
     pub(crate) bytes: Vec<u8>,
     /// Everything but what is reserved for `varbit` fields, as few runs: first those outside of headers
     /// that have such a field.
@@ -26,9 +29,10 @@ pub(crate) struct Phv {
     /// Whether anything may be other than it was at the start in headers with `varbit` fields, in these
     /// fields' lengths, or in the fill levels of stacks.
     touched: bool,
-    valid: Vec<bool>,
-    /// The headers that are valid before parsing: metadata.
-    valid_at_start: Vec<bool>,
+    /// The first of the bytes that say which headers are valid.
+    validity: usize,
+    /// These bytes before parsing: metadata is valid.
+    valid_at_start: Vec<u8>,
     /// Bits that the `varbit` field of each header has now.
     varbit_bits: Vec<u32>,
     /// Elements in each header stack, then in each union stack.
@@ -39,10 +43,8 @@ pub(crate) struct Phv {
 
 /// Addresses of the parts, for machine code.
 pub(crate) struct Parts {
-    /// As many as [`Program::phv_bytes`].
+    /// As many as [`Program::phv_bytes`], and behind them one for each header: 0 or 1, whether it is valid.
     pub(crate) bytes: *mut u8,
-    /// One for each header: 0 or 1.
-    pub(crate) valid: *mut u8,
     /// One for each header.
     pub(crate) varbit_bits: *mut u32,
     /// One for each stack, then one for each union stack.
@@ -57,7 +59,6 @@ impl Phv {
     pub(crate) fn parts(&mut self) -> Parts {
         Parts {
             bytes: self.bytes.as_mut_ptr(),
-            valid: self.valid.as_mut_ptr().cast(),
             varbit_bits: self.varbit_bits.as_mut_ptr(),
             filled: self.filled.as_mut_ptr(),
             touched: (&raw mut self.touched).cast(),
@@ -71,15 +72,18 @@ impl Phv {
         let first = fixed.first().filter(|run| run.start == 0);
         let front = first.map_or(0, |run| run.end);
         fixed.extend(ranges_beside_varbits(program));
-        let valid: Vec<_> = program.headers.iter().map(|h| h.metadata).collect();
+        let headers = program.headers.iter();
+        let valid_at_start: Vec<_> = headers.map(|h| u8::from(h.metadata)).collect();
+        let mut bytes = vec![0; program.phv_bytes];
+        bytes.extend_from_slice(&valid_at_start);
         Self {
-            bytes: vec![0; program.phv_bytes],
+            bytes,
             fixed,
             plain,
             front,
             touched: false,
-            valid_at_start: valid.clone(),
-            valid,
+            validity: program.phv_bytes,
+            valid_at_start,
             varbit_bits: vec![0; program.headers.len()],
             filled: vec![0; stacks + program.union_stacks.len()],
             stacks,
@@ -96,7 +100,7 @@ impl Phv {
                 self.bytes[run.clone()].fill(0);
             }
         }
-        self.valid.copy_from_slice(&self.valid_at_start);
+        self.bytes[self.validity..].copy_from_slice(&self.valid_at_start);
         if std::mem::take(&mut self.touched) {
             for run in &self.fixed[self.plain..] {
                 self.bytes[run.clone()].fill(0);
@@ -129,28 +133,29 @@ impl Phv {
                 bits::copy_bits(&other.bytes, start, &mut self.bytes, start, count);
             }
         }
-        self.valid.copy_from_slice(&other.valid);
+        let validity = self.validity..;
+        self.bytes[validity.clone()].copy_from_slice(&other.bytes[validity]);
         self.varbit_bits.copy_from_slice(&other.varbit_bits);
         self.filled.copy_from_slice(&other.filled);
     }
 
     #[inline]
     pub(crate) fn is_valid(&self, header: HeaderId) -> bool {
-        self.valid[header.index()]
+        self.bytes[self.validity + header.index()] != 0
     }
 
     /// Makes a header valid; in a union that makes the other members invalid.
     pub(crate) fn set_valid(&mut self, program: &Program, id: HeaderId) {
         if let Some(union) = program.header(id).union {
             for member in &program.union(union).headers {
-                self.valid[member.index()] = false;
+                self.set_invalid(*member);
             }
         }
-        self.valid[id.index()] = true;
+        self.bytes[self.validity + id.index()] = 1;
     }
 
     pub(crate) fn set_invalid(&mut self, header: HeaderId) {
-        self.valid[header.index()] = false;
+        self.bytes[self.validity + header.index()] = 0;
     }
 
     pub(crate) fn varbit_bits(&self, header: HeaderId) -> u32 {

@@ -321,10 +321,14 @@ impl Lower<'_> {
                 .fold(0, |vector, (row, _)| vector | 1u64 << row)
         };
         if column.width <= TABLED {
-            let table = (0..1 << column.width)
-                .map(|key| rows(&|pattern| pattern.matches(key)))
-                .collect();
-            let address = self.statics.words(table);
+            let keys = 0..1 << column.width;
+            let table = keys.map(|key| rows(&|pattern| pattern.matches(key)));
+            if wanted.len() <= 8 {
+                let table: Vec<u8> = table.map(|rows| rows as u8).collect();
+                let address = self.statics.bytes(&table);
+                return self.constant_byte_at(address, column.value);
+            }
+            let address = self.statics.words(table.collect());
             return self.constant_at(address, column.value);
         }
         let mut vector = self.int(rows(&|pattern| pattern == Pattern::Any));

@@ -58,7 +58,7 @@ impl Lower<'_> {
             return self.byte(false);
         }
         let ty = Type::int(ids.len() as u16 * 8).expect("2, 4 or 8 bytes");
-        let valid = self.load(ty, self.valid, ids[0].0);
+        let valid = self.load(ty, self.phv, self.validity(ids[0]));
         let zero = self.b.ins().iconst(ty, 0);
         self.compare(IntCC::NotEqual, valid, zero)
     }

@@ -205,6 +205,14 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Where all packets come, and nothing is certain.
+    pub(super) fn of_all() -> Self {
+        Self {
+            weight: 1.0,
+            ..Self::default()
+        }
+    }
+
     /// What is also certain in `other`.
     pub(super) fn meet(&mut self, other: &Self) {
         self.fields

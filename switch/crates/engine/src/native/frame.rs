@@ -17,10 +17,8 @@ use crate::trace::NoTrace;
 /// caller has for itself as long as the call lasts.
 #[repr(C)]
 pub(super) struct Frame<'a> {
-    /// Bytes of the packet header vector, `phv_bytes` of them.
+    /// Bytes of the packet header vector, `phv_bytes` of them, and one for each header: 0 or 1.
     pub(super) phv: *mut u8,
-    /// One byte for each header: 0 or 1.
-    pub(super) valid: *mut u8,
     /// Elements in each stack, then in each union stack.
     pub(super) filled: *mut u32,
     /// Bits in the `varbit` field of each header.
@@ -76,7 +74,6 @@ impl<'a> Frame<'a> {
             let phv = (*packet).phv.parts();
             Self {
                 phv: phv.bytes,
-                valid: phv.valid,
                 filled: phv.filled,
                 varbit: phv.varbit_bits,
                 touched: phv.touched,

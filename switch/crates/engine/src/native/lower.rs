@@ -2,6 +2,8 @@
 //! What all of code generation stands on: a function under construction, constants that outlive it, and
 //! access to runs of bits in the packet header vector, the packet, and the frame.
 
+mod validity;
+
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
@@ -13,14 +15,13 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilder;
+use sluice_program::Program;
 use sluice_program::layout::Slot;
-use sluice_program::{HeaderId, Program};
 
 use super::facts::{Facts, Flow, Known};
 use super::frame::Frame;
 use super::runtime;
 use crate::config::Config;
-use crate::counters::Counters;
 use crate::profile::Place;
 
 /// Words that code refers to by their address, kept as long as the code.
@@ -69,7 +70,6 @@ pub(super) struct Lower<'a> {
     narrow: BTreeMap<Value, u32>,
     pub(super) frame: Value,
     pub(super) phv: Base,
-    pub(super) valid: Value,
     filled: Value,
     varbit: Value,
     counters: Value,
@@ -96,7 +96,6 @@ impl<'a> Lower<'a> {
             b.ins().load(I64, flags, frame, offset as i32)
         };
         let phv = field(offset_of!(Frame<'static>, phv));
-        let valid = field(offset_of!(Frame<'static>, valid));
         let filled = field(offset_of!(Frame<'static>, filled));
         let varbit = field(offset_of!(Frame<'static>, varbit));
         let counters = field(offset_of!(Frame<'static>, counters));
@@ -107,14 +106,13 @@ impl<'a> Lower<'a> {
             statics,
             not_compiled,
             b,
-            known: Known::default(),
+            known: Known::of_all(),
             flow: Flow::default(),
             call_conv,
             signatures: Vec::new(),
             narrow: BTreeMap::new(),
             frame,
             phv,
-            valid,
             filled,
             varbit,
             counters,
@@ -311,6 +309,16 @@ impl<'a> Lower<'a> {
         self.b.ins().load(I64, flags, place, 0)
     }
 
+    /// An index into a table of constant bytes.
+    pub(super) fn constant_byte_at(&mut self, address: i64, index: Value) -> Value {
+        let base = self.b.ins().iconst(I64, address);
+        let place = self.b.ins().iadd(base, index);
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let byte = self.b.ins().uload8(I64, flags, place, 0);
+        self.note_bits(byte, 8);
+        byte
+    }
+
     // Bytes in wire order.
 
     /// `bytes` (1 to 8) bytes as a big-endian number. Reads nothing else if `exact`, else up to 8.
@@ -504,76 +512,6 @@ impl<'a> Lower<'a> {
             };
             self.store(zero, base, offset + at);
         }
-    }
-
-    // Validity, fill levels, counters.
-
-    pub(super) fn is_valid(&mut self, header: HeaderId) -> Value {
-        match self.known.valid(header) {
-            Some(valid) => self.byte(valid),
-            None => self.load(I8, self.valid, header.0),
-        }
-    }
-
-    /// Whether the header with this id, which exists, is valid.
-    pub(super) fn is_valid_at(&mut self, id: Value) -> Value {
-        let place = self.b.ins().iadd(self.valid, id);
-        self.load(I8, place, 0)
-    }
-
-    pub(super) fn set_invalid(&mut self, header: HeaderId) {
-        self.known.set_valid(header, false);
-        let no = self.byte(false);
-        self.store(no, self.valid, header.0);
-    }
-
-    /// Makes a header valid and the other members of its union invalid.
-    pub(super) fn set_valid(&mut self, header: HeaderId) {
-        if let Some(union) = self.program.header(header).union {
-            for member in &self.program.union(union).headers {
-                self.set_invalid(*member);
-            }
-        }
-        self.known.set_valid(header, true);
-        let yes = self.byte(true);
-        self.store(yes, self.valid, header.0);
-    }
-
-    /// Notes that the header vector is written where [`crate::phv::Phv::touch`] says.
-    fn touch(&mut self) {
-        let place = self.frame_field(offset_of!(Frame<'static>, touched));
-        let yes = self.byte(true);
-        self.store(yes, place, 0);
-    }
-
-    /// Elements in a stack; union stacks come after the `stacks` of the program.
-    pub(super) fn filled(&mut self, stack: usize) -> Value {
-        let value = self.load(I32, self.filled, stack as u32 * 4);
-        self.b.ins().uextend(I64, value)
-    }
-
-    pub(super) fn set_filled(&mut self, stack: usize, elements: Value) {
-        self.touch();
-        let elements = self.b.ins().ireduce(I32, elements);
-        self.store(elements, self.filled, stack as u32 * 4);
-    }
-
-    /// Bits in a header's `varbit` field.
-    pub(super) fn varbit_bits(&mut self, header: HeaderId) -> Value {
-        let value = self.load(I32, self.varbit, header.0 * 4);
-        self.b.ins().uextend(I64, value)
-    }
-
-    /// Adds 1 to a counter of the worker, given by its offset in [`Counters`].
-    pub(super) fn bump(&mut self, offset: usize) {
-        let old = self.load(I64, self.counters, offset as u32);
-        let new = self.b.ins().iadd_imm_s(old, 1);
-        self.store(new, self.counters, offset as u32);
-    }
-
-    /// Notes an access beyond an array or stack.
-    pub(super) fn out_of_range(&mut self) {
-        self.bump(offset_of!(Counters, index_out_of_range));
     }
 
     // Flags.

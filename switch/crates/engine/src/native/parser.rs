@@ -2,6 +2,8 @@
 //! The parser: a block or more for each state, for each likely set of facts ([`super::variants`]) once. How many
 //! bytes are taken is kept in a register, and written to the packet when the parser ends.
 
+mod select;
+
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -9,19 +11,15 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use sluice_program::expr::Arith;
-use sluice_program::parser::{
-    ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
-};
-use sluice_program::{HeaderId, Slot, StackId, StateId};
+use sluice_program::parser::{ExtractTo, ParserOp, State, Target};
+use sluice_program::{HeaderId, Slot, StateId};
 
 use super::expr::Params;
 use super::frame::Frame;
-use super::key::KeyField;
 use super::lower::Lower;
 use super::number::Words;
 use super::runtime;
 use super::states::{bounds, depths, groups};
-use super::table::words_of;
 use super::variants::{About, Interest, Variants};
 use crate::counters::Counters;
 use crate::profile::Place;
@@ -498,181 +496,5 @@ impl Lower<'_> {
         self.check_left(bytes, parsing);
         let (source, ahead) = self.ahead(parsing);
         self.load_outside(source, ahead as usize * 8 + offset as usize, width)
-    }
-
-    // Transitions.
-
-    /// The element last put into a stack; an error if there is none.
-    fn last(&mut self, level: usize, ids: Vec<u64>, parsing: &Parsing) -> Value {
-        let filled = self.filled(level);
-        let zero = self.int(0);
-        let some = self.compare(IntCC::NotEqual, filled, zero);
-        let error = self.program.core_errors.stack_out_of_bounds;
-        self.check(some, error, parsing);
-        let last = self.b.ins().iadd_imm_s(filled, -1);
-        let address = self.statics.words(ids);
-        self.constant_at(address, last)
-    }
-
-    fn stack_last(&mut self, stack: StackId, parsing: &Parsing) -> Value {
-        let headers = self.program.stack(stack).headers.iter();
-        let ids = headers.map(|id| u64::from(id.0)).collect();
-        self.last(stack.index(), ids, parsing)
-    }
-
-    /// The parts of a state's key, each in whole bytes.
-    fn key_parts(&mut self, state: &State, parsing: &Parsing) -> Vec<KeyField> {
-        let program = self.program;
-        let mut offset = 0;
-        let mut fields = Vec::new();
-        for part in &state.key {
-            let (width, value) = match part {
-                KeyPart::Field(slot) => (usize::from(slot.width), self.load_slot(self.phv, *slot)),
-                KeyPart::StackLast(stack, slot) => {
-                    let id = self.stack_last(*stack, parsing);
-                    let (_, base) = self.header_base(id);
-                    (usize::from(slot.width), self.load_slot(base, *slot))
-                }
-                KeyPart::UnionStackLast(stack, member, slot) => {
-                    let unions = program.union_stack(*stack).unions.iter();
-                    let ids = unions
-                        .map(|union| u64::from(program.union(*union).headers[*member].0))
-                        .collect();
-                    let level = program.stacks.len() + stack.index();
-                    let id = self.last(level, ids, parsing);
-                    let (_, base) = self.header_base(id);
-                    (usize::from(slot.width), self.load_slot(base, *slot))
-                }
-                KeyPart::Lookahead(first, width) => {
-                    (*width as usize, self.look_ahead(*first, *width, parsing))
-                }
-            };
-            let bytes = width.div_ceil(8);
-            fields.push(KeyField {
-                offset,
-                bytes,
-                value,
-            });
-            offset += bytes;
-        }
-        fields
-    }
-
-    /// Goes to the next state. Ends the block.
-    fn transition(&mut self, state: &State, parsing: &mut Parsing) {
-        if !state.key.is_empty() {
-            let fields = self.key_parts(state, parsing);
-            let bytes = fields.last().map_or(0, |field| field.offset + field.bytes);
-            let words = self.key_words(&fields, bytes);
-            if !self.switch(state, &words, bytes, parsing) {
-                let cases = state.transitions.iter();
-                let weights = cases.map(|case| parsing.weight(case.next));
-                let mut left = weights.sum::<f64>() + parsing.weight_of_rest(state);
-                for case in &state.transitions {
-                    let weight = parsing.weight(case.next);
-                    self.case(case, weight / left, &fields, &words, bytes, parsing);
-                    left -= weight;
-                }
-                self.otherwise(state, parsing);
-            }
-        } else {
-            self.otherwise(state, parsing);
-        }
-    }
-
-    /// Where a state leads when nothing matches. Ends the block.
-    fn otherwise(&mut self, state: &State, parsing: &mut Parsing) {
-        match state.default {
-            Some(target) => {
-                let block = parsing.target(self, target);
-                self.jump(block);
-            }
-            None => self.fail(self.program.core_errors.no_match, parsing),
-        }
-    }
-
-    /// A `select` of one word with only plain values; `false`, and no code, for any other. Ends the
-    /// block.
-    fn switch(
-        &mut self,
-        state: &State,
-        words: &[Value],
-        bytes: usize,
-        parsing: &mut Parsing,
-    ) -> bool {
-        let [word] = words else { return false };
-        let plain = |case: &Transition| match &case.matches {
-            TransitionMatch::Value { value, mask }
-                if value.len() == bytes && mask.iter().all(|byte| *byte == 0xff) =>
-            {
-                Some((words_of(value)[0], case.next))
-            }
-            _ => None,
-        };
-        let cases: Option<Vec<_>> = state.transitions.iter().map(plain).collect();
-        let Some(cases) = cases else { return false };
-        let mut targets: Vec<(u64, Block)> = Vec::new();
-        let mut weights = Vec::new();
-        for (value, next) in cases {
-            if targets.iter().all(|(known, _)| *known != value) {
-                targets.push((value, parsing.target(self, next)));
-                weights.push(parsing.weight(next));
-            }
-        }
-        weights.push(parsing.weight_of_rest(state));
-        let number = self.shr(*word, (8 - bytes as u32) * 8);
-        let none = self.b.create_block();
-        self.emit_switch(&targets, number, none, &weights);
-        self.enter(none);
-        self.otherwise(state, parsing);
-        true
-    }
-
-    /// One case, to which this share of the packets is taken to belong: goes on in a new block where it does not
-    /// match.
-    fn case(
-        &mut self,
-        case: &Transition,
-        share: f64,
-        fields: &[KeyField],
-        words: &[Value],
-        bytes: usize,
-        parsing: &mut Parsing,
-    ) {
-        let matches = match &case.matches {
-            TransitionMatch::Value { value, mask } => {
-                let mut all = self.byte(true);
-                for (index, word) in words.iter().enumerate() {
-                    let part = |from: &[u8]| {
-                        let byte = |at: usize| from.get(index * 8 + at).copied().unwrap_or(0);
-                        u64::from_be_bytes(std::array::from_fn(byte))
-                    };
-                    let (value, mask) = (part(value), part(mask));
-                    if (value, mask) != (0, 0) {
-                        let key = self.and(*word, mask);
-                        let value = self.int(value);
-                        let same = self.compare(IntCC::Equal, key, value);
-                        all = self.b.ins().band(all, same);
-                    }
-                }
-                all
-            }
-            TransitionMatch::ValueSet(set, mask) => {
-                let key = self.key_in_memory(fields, bytes);
-                let mask = match mask {
-                    Some(mask) => self.statics.bytes(mask),
-                    None => 0,
-                };
-                let (set, mask) = (self.int(set.0.into()), self.int(mask as u64));
-                let bytes = self.int(bytes as u64);
-                let args = [set, key, bytes, mask];
-                let found = self.call(runtime::value_set as *const (), &args, 1)[0];
-                let zero = self.int(0);
-                self.compare(IntCC::NotEqual, found, zero)
-            }
-        };
-        let (yes, no) = (parsing.target(self, case.next), self.b.create_block());
-        self.branch_by_share(matches, yes, no, share);
-        self.enter(no);
     }
 }

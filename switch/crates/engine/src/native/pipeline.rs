@@ -125,7 +125,7 @@ impl Lower<'_> {
         let order = order(self.program, pipeline);
         let mut interests: BTreeMap<(bool, u32), Interest> = BTreeMap::new();
         for node in order.iter().rev() {
-            let mut interest = Interest::default();
+            let mut interest = beyond.clone();
             interest.step(self.program, self.facts, *node);
             for next in followers(self.program, *node) {
                 if let Some(after) = interests.get(&key(next)) {

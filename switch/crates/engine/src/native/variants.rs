@@ -20,10 +20,8 @@ use super::lower::Lower;
 
 /// Ways are told apart first by facts about which at least so many steps ask.
 const MANY: usize = 3;
-/// So many sets of such facts are told apart in a step.
+/// When so many sets of such facts are told apart in a step, no more are.
 const MAIN: usize = 8;
-/// And so many ways of its own in each of them.
-const OWN: usize = 1;
 /// What is told apart has at least this share of all that leads to a step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
@@ -168,11 +166,17 @@ impl Interest {
 /// What is certain of that about which is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct About {
-    /// Of that about which many steps ask.
-    main: Vec<(Fact, u64)>,
-    rest: Vec<(Fact, u64)>,
+    /// Each fact, with how many steps ask about it.
+    certain: Vec<(usize, Fact, u64)>,
     /// Bytes that the parser took.
     pub(super) parsed: Option<u64>,
+}
+
+impl About {
+    fn answer(&self, question: Fact) -> Option<u64> {
+        let mut certain = self.certain.iter();
+        certain.find_map(|(_, fact, value)| (*fact == question).then_some(*value))
+    }
 }
 
 impl Known {
@@ -185,11 +189,7 @@ impl Known {
                 Fact::Valid(id) => self.valid(*id).map(u64::from),
             };
             if let Some(value) = certain {
-                let list = match askers.len() >= MANY {
-                    true => &mut about.main,
-                    false => &mut about.rest,
-                };
-                list.push((*fact, value));
+                about.certain.push((askers.len(), *fact, value));
             }
         }
         about
@@ -212,68 +212,81 @@ impl Variants {
     }
 }
 
-/// A block, and how likely it is.
-type Weighted = (Block, f64);
-
-/// Ways on which the same is certain of that about which many steps ask.
-struct Group {
-    main: Vec<(Fact, u64)>,
+/// A way: what is certain on it, the block that it leads to, and how likely it is.
+struct Way {
+    about: About,
+    block: Block,
     weight: f64,
-    blocks: Vec<Weighted>,
+}
+
+fn weight(ways: &[Way]) -> f64 {
+    ways.iter().map(|way| way.weight).sum()
+}
+
+/// Ways by their answers to a question, where enough of all packets give each: those with rarer answers are left
+/// with those that have none.
+fn split(ways: Vec<Way>, question: Fact, least: f64) -> Vec<Vec<Way>> {
+    let mut answers: BTreeMap<Option<u64>, Vec<Way>> = BTreeMap::new();
+    for way in ways {
+        let answer = way.about.answer(question);
+        answers.entry(answer).or_default().push(way);
+    }
+    let mut rare = answers.remove(&None).unwrap_or_default();
+    let mut parts = Vec::new();
+    for ways in answers.into_values() {
+        match weight(&ways) < least {
+            true => rare.extend(ways),
+            false => parts.push(ways),
+        }
+    }
+    if !rare.is_empty() {
+        parts.push(rare);
+    }
+    parts
 }
 
 impl Lower<'_> {
-    /// The blocks with which a step is to be compiled, when all that leads to it is there: those of the
-    /// likeliest ways, and those in which others come together.
+    /// The blocks with which a step is to be compiled, when all that leads to it is there: each for ways that are alike
+    /// in what is asked most.
     pub(super) fn settle(&mut self, variants: Variants) -> Vec<Block> {
-        let mut all = 0.0;
-        let mut groups: Vec<Group> = Vec::new();
-        for (about, block) in variants.0 {
-            if !self.is_reached(block) {
-                continue;
+        let reached = variants.0.into_iter();
+        let ways: Vec<Way> = reached
+            .filter(|(_, block)| self.is_reached(*block))
+            .map(|(about, block)| Way {
+                about,
+                block,
+                weight: self.weight_of(block),
+            })
+            .collect();
+        let certain = ways.iter().flat_map(|way| &way.about.certain);
+        let questions: BTreeSet<(usize, Fact)> = certain
+            .filter(|(askers, ..)| *askers >= MANY)
+            .map(|(askers, fact, _)| (*askers, *fact))
+            .collect();
+        let least = weight(&ways) * LEAST_SHARE;
+        let mut groups = vec![ways];
+        // What most steps ask about first.
+        for (_, question) in questions.into_iter().rev() {
+            for group in std::mem::take(&mut groups) {
+                groups.extend(split(group, question, least));
             }
-            let weight = self.weight_of(block);
-            all += weight;
-            match groups.iter_mut().find(|group| group.main == about.main) {
-                Some(group) => {
-                    group.weight += weight;
-                    group.blocks.push((block, weight));
-                }
-                None => groups.push(Group {
-                    main: about.main,
-                    weight,
-                    blocks: vec![(block, weight)],
-                }),
+            if groups.len() >= MAIN {
+                break;
             }
         }
-        groups.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for (index, group) in groups.into_iter().enumerate() {
-            let Group {
-                weight, mut blocks, ..
-            } = group;
-            if index > 0 && (index >= MAIN || weight < all * LEAST_SHARE) {
-                others.extend(blocks);
-                continue;
-            }
-            blocks.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-            let rest = blocks.split_off(blocks.len().min(OWN));
-            own.extend(blocks.into_iter().map(|(block, _)| block));
-            own.extend(self.together(rest));
-        }
-        own.extend(self.together(others));
-        own
+        let groups = groups.into_iter();
+        groups.filter_map(|ways| self.together(ways)).collect()
     }
 
     /// One block for several, if there are any.
-    fn together(&mut self, blocks: Vec<Weighted>) -> Option<Block> {
-        match blocks[..] {
+    fn together(&mut self, ways: Vec<Way>) -> Option<Block> {
+        match &ways[..] {
             [] => None,
-            [(block, _)] => Some(block),
+            [way] => Some(way.block),
             _ => {
                 let together = self.b.create_block();
-                for (block, _) in blocks {
-                    self.enter(block);
+                for way in ways {
+                    self.enter(way.block);
                     self.jump(together);
                 }
                 Some(together)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which headers are valid, how far stacks are filled, and what is counted.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use sluice_program::HeaderId;
+
+use super::Lower;
+use crate::counters::Counters;
+use crate::native::frame::Frame;
+
+impl Lower<'_> {
+    /// Where in the header vector it says whether a header is valid.
+    pub(in crate::native) fn validity(&self, header: HeaderId) -> u32 {
+        self.program.phv_bytes as u32 + header.0
+    }
+
+    pub(in crate::native) fn is_valid(&mut self, header: HeaderId) -> Value {
+        match self.known.valid(header) {
+            Some(valid) => self.byte(valid),
+            None => self.load(I8, self.phv, self.validity(header)),
+        }
+    }
+
+    /// Whether the header with this id, which exists, is valid.
+    pub(in crate::native) fn is_valid_at(&mut self, id: Value) -> Value {
+        let place = self.b.ins().iadd(self.phv, id);
+        self.load(I8, place, self.validity(HeaderId(0)))
+    }
+
+    pub(in crate::native) fn set_invalid(&mut self, header: HeaderId) {
+        self.known.set_valid(header, false);
+        let no = self.byte(false);
+        self.store(no, self.phv, self.validity(header));
+    }
+
+    /// Makes a header valid and the other members of its union invalid.
+    pub(in crate::native) fn set_valid(&mut self, header: HeaderId) {
+        if let Some(union) = self.program.header(header).union {
+            for member in &self.program.union(union).headers {
+                self.set_invalid(*member);
+            }
+        }
+        self.known.set_valid(header, true);
+        let yes = self.byte(true);
+        self.store(yes, self.phv, self.validity(header));
+    }
+
+    /// Notes that the header vector is written where [`crate::phv::Phv::touch`] says.
+    pub(super) fn touch(&mut self) {
+        let place = self.frame_field(offset_of!(Frame<'static>, touched));
+        let yes = self.byte(true);
+        self.store(yes, place, 0);
+    }
+
+    /// Elements in a stack; union stacks come after the `stacks` of the program.
+    pub(in crate::native) fn filled(&mut self, stack: usize) -> Value {
+        let value = self.load(I32, self.filled, stack as u32 * 4);
+        self.b.ins().uextend(I64, value)
+    }
+
+    pub(in crate::native) fn set_filled(&mut self, stack: usize, elements: Value) {
+        self.touch();
+        let elements = self.b.ins().ireduce(I32, elements);
+        self.store(elements, self.filled, stack as u32 * 4);
+    }
+
+    /// Bits in a header's `varbit` field.
+    pub(in crate::native) fn varbit_bits(&mut self, header: HeaderId) -> Value {
+        let value = self.load(I32, self.varbit, header.0 * 4);
+        self.b.ins().uextend(I64, value)
+    }
+
+    /// Adds 1 to a counter of the worker, given by its offset in [`Counters`].
+    pub(in crate::native) fn bump(&mut self, offset: usize) {
+        let old = self.load(I64, self.counters, offset as u32);
+        let new = self.b.ins().iadd_imm_s(old, 1);
+        self.store(new, self.counters, offset as u32);
+    }
+
+    /// Notes an access beyond an array or stack.
+    pub(in crate::native) fn out_of_range(&mut self) {
+        self.bump(offset_of!(Counters, index_out_of_range));
+    }
+}
