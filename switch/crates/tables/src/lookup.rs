@@ -3,6 +3,7 @@
 
 mod direct;
 mod exact;
+mod few;
 mod lpm;
 mod ordered;
 mod wide;
@@ -31,7 +32,7 @@ pub(crate) enum Found<'a> {
 #[derive(Debug)]
 pub(crate) enum Structure {
     Direct(Direct),
-    Exact(exact::Exact),
+    Exact(Box<exact::Exact>),
     Lpm(lpm::LpmTable),
     Ordered(ordered::Ordered),
 }
@@ -45,7 +46,7 @@ impl Structure {
         match KeyShape::of(table) {
             KeyShape::Exact => match Direct::bits(table) {
                 Some(bits) => Self::Direct(Direct::new(table, bits)),
-                None => Self::Exact(exact::Exact::new(table)),
+                None => Self::Exact(Box::new(exact::Exact::new(table))),
             },
             KeyShape::Lpm(_) | KeyShape::Ordered => {
                 Self::Ordered(ordered::Ordered::new(table, slab))

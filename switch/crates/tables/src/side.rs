@@ -325,6 +325,20 @@ impl Side {
         }
     }
 
+    /// As [`row_exact`](Self::row_exact) in a table with few entries; nothing in another. `key` has the key's bytes,
+    /// at most eight, and zeros behind them.
+    #[inline(always)]
+    pub fn row_of_few(&self, table: TableId, key: u64) -> Option<*const u64> {
+        let table = &self.tables[table.index()];
+        let Structure::Exact(exact) = &table.structure else {
+            return None;
+        };
+        Some(match exact.lookup_few(key)? {
+            Some(slot) => table.slab.row(slot),
+            None => table.default_row.as_ptr(),
+        })
+    }
+
     /// As [`row`](Self::row), with time for something else while memory is waited for, in a table that is matched
     /// exactly.
     #[inline]

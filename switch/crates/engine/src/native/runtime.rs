@@ -74,16 +74,39 @@ pub(super) const ROW_EXACT: [RowExact; 8] = [
 /// See [`ROW_EXACT`].
 ///
 /// # Safety
-/// As for [`row`], and the key has `WORDS` words.
+/// As for [`row`], and the key has `WORDS` words; in the last one zeros are behind it.
 unsafe extern "C" fn row_exact<const WORDS: usize>(
     frame: &Frame<'_>,
     table: u64,
     key: *const u8,
     bytes: u64,
 ) -> *const u64 {
+    let table = TableId(table as u32);
+    if WORDS == 1 {
+        // SAFETY: the caller's promise: there is a whole word.
+        let word = unsafe { key.cast::<u64>().read_unaligned() };
+        if let Some(row) = frame.side().row_of_few(table, word) {
+            return row;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
+}
+
+/// As [`row_exact`], in a table with more than a few entries: apart from it, which then needs few registers.
+///
+/// # Safety
+/// As for [`row_exact`].
+#[inline(never)]
+unsafe fn row_exact_of_many<const WORDS: usize>(
+    frame: &Frame<'_>,
+    table: TableId,
+    key: *const u8,
+    bytes: u64,
+) -> *const u64 {
+    let side = frame.side();
     // SAFETY: the caller's promise.
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
-    let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
         // SAFETY: the caller's promise.
         Some(waiting) if waiting.is_far(side.entries(table)) => unsafe {
@@ -93,7 +116,7 @@ unsafe extern "C" fn row_exact<const WORDS: usize>(
     }
 }
 
-/// As [`row_exact`], where memory is waited for: apart from it, which then needs few registers.
+/// As [`row_exact_of_many`], where memory is waited for.
 ///
 /// # Safety
 /// As for [`row_exact`].

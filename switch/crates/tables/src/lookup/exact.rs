@@ -4,45 +4,62 @@
 use sluice_exact::Exact as Index;
 use sluice_program::Table;
 
+use super::few::Few;
 use crate::side::Wait;
 use crate::slab::Record;
 
 #[derive(Debug)]
-pub(crate) struct Exact(Index);
+pub(crate) struct Exact {
+    /// Also kept there as long as there are few.
+    few: Few,
+    index: Index,
+}
 
 impl Exact {
     pub(super) fn new(table: &Table) -> Self {
-        Self(Index::new(table.key_bytes))
+        Self {
+            few: Few::new(table.key_bytes),
+            index: Index::new(table.key_bytes),
+        }
     }
 
     pub(super) fn insert(&mut self, entry: Record<'_>) {
-        self.0.insert(entry.value(), entry.slot());
+        self.few.insert(entry.value(), entry.slot());
+        self.index.insert(entry.value(), entry.slot());
     }
 
     pub(super) fn remove(&mut self, entry: Record<'_>) {
-        self.0.remove(entry.value());
+        self.index.remove(entry.value());
+        self.few.remove(entry.value(), self.index.len());
     }
 
     /// Asks for the memory where a key is, or belongs.
     pub(super) fn prefetch(&self, key: &[u8]) {
-        self.0.prefetch(self.0.hash(key));
+        self.index.prefetch(self.index.hash(key));
     }
 
     /// As [`lookup`](Self::lookup), with time for something else.
     #[inline(always)]
     pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
         let (ask, pause) = (|line| wait.ask(line), || wait.pause());
-        self.0.get_waiting(key, ask, pause)
+        self.index.get_waiting(key, ask, pause)
+    }
+
+    /// What [`lookup`](Self::lookup) gives for a key of at most eight bytes, which are given as they lie in memory
+    /// with zeros behind them, if there are few keys; else nothing.
+    #[inline(always)]
+    pub(crate) fn lookup_few(&self, key: u64) -> Option<Option<u32>> {
+        self.few.lookup(key).ok()
     }
 
     /// As [`lookup`](Self::lookup), in fewer steps, where the table is in caches anyway.
     #[inline(always)]
     pub(crate) fn lookup_near(&self, key: &[u8]) -> Option<u32> {
-        self.0.get_near(key)
+        self.index.get_near(key)
     }
 
     #[inline(always)]
     pub(crate) fn lookup(&self, key: &[u8]) -> Option<u32> {
-        self.0.get(key)
+        self.index.get(key)
     }
 }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The keys of a table that has few, of at most eight bytes each: they are compared one after the other, which takes
+//! a fraction of the steps of a hash table. A router's own addresses are such a table, which every packet is looked
+//! up in.
+
+/// How many are few.
+const MOST: usize = 4;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Few {
+    keys: [u64; MOST],
+    slots: [u32; MOST],
+    count: usize,
+    /// There were more, or their keys are longer: they are not kept.
+    too_many: bool,
+}
+
+impl Few {
+    /// For keys of so many bytes.
+    pub(super) fn new(key_bytes: usize) -> Self {
+        Self {
+            too_many: key_bytes > size_of::<u64>(),
+            ..Self::default()
+        }
+    }
+
+    /// The slot of a key, if all keys are kept.
+    ///
+    /// # Errors
+    /// They are not.
+    #[inline(always)]
+    pub(super) fn lookup(&self, key: u64) -> Result<Option<u32>, TooMany> {
+        if self.too_many {
+            return Err(TooMany);
+        }
+        let mut keys = self.keys.iter().zip(&self.slots).take(self.count);
+        let found = keys.find(|(known, _)| **known == key);
+        Ok(found.map(|(_, slot)| *slot))
+    }
+
+    /// Notes a key's slot.
+    pub(super) fn insert(&mut self, key: &[u8], slot: u32) {
+        if self.too_many {
+            return;
+        }
+        let key = word(key);
+        let at = self.place(key).unwrap_or(self.count);
+        if at == MOST {
+            self.too_many = true;
+            return;
+        }
+        (self.keys[at], self.slots[at]) = (key, slot);
+        self.count = self.count.max(at + 1);
+    }
+
+    /// Notes that a key is gone, and how many are left.
+    pub(super) fn remove(&mut self, key: &[u8], left: usize) {
+        if left == 0 {
+            *self = Self::new(key.len());
+        } else if !self.too_many
+            && let Some(at) = self.place(word(key))
+        {
+            self.count -= 1;
+            self.keys[at] = self.keys[self.count];
+            self.slots[at] = self.slots[self.count];
+        }
+    }
+
+    fn place(&self, key: u64) -> Option<usize> {
+        self.keys[..self.count]
+            .iter()
+            .position(|known| *known == key)
+    }
+}
+
+/// There are more keys than are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+/// A key of at most eight bytes as it lies in memory, with zeros behind it.
+fn word(key: &[u8]) -> u64 {
+    let mut word = [0; size_of::<u64>()];
+    word[..key.len()].copy_from_slice(key);
+    u64::from_ne_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn few_keys_are_found_and_many_are_not_kept() {
+        let mut few = Few::new(6);
+        let mut model = BTreeMap::new();
+        let mut kept = true;
+        let mut random = 1u32;
+        let mut seen = [0; 2];
+        for slot in 0..10_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = [0, 0, 0, 7, 0, (random >> 24) as u8 % 6];
+            if random >> 16 & 7 < 3 {
+                few.insert(&key, slot);
+                model.insert(key, slot);
+                kept &= model.len() <= MOST;
+            } else if model.remove(&key).is_some() {
+                few.remove(&key, model.len());
+                kept |= model.is_empty();
+            }
+            seen[usize::from(kept)] += 1;
+            for last in 0..7 {
+                let key = [0, 0, 0, 7, 0, last];
+                let wanted = model.get(&key).copied();
+                let found = few.lookup(word(&key));
+                assert_eq!(found, if kept { Ok(wanted) } else { Err(TooMany) });
+            }
+        }
+        assert!(seen[0] > 100 && seen[1] > 100, "{seen:?}");
+    }
+
+    #[test]
+    fn long_keys_are_not_kept() {
+        let mut few = Few::new(9);
+        few.insert(&[1; 9], 3);
+        assert_eq!(few.lookup(0x0101_0101_0101_0101), Err(TooMany));
+        few.remove(&[1; 9], 0);
+        assert_eq!(few.lookup(0), Err(TooMany));
+    }
+}
