@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A RIB and the look-up algorithm of the moment.
 //!
-//! Every change goes into the RIB at once, which answers (correct, but slower) until [`Fib::settle`]
-//! brings the algorithm's structure in line: call it after a batch of changes, and now and then. What
+//! Every change goes into the RIB at once, and is seen by look-ups when [`Fib::settle`] next brings the
+//! algorithm's structure in line: call it after a batch of changes, and now and then. So look-ups see all of
+//! a batch or nothing, and cost what the algorithm costs. What
 //! lies under another changed prefix is not looked at twice, and where most routes have changed the
-//! structure is built anew instead; so a batch costs no more than a build, whatever is in it.
+//! structure is built anew instead; so a batch costs no more than a build, whatever is in it. Where the
+//! structure cannot follow and it is too early to build another, a copy of the RIB answers (correct, but
+//! slower).
 
 use std::time::Instant;
 
 use crate::algorithm::NONE;
-use crate::follower::{Follower, PinError, RIB, Status, outermost};
+use crate::follower::{Follower, PinError, Status, outermost};
 use crate::kinds::Family;
 use crate::{Lines, Prefix, Rib};
 
 /// Room that is kept for changed prefixes.
 const KEPT: usize = 1024;
 
-/// See the module.
+/// See the module. What look-ups read comes first: they are so short that a longer way to it shows.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Fib<A: Family> {
-    rib: Rib<A>,
-    /// What answers unless there are changes.
+    /// What answers.
     follower: Follower<A>,
     /// Prefixes whose routes the follower has not been told of.
     changed: Vec<Prefix<A>>,
+    rib: Rib<A>,
 }
 
 impl<A: Family> Default for Fib<A> {
@@ -48,7 +52,8 @@ impl<A: Family> Fib<A> {
         &self.rib
     }
 
-    /// Adds a route, or gives it another value (anything but [`NONE`]); returns the value it had.
+    /// Adds a route, or gives it another value (anything but [`NONE`]); returns the value it had. Look-ups see
+    /// it when it is settled, as all changes.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
         // What will change in the structure comes from memory while the RIB is searched.
@@ -82,22 +87,11 @@ impl<A: Family> Fib<A> {
         self.follower.lines(address)
     }
 
-    /// The value of the longest prefix that contains `address`, or [`NONE`].
+    /// The value of the longest prefix that contained `address` when the routes were last settled, or
+    /// [`NONE`].
     #[inline]
     pub fn lookup(&self, address: A) -> u32 {
-        if self.changed.is_empty() {
-            self.follower.lookup(address)
-        } else {
-            self.lookup_in_rib(address)
-        }
-    }
-
-    /// The same while the structure waits for changes. Apart, because a look-up in a small structure is
-    /// over in less time than the registers of this one take to be saved.
-    #[cold]
-    #[inline(never)]
-    fn lookup_in_rib(&self, address: A) -> u32 {
-        self.rib.lookup(address).map_or(NONE, |(_, value)| value)
+        self.follower.lookup(address)
     }
 
     /// Looks up `addresses[i]` into `values[i]`, for every `i`.
@@ -106,13 +100,7 @@ impl<A: Family> Fib<A> {
     /// If the slices are not equally long.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
-        if self.changed.is_empty() {
-            return self.follower.lookup_batch(addresses, values);
-        }
-        assert_eq!(addresses.len(), values.len(), "one value for each address");
-        for (address, value) in addresses.iter().zip(values) {
-            *value = self.lookup_in_rib(*address);
-        }
+        self.follower.lookup_batch(addresses, values);
     }
 
     /// Brings the structure in line with the changes, or builds one that is due `now`, which is asked
@@ -153,14 +141,9 @@ impl<A: Family> Fib<A> {
 
     /// How things are. Takes time proportional to the number of routes.
     pub fn status(&self) -> Status {
-        let status = self.follower.status(&self.rib);
-        if self.changed.is_empty() {
-            return status;
-        }
         Status {
-            algorithm: RIB,
-            pending: true,
-            ..status
+            pending: self.is_pending(),
+            ..self.follower.status(&self.rib)
         }
     }
 }

@@ -26,7 +26,7 @@ const MANY: usize = 1024;
 const AHEAD: usize = 4;
 
 /// Name of what answers where no algorithm does.
-pub(crate) const RIB: &str = "rib";
+const RIB: &str = "rib";
 
 /// Why an algorithm cannot be pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl std::error::Error for PinError {}
 /// What an operator wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The algorithm that answers; `rib` while its structure is to be brought in line or built.
+    /// The algorithm that answers; `rib` while a copy of the RIB does because a structure is to be built.
     pub algorithm: &'static str,
     /// The algorithm that was asked for, if one was.
     pub pinned: Option<&'static str>,
@@ -135,8 +135,9 @@ pub fn outermost<A: Address>(changed: &mut Vec<Prefix<A>>) {
     });
 }
 
-/// See the module.
+/// See the module. What look-ups read comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Follower<A: Family> {
     structure: Box<dyn Algorithm<A>>,
     /// What the structure is; none if it is a copy of the RIB.

@@ -9,7 +9,7 @@
 //! * [`Follower`] keeps the structure of the moment in line with a RIB; there may be several to one RIB.
 //! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
 //!   structures can hold, follows batches of changes in place, builds anew where that is impossible
-//!   (with back-off; the RIB answers meanwhile), and lets an operator see and pin the choice.
+//!   (with back-off; a copy of the RIB answers meanwhile), and lets an operator see and pin the choice.
 //!
 //! ```
 //! use sluice_fib::{Fib, NONE, Prefix};

@@ -35,6 +35,10 @@ pub struct Ranges<A> {
     bounds: Vec<u64>,
     /// Each range's; where ranges are counted, so many as can be.
     values: Vec<u32>,
+    /// How many ranges there are if they are so few that their bounds are compared one by one; else 0.
+    few: usize,
+    /// These bounds.
+    first: [u64; ONE_BY_ONE],
     /// Whether the processor has AVX-512.
     wide: bool,
 }
@@ -68,6 +72,7 @@ impl<A: Address> Ranges<A> {
         self.starts.clear();
         self.values.clear();
         self.bounds.clear();
+        self.few = 0;
         rib.for_each_range(Prefix::new(A::default(), 0), &mut |first, value| {
             self.starts.push(first);
             self.values.push(value.unwrap_or(NONE));
@@ -84,8 +89,32 @@ impl<A: Address> Ranges<A> {
             self.bounds
                 .extend(starts.iter().map(|start| start.upper() - 1));
             let whole = starts.len().max(1).next_multiple_of(TOGETHER);
+            if starts.len() <= ONE_BY_ONE {
+                self.few = self.starts.len();
+                self.first[..starts.len()].copy_from_slice(&self.bounds);
+            }
             self.bounds.resize(whole, u64::MAX);
         }
+    }
+
+    /// The value for an address, however many ranges there are.
+    #[inline(never)]
+    fn lookup_among_many(&self, address: A) -> u32 {
+        if !self.bounds.is_empty() {
+            #[cfg(target_arch = "x86_64")]
+            if self.wide {
+                // SAFETY: `detect` has found what the function is compiled for.
+                return unsafe { x86::one_avx512(self, address.upper()) };
+            }
+            let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
+            return self.values[begun.count()];
+        }
+        if self.starts.len() <= COUNTED {
+            let begun = self.starts[1..].iter().filter(|start| **start <= address);
+            return self.values[begun.count()];
+        }
+        let index = self.starts.partition_point(|start| *start <= address);
+        self.values[index - 1]
     }
 
     #[inline(always)]
@@ -179,17 +208,17 @@ mod x86 {
         values
     }
 
-    /// How many bounds, as many as make up whole registers, are below a key.
+    /// The value by how many bounds, as many as make up whole registers, are below a key.
     #[target_feature(enable = "avx512f,popcnt")]
-    pub(super) fn below_avx512(bounds: &[u64], key: u64) -> usize {
+    pub(super) fn one_avx512<A: Address>(ranges: &Ranges<A>, key: u64) -> u32 {
         let key = _mm512_set1_epi64(key as i64);
-        let (groups, _) = bounds.as_chunks::<TOGETHER>();
+        let (groups, _) = ranges.bounds.as_chunks::<TOGETHER>();
         let below = groups.iter().map(|group| {
             // SAFETY: a load of the group's eight numbers.
             let group = unsafe { _mm512_loadu_si512(group.as_ptr().cast()) };
             _mm512_cmplt_epu64_mask(group, key).count_ones()
         });
-        below.sum::<u32>() as usize
+        ranges.values[below.sum::<u32>() as usize]
     }
 }
 
@@ -199,6 +228,8 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
             starts: Vec::new(),
             bounds: Vec::new(),
             values: Vec::new(),
+            few: 0,
+            first: [u64::MAX; ONE_BY_ONE],
             wide: detect(),
         };
         made.make(rib);
@@ -209,23 +240,13 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 
     #[inline]
     fn lookup(&self, address: A) -> u32 {
-        if !self.bounds.is_empty() {
-            let bounds = &self.bounds[..self.starts.len() - 1];
-            #[cfg(target_arch = "x86_64")]
-            if self.wide && bounds.len() > ONE_BY_ONE {
-                // SAFETY: `detect` has found what the function is compiled for.
-                let begun = unsafe { x86::below_avx512(&self.bounds, address.upper()) };
-                return self.values[begun];
-            }
-            let begun = bounds.iter().filter(|bound| **bound < address.upper());
-            return self.values[begun.count()];
+        if self.few == 0 {
+            return self.lookup_among_many(address);
         }
-        if self.starts.len() <= COUNTED {
-            let begun = self.starts[1..].iter().filter(|start| **start <= address);
-            return self.values[begun.count()];
-        }
-        let index = self.starts.partition_point(|start| *start <= address);
-        self.values[index - 1]
+        // Nothing here that could panic: a look-up would save registers, which takes as long as the rest.
+        let bounds = self.first.iter().take(self.few - 1);
+        let begun = bounds.filter(|bound| **bound < address.upper());
+        self.values.get(begun.count()).copied().unwrap_or(NONE)
     }
 
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
@@ -262,5 +283,50 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
             + self.starts.capacity() * size_of::<A>()
             + self.bounds.capacity() * 8
             + self.values.capacity() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What look-ups say, one by one and in a batch.
+    fn said(ranges: &Ranges<u128>, addresses: &[u128]) -> [Vec<u32>; 2] {
+        let mut values = vec![0; addresses.len()];
+        ranges.lookup_batch(addresses, &mut values);
+        let one_by_one = addresses.iter().map(|address| ranges.lookup(*address));
+        [one_by_one.collect(), values]
+    }
+
+    #[test]
+    fn processors_with_and_without_extensions_say_what_the_rib_says() {
+        for longest in [48, 64, 128] {
+            let mut rib = Rib::<u128>::new();
+            for count in 0..40u128 {
+                let ranges = Ranges::build(&rib).expect("there is no limit");
+                let mut plain = ranges.clone();
+                plain.wide = false;
+                let mut addresses = vec![0, u128::MAX];
+                rib.for_each(&mut |route, _| {
+                    let beside = [
+                        route.address().wrapping_sub(1),
+                        route.last().wrapping_add(1),
+                    ];
+                    addresses.extend([route.address(), route.last()].into_iter().chain(beside));
+                });
+                let value = |address: &u128| rib.lookup(*address).map_or(NONE, |(_, value)| value);
+                let expected: Vec<u32> = addresses.iter().map(value).collect();
+                for structure in [&ranges, &plain] {
+                    for values in said(structure, &addresses) {
+                        assert_eq!(values, expected, "{count} routes");
+                    }
+                }
+                let address = (0x2001 << 112) | count.wrapping_mul(0x9e37_79b9_7f4a_7c15 << 40);
+                rib.insert(
+                    Prefix::new(address, longest - count as u32 % 20),
+                    count as u32,
+                );
+            }
+        }
     }
 }

@@ -479,9 +479,7 @@ impl<A: Address> Rib<A> {
                 matches &= (2 << place(path, left)) - 1;
             }
             if matches != 0 {
-                let slot = 127 - matches.leading_zeros();
-                let length = start + u32::from(INNERS[slot as usize].length);
-                best = Some((length, node.values, node.value_index(slot)));
+                best = Some((start, node, 127 - matches.leading_zeros()));
             }
             if left <= STRIDE {
                 break node.has_inside(path, left);
@@ -493,7 +491,11 @@ impl<A: Address> Rib<A> {
             start += STRIDE;
         };
         let covering = match best {
-            Some((length, array, index)) => Some((length, self.values.get(array, index).value)),
+            Some((start, node, slot)) => {
+                let route = self.values.get(node.values, node.value_index(slot));
+                let length = start + u32::from(INNERS[slot as usize].length);
+                Some((length, route.value))
+            }
             None => self.default.map(|route| (0, route.value)),
         };
         Around { covering, inside }
