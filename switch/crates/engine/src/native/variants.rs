@@ -225,11 +225,11 @@ fn weight(ways: &[Way]) -> f64 {
 
 /// Ways by their answers to a question, where enough of all packets give each: those with rarer answers are left
 /// with those that have none.
-fn split(ways: Vec<Way>, question: Fact, least: f64) -> Vec<Vec<Way>> {
+fn split(ways: Vec<Way>, least: f64, answer: impl Fn(&About) -> Option<u64>) -> Vec<Vec<Way>> {
     let mut answers: BTreeMap<Option<u64>, Vec<Way>> = BTreeMap::new();
     for way in ways {
-        let answer = way.about.answer(question);
-        answers.entry(answer).or_default().push(way);
+        let answers = answers.entry(answer(&way.about)).or_default();
+        answers.push(way);
     }
     let mut rare = answers.remove(&None).unwrap_or_default();
     let mut parts = Vec::new();
@@ -268,14 +268,17 @@ impl Lower<'_> {
         // What most steps ask about first.
         for (_, question) in questions.into_iter().rev() {
             for group in std::mem::take(&mut groups) {
-                groups.extend(split(group, question, least));
+                groups.extend(split(group, least, |about| about.answer(question)));
             }
             if groups.len() >= MAIN {
                 break;
             }
         }
-        let groups = groups.into_iter();
-        groups.filter_map(|ways| self.together(ways)).collect()
+        // And how far the parser came: places in the packet are constants then.
+        let parts = groups
+            .into_iter()
+            .flat_map(|ways| split(ways, least, |about| about.parsed));
+        parts.filter_map(|ways| self.together(ways)).collect()
     }
 
     /// One block for several, if there are any.
