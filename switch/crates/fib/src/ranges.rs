@@ -40,6 +40,7 @@ pub struct Ranges<A> {
     /// These bounds.
     first: [u64; ONE_BY_ONE],
     /// Whether the processor has AVX-512.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 

@@ -48,6 +48,7 @@ pub struct Rank<I: Item> {
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
     /// Whether the processor has what the faster look-ups are compiled for.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
