@@ -58,3 +58,16 @@ pub(super) fn fetch(line: *const u8) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
 }
+
+/// Asks for a line that is needed some time later, and once: it need not come nearer than the second cache.
+#[inline(always)]
+pub(super) fn fetch_later(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as for `fetch`.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}

@@ -39,6 +39,15 @@ impl Job {
             asked::fetch(start.wrapping_add(64 * line));
         }
     }
+
+    /// Asks for the rest, which is not needed before the packet leaves.
+    #[inline]
+    fn prefetch_payload(self) {
+        let start: *const u8 = self.data.cast();
+        for line in LINES..self.data.len().div_ceil(64) {
+            asked::fetch_later(start.wrapping_add(64 * line));
+        }
+    }
 }
 
 /// See the module. Used by one thread, from several stacks.
@@ -99,6 +108,7 @@ impl Jobs {
         if let Some(ahead) = self.jobs[..count].get(number + AHEAD) {
             ahead.get().prefetch();
         }
+        job.prefetch_payload();
         let packet = PacketIn {
             // SAFETY: the caller's promise.
             data: unsafe { &*job.data },
