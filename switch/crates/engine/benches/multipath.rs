@@ -6,7 +6,8 @@
 //! to 64 members. Prints every round as JSON, as `sluice-bench` does.
 //!
 //! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`; one case alone (0 is
-//! *single-path*) is what callgrind counts instructions of: the difference of two numbers of rounds.
+//! *single-path*) is for counting instructions: the difference of two numbers of rounds. (Under valgrind it needs another
+//! clock than [`cpu_time`], which reads the vdso and ends there.)
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
