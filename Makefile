@@ -245,9 +245,17 @@ $(STAMPS)/apt: packages.apt | $(STAMPS)
 	fi
 	@touch $@
 
+# What building and testing write, rounded up.
+DISK_MB := 6000
+
 $(STAMPS)/cargo: | $(STAMPS)
 	@command -v cargo >/dev/null || { \
 	  echo "setup: no cargo on PATH or in ~/.cargo/bin; install Rust 1.95 or later: https://rustup.rs" >&2; exit 1; }
+	@mkdir -p $(CARGO_TARGET_DIR)
+	@free="$$(df -m --output=avail $(CARGO_TARGET_DIR) | tail -1)"; \
+	if (( free < $(DISK_MB) )); then \
+	  echo "setup: $$((free)) MB are free for $(CARGO_TARGET_DIR), building and testing take up to $(DISK_MB): make room, or set CARGO_TARGET_DIR" >&2; exit 1; \
+	fi
 	@touch $@
 
 # $(call venv,DIR,LOCKS...): an environment that holds what the locks name.
