@@ -136,6 +136,7 @@ impl Packet {
     }
 
     /// A packet that starts anew with so many bytes that came in: nothing parsed, metadata 0.
+    #[inline]
     pub(crate) fn start(&mut self, bytes: usize, port: u32) {
         self.phv.reset();
         if let Some(buffer) = self.recirculated.take() {

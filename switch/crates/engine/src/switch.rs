@@ -37,13 +37,15 @@ enum Stage {
 /// An engine with what it needs to process packets from end to end. One for each worker.
 pub struct Switch<E> {
     engine: E,
-    program: Arc<Program>,
     standard: Standard,
+    /// The one that came in.
+    packet: Packet,
+    out: Vec<u8>,
+    program: Arc<Program>,
     waiting: VecDeque<(Stage, Box<Packet>)>,
     /// Boxed, so that a packet moves between here and the queue by its pointer.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Packet>>,
-    out: Vec<u8>,
     digest: Vec<u8>,
     passes: u32,
 }
@@ -51,9 +53,11 @@ pub struct Switch<E> {
 impl<E: Engine> Switch<E> {
     /// A switch that runs packets through `engine`.
     pub fn new(engine: E) -> Self {
+        let program = Arc::clone(engine.program());
         Self {
-            program: Arc::clone(engine.program()),
-            standard: Standard::new(engine.program(), |slot| engine.looks_at(slot)),
+            standard: Standard::new(&program, |slot| engine.looks_at(slot)),
+            packet: Packet::new(&program),
+            program,
             engine,
             waiting: VecDeque::new(),
             spare: Vec::new(),
@@ -74,6 +78,7 @@ impl<E: Engine> Switch<E> {
     }
 
     /// Processes one packet and every copy of it to the end.
+    #[inline]
     pub fn process(
         &mut self,
         side: &Side,
@@ -88,11 +93,35 @@ impl<E: Engine> Switch<E> {
             input: input.data,
         };
         self.engine.counters().received += 1;
+        self.packet.start(input.data.len(), input.port);
+        self.standard.enter_ingress(&mut self.packet, input.now_us);
+        if self.engine.config().max_passes == 0 {
+            return self.pass_limit();
+        }
+        let Self {
+            engine,
+            standard,
+            packet,
+            out,
+            ..
+        } = self;
+        enter(engine, standard, trace::Stage::Ingress(input.port), packet);
+        // Most packets' way ends here, and needs nothing of what is below.
+        match engine.forward(context, packet, out, sink) {
+            Way::Deparsed(port) => send(engine, context, packet, out, port, sink),
+            Way::DroppedIngress => self.dropped_ingress(),
+            way => self.go_on(context, way, sink),
+        }
+    }
+
+    /// Goes on with the packet that came in, and then with its copies.
+    #[inline(never)]
+    fn go_on(&mut self, context: Context<'_>, way: Way, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
-        packet.start(input.data.len(), input.port);
-        self.standard.enter_ingress(&mut packet, input.now_us);
-        self.passes = 0;
-        self.run(context, Stage::Ingress, packet, sink);
+        std::mem::swap(&mut *packet, &mut self.packet);
+        self.passes = 1;
+        self.after_forward(context, way, &mut packet, sink);
+        self.spare.push(packet);
         while let Some((stage, packet)) = self.waiting.pop_front() {
             self.run(context, stage, packet, sink);
         }
@@ -113,8 +142,7 @@ impl<E: Engine> Switch<E> {
     ) {
         self.passes += 1;
         if self.passes > self.engine.config().max_passes {
-            self.engine.counters().dropped_pass_limit += 1;
-            self.fate(Fate::PassLimit);
+            self.pass_limit();
         } else {
             match stage {
                 Stage::Ingress => self.ingress(context, &mut packet, sink),
@@ -124,8 +152,16 @@ impl<E: Engine> Switch<E> {
         self.spare.push(packet);
     }
 
+    #[cold]
+    fn pass_limit(&mut self) {
+        self.engine.counters().dropped_pass_limit += 1;
+        self.fate(Fate::PassLimit);
+    }
+
+    /// A copy, or the packet once more, from the parser on.
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
-        self.enter(trace::Stage::Ingress(packet.ingress_port), packet);
+        let stage = trace::Stage::Ingress(packet.ingress_port);
+        enter(&mut self.engine, &self.standard, stage, packet);
         let way = if self.waiting.is_empty() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
@@ -135,8 +171,21 @@ impl<E: Engine> Switch<E> {
                 Parsed::Limit => Way::ParserLimit,
             }
         };
+        self.after_forward(context, way, packet, sink);
+    }
+
+    /// Goes on from where the engine has left a packet.
+    fn after_forward(
+        &mut self,
+        context: Context<'_>,
+        way: Way,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
         match way {
-            Way::Deparsed(port) => self.send(context, packet, port, sink),
+            Way::Deparsed(port) => {
+                send(&mut self.engine, context, packet, &mut self.out, port, sink);
+            }
             Way::DroppedIngress => self.dropped_ingress(),
             Way::Ingress => self.after_ingress(context, packet, sink),
             Way::Egress(port) => self.after_egress(context, port, packet, sink),
@@ -221,7 +270,8 @@ impl<E: Engine> Switch<E> {
         let drop_port = self.engine.config().drop_port;
         self.standard
             .enter_egress(packet, port, context.now_us, drop_port);
-        self.enter(trace::Stage::Egress(port), packet);
+        let stage = trace::Stage::Egress(port);
+        enter(&mut self.engine, &self.standard, stage, packet);
         self.engine.egress(context, packet, sink);
         self.after_egress(context, port, packet, sink);
     }
@@ -253,19 +303,7 @@ impl<E: Engine> Switch<E> {
             self.out = out;
             return self.replaced(Fate::Recirculated);
         }
-        self.send(context, packet, port, sink);
-    }
-
-    /// Sends a packet whose headers are written.
-    #[inline]
-    fn send(&mut self, context: Context<'_>, packet: &Packet, port: u32, sink: &mut dyn Sink) {
-        let out = &mut self.out;
-        out.truncate(packet.truncate);
-        let payload = payload(packet, context, out.len());
-        let bytes = out.len() + payload.len();
-        sink.transmit_parts(port, out, payload);
-        self.engine.counters().transmitted += 1;
-        self.fate(Fate::Transmitted { port, bytes });
+        send(&mut self.engine, context, packet, &mut self.out, port, sink);
     }
 
     fn replaced(&mut self, fate: Fate) {
@@ -282,14 +320,6 @@ impl<E: Engine> Switch<E> {
     #[inline]
     fn back(&mut self) {
         self.engine.note(Step::At(Place::Manager));
-    }
-
-    #[inline]
-    fn enter(&mut self, stage: trace::Stage, packet: &Packet) {
-        if self.engine.watched() {
-            let kind = self.standard.instance_type(packet);
-            self.engine.note(Step::Enter(stage, kind));
-        }
     }
 
     /// A copy waits for its turn.
@@ -416,6 +446,33 @@ impl<E: Engine> Switch<E> {
         sink.digest(id, &self.digest);
         self.engine.counters().digests += 1;
     }
+}
+
+/// Tells whoever watches packets where one enters.
+#[inline]
+fn enter(engine: &mut impl Engine, standard: &Standard, stage: trace::Stage, packet: &Packet) {
+    if engine.watched() {
+        let kind = standard.instance_type(packet);
+        engine.note(Step::Enter(stage, kind));
+    }
+}
+
+/// Sends a packet whose headers are written.
+#[inline]
+fn send(
+    engine: &mut impl Engine,
+    context: Context<'_>,
+    packet: &Packet,
+    out: &mut Vec<u8>,
+    port: u32,
+    sink: &mut dyn Sink,
+) {
+    out.truncate(packet.truncate);
+    let payload = payload(packet, context, out.len());
+    let bytes = out.len() + payload.len();
+    sink.transmit_parts(port, out, payload);
+    engine.counters().transmitted += 1;
+    engine.note(Step::Fate(Fate::Transmitted { port, bytes }));
 }
 
 /// What follows a packet's headers, of which so many bytes are written, within its length limit.
