@@ -4,7 +4,7 @@
 //!
 //! Depends on the RIB only. An algorithm never holds routes of its own: the RIB is the truth.
 
-use crate::{Address, Lines, Prefix, Rib};
+use crate::{Address, Change, Lines, Prefix, Rib};
 
 /// What a look-up gives where no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
@@ -86,6 +86,14 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The structure needs to be rebuilt.
     fn refresh(&mut self, prefix: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild>;
+
+    /// Does what [`refresh`](Self::refresh) does for a change's prefix, perhaps faster, with what is known of the change.
+    ///
+    /// # Errors
+    /// The structure needs to be rebuilt.
+    fn follow(&mut self, change: Change<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild> {
+        self.refresh(change.prefix(), rib)
+    }
 
     /// Bytes that the structure takes, on the heap and inline.
     fn memory_bytes(&self) -> usize;

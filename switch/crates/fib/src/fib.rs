@@ -12,11 +12,12 @@
 use std::time::Instant;
 
 use crate::algorithm::NONE;
-use crate::follower::{Follower, PinError, Status, outermost};
+use crate::change::{Change, outermost};
+use crate::follower::{Follower, PinError, Status};
 use crate::kinds::Family;
 use crate::{Lines, Prefix, Rib};
 
-/// Room that is kept for changed prefixes.
+/// Changes that room is kept for.
 const KEPT: usize = 1024;
 
 /// See the module. What look-ups read comes first: they are so short that a longer way to it shows.
@@ -25,8 +26,8 @@ const KEPT: usize = 1024;
 pub struct Fib<A: Family> {
     /// What answers.
     follower: Follower<A>,
-    /// Prefixes whose routes the follower has not been told of.
-    changed: Vec<Prefix<A>>,
+    /// What the follower has not been told of.
+    changed: Vec<Change<A>>,
     rib: Rib<A>,
 }
 
@@ -58,9 +59,10 @@ impl<A: Family> Fib<A> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
         // What will change in the structure comes from memory while the RIB is searched.
         self.follower.lines(prefix.address()).fetch();
-        let old = self.rib.insert(prefix, value);
+        let (old, change) = self.rib.put(prefix, value, 0);
+        let old = old.map(|(value, _)| value);
         if old != Some(value) {
-            self.changed.push(prefix);
+            self.changed.push(change);
         }
         old
     }
@@ -68,11 +70,9 @@ impl<A: Family> Fib<A> {
     /// Removes a route; returns the value it had.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
         self.follower.lines(prefix.address()).fetch();
-        let old = self.rib.remove(prefix);
-        if old.is_some() {
-            self.changed.push(prefix);
-        }
-        old
+        let ((old, _), change) = self.rib.take(prefix)?;
+        self.changed.push(change);
+        Some(old)
     }
 
     /// What [`lines`](Self::lines) will read.
@@ -135,7 +135,7 @@ impl<A: Family> Fib<A> {
 
     /// Bytes of the structure and the RIB.
     pub fn memory_bytes(&self) -> usize {
-        let changed = self.changed.capacity() * size_of::<Prefix<A>>();
+        let changed = self.changed.capacity() * size_of::<Change<A>>();
         self.follower.memory_bytes() + changed + self.rib.memory_bytes()
     }
 

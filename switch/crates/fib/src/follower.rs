@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::kinds::{Family, Kind};
-use crate::{Address, Lines, NONE, Prefix, Rib};
+use crate::{Address, Change, Lines, NONE, Prefix, Rib};
 
 /// How long a copy of the RIB answers at most before a structure is built again.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
@@ -118,23 +118,6 @@ impl<A: Address> Algorithm<A> for Copy<A> {
     }
 }
 
-/// Sorts changed prefixes and leaves out those that lie under others: what remains covers all that
-/// look-ups can see of the changes.
-pub fn outermost<A: Address>(changed: &mut Vec<Prefix<A>>) {
-    if changed.len() < 2 {
-        return;
-    }
-    changed.sort_unstable();
-    let mut outer: Option<Prefix<A>> = None;
-    changed.retain(|prefix| {
-        let covered = outer.is_some_and(|outer| outer.covers(*prefix));
-        if !covered {
-            outer = Some(*prefix);
-        }
-        !covered
-    });
-}
-
 /// See the module. What look-ups read comes first.
 #[derive(Debug)]
 #[repr(C)]
@@ -198,11 +181,11 @@ impl<A: Family> Follower<A> {
         self.structure.lookup_batch(addresses, values);
     }
 
-    /// Brings the structure in line with the RIB, where the routes to the prefixes in `changed` (made
-    /// by [`outermost`]) have changed since it last was; and builds one that is due `now`, which is asked
+    /// Brings the structure in line with the RIB, where `changed` (made by [`outermost`](crate::outermost)) is what
+    /// has changed since it last was; and builds one that is due `now`, which is asked
     /// only if it matters. Call it without changes, too, at least every [`LONGEST_DELAY`] while
     /// [`is_pending`](Self::is_pending).
-    pub fn follow(&mut self, changed: &[Prefix<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
+    pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
             if self.due.is_some_and(|due| due <= now()) {
                 self.build(rib);
@@ -225,15 +208,15 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    fn refresh(&mut self, changed: &[Prefix<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
-        for (index, prefix) in changed.iter().enumerate() {
+    fn refresh(&mut self, changed: &[Change<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
+        for (index, change) in changed.iter().enumerate() {
             if let Some(later) = changed.get(index + 2 * AHEAD) {
-                self.structure.way(later.address()).fetch();
+                self.structure.way(later.prefix().address()).fetch();
             }
             if let Some(later) = changed.get(index + AHEAD) {
-                self.structure.lines(later.address()).fetch();
+                self.structure.lines(later.prefix().address()).fetch();
             }
-            self.structure.refresh(*prefix, rib)?;
+            self.structure.follow(*change, rib)?;
         }
         Ok(())
     }

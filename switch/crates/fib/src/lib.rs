@@ -6,7 +6,8 @@
 //! * [`Algorithm`] is a structure for look-ups at memory speed, made from a RIB and brought in line
 //!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
 //!   [`BoundTree16`] and [`BoundTree32`] for IPv6, [`Dir24`] for comparison.
-//! * [`Follower`] keeps the structure of the moment in line with a RIB; there may be several to one RIB.
+//! * [`Follower`] keeps the structure of the moment in line with a RIB, whose changes ([`Change`]) it is told;
+//!   there may be several to one RIB.
 //! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
 //!   structures can hold, follows batches of changes in place, builds anew where that is impossible
 //!   (with back-off; a copy of the RIB answers meanwhile), and lets an operator see and pin the choice.
@@ -44,6 +45,7 @@
 mod address;
 mod algorithm;
 mod bound_tree;
+mod change;
 mod dir24;
 mod fib;
 mod follower;
@@ -59,9 +61,10 @@ mod trial;
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 pub use bound_tree::{BoundTree16, BoundTree32};
+pub use change::{Change, outermost};
 pub use dir24::{Dir24, Dir24x16, Dir24x32};
 pub use fib::Fib;
-pub use follower::{Follower, LONGEST_DELAY, PinError, Status, outermost};
+pub use follower::{Follower, LONGEST_DELAY, PinError, Status};
 pub use kinds::{Built, Family, Kind};
 pub use lines::Lines;
 pub use ranges::Ranges;

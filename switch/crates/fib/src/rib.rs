@@ -15,9 +15,12 @@
 mod ranges;
 
 use crate::pool::Pool;
-use crate::{Address, Prefix};
+use crate::{Address, Change, Prefix};
 
 const STRIDE: u32 = 6;
+
+/// Levels of the longest addresses.
+const LEVELS: usize = u128::BITS.div_ceil(STRIDE) as usize;
 
 /// Prefixes of one to six bits.
 const SLOTS: usize = 126;
@@ -204,7 +207,7 @@ struct Around {
 
 /// Where a node is: an array in the pool and an index, or the root.
 #[derive(Clone, Copy)]
-struct At(u32, usize);
+struct At(u32, u32);
 
 const ROOT: At = At(u32::MAX, 0);
 
@@ -253,7 +256,7 @@ impl<A: Address> Rib<A> {
         if at.0 == ROOT.0 {
             &self.root
         } else {
-            self.nodes.get(at.0, at.1)
+            self.nodes.get(at.0, at.1 as usize)
         }
     }
 
@@ -262,7 +265,7 @@ impl<A: Address> Rib<A> {
         if at.0 == ROOT.0 {
             &mut self.root
         } else {
-            self.nodes.get_mut(at.0, at.1)
+            self.nodes.get_mut(at.0, at.1 as usize)
         }
     }
 
@@ -270,7 +273,7 @@ impl<A: Address> Rib<A> {
     #[inline]
     fn child(&self, node: &Node, path: u32) -> Option<At> {
         node.has_child(path)
-            .then(|| At(node.children, node.child_index(path)))
+            .then(|| At(node.children, node.child_index(path) as u32))
     }
 
     /// The node that holds a prefix (longer than 0), and its slot there.
@@ -343,16 +346,21 @@ impl<A: Address> Rib<A> {
 
     /// Adds a route, or gives it another value; returns the value it had. Its note is 0.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
-        self.insert_noted(prefix, value, 0).map(|old| old.0)
+        self.put(prefix, value, 0).0.map(|old| old.0)
     }
 
-    /// Adds a route, or gives it another value and note; returns those that it had.
-    pub fn insert_noted(&mut self, prefix: Prefix<A>, value: u32, note: u32) -> Option<(u32, u32)> {
+    /// Adds a route, or gives it another value and note; returns those that it had, and what has changed.
+    pub fn put(
+        &mut self,
+        prefix: Prefix<A>,
+        value: u32,
+        note: u32,
+    ) -> (Option<(u32, u32)>, Change<A>) {
         let route = Route { value, note };
         if prefix.length() == 0 {
             let old = self.default.replace(route).map(Route::both);
             self.len += usize::from(old.is_none());
-            return old;
+            return (old, Change::of(prefix));
         }
         let (level, length) = level_of(prefix.length());
         let mut at = ROOT;
@@ -366,17 +374,22 @@ impl<A: Address> Rib<A> {
         let path = prefix.address().bits(level * STRIDE, STRIDE);
         let slot = place(path, length);
         let mut node = *self.node(at);
+        let change = if node.has_inside(path, length) {
+            Change::of(prefix)
+        } else {
+            Change::to(prefix, Some(value))
+        };
         let (bitmap, index) = (node.bitmap(), node.value_index(slot));
         if bitmap >> slot & 1 == 1 {
             let place = self.values.get_mut(node.values, index);
-            return Some(std::mem::replace(place, route).both());
+            return (Some(std::mem::replace(place, route).both()), change);
         }
         let count = node.route_count();
         node.values = self.values.insert(node.values, count, index, route);
         node.set_bitmap(bitmap | 1 << slot);
         *self.node_mut(at) = node;
         self.len += 1;
-        None
+        (None, change)
     }
 
     fn add_child(&mut self, at: At, path: u32) -> At {
@@ -386,27 +399,57 @@ impl<A: Address> Rib<A> {
         node.children = self.nodes.insert(node.children, count, index, empty);
         node.nodes |= 1 << path;
         *self.node_mut(at) = node;
-        At(node.children, index)
+        At(node.children, index as u32)
     }
 
     /// Removes a route; returns the value it had.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
-        self.remove_noted(prefix).map(|old| old.0)
+        self.take(prefix).map(|((value, _), _)| value)
     }
 
-    /// Removes a route; returns the value and the note it had.
-    pub fn remove_noted(&mut self, prefix: Prefix<A>) -> Option<(u32, u32)> {
+    /// Removes a route; returns the value and the note it had, and what has changed.
+    pub fn take(&mut self, prefix: Prefix<A>) -> Option<((u32, u32), Change<A>)> {
         if prefix.length() == 0 {
-            let old = self.default.take().map(Route::both);
-            self.len -= usize::from(old.is_some());
-            return old;
+            let old = self.default.take()?;
+            self.len -= 1;
+            return Some((old.both(), Change::of(prefix)));
         }
-        let (at, slot) = self.find(prefix)?;
+        let (level, length) = level_of(prefix.length());
+        let mut way = [ROOT; LEVELS];
+        // Where the longest prefix around it is.
+        let mut outer = None;
+        for depth in 0..level {
+            let at = way[depth as usize];
+            let node = self.node(at);
+            let path = prefix.address().bits(depth * STRIDE, STRIDE);
+            let around = node.bitmap() & ANCESTORS[path as usize];
+            if around != 0 {
+                outer = Some((at, 127 - around.leading_zeros()));
+            }
+            way[depth as usize + 1] = self.child(node, path)?;
+        }
+        let at = way[level as usize];
+        let path = prefix.address().bits(level * STRIDE, STRIDE);
+        let slot = place(path, length);
         let mut node = *self.node(at);
         let bitmap = node.bitmap();
         if bitmap >> slot & 1 == 0 {
             return None;
         }
+        // A prefix comes after those that it is in.
+        let around = bitmap & ANCESTORS[path as usize] & ((1 << slot) - 1);
+        if around != 0 {
+            outer = Some((at, 127 - around.leading_zeros()));
+        }
+        let change = if node.has_inside(path, length) {
+            Change::of(prefix)
+        } else {
+            let outer = match outer {
+                Some((at, slot)) => self.route_at(at, slot),
+                None => self.default,
+            };
+            Change::to(prefix, outer.map(|route| route.value))
+        };
         let (count, index) = (node.route_count(), node.value_index(slot));
         let (route, values) = self.values.remove(node.values, count, index);
         node.values = values;
@@ -414,33 +457,20 @@ impl<A: Address> Rib<A> {
         *self.node_mut(at) = node;
         self.len -= 1;
         if node.is_empty() {
-            self.prune(prefix);
+            self.prune(prefix, &way[..level as usize]);
         }
-        Some(route.both())
+        Some((route.both(), change))
     }
 
-    /// Removes the nodes on the way to a prefix that have become empty.
-    fn prune(&mut self, prefix: Prefix<A>) {
-        let (mut level, _) = level_of(prefix.length());
-        while level > 0 {
-            level -= 1;
-            let mut at = ROOT;
-            for depth in 0..level {
-                let path = prefix.address().bits(depth * STRIDE, STRIDE);
-                let Some(child) = self.child(self.node(at), path) else {
-                    return;
-                };
-                at = child;
-            }
-            let path = prefix.address().bits(level * STRIDE, STRIDE);
-            let mut node = *self.node(at);
+    /// Removes the empty node below a way, and those of the way that become empty.
+    fn prune(&mut self, prefix: Prefix<A>, way: &[At]) {
+        for (depth, at) in way.iter().enumerate().rev() {
+            let path = prefix.address().bits(depth as u32 * STRIDE, STRIDE);
+            let mut node = *self.node(*at);
             let (count, index) = (node.node_count(), node.child_index(path));
-            if !node.has_child(path) || !self.nodes.get(node.children, index).is_empty() {
-                return;
-            }
             (_, node.children) = self.nodes.remove(node.children, count, index);
             node.nodes &= !(1 << path);
-            *self.node_mut(at) = node;
+            *self.node_mut(*at) = node;
             if !node.is_empty() {
                 return;
             }
@@ -487,7 +517,7 @@ impl<A: Address> Rib<A> {
             let Some(At(array, index)) = self.child(node, path) else {
                 break false;
             };
-            node = self.nodes.get(array, index);
+            node = self.nodes.get(array, index as usize);
             start += STRIDE;
         };
         let covering = match best {

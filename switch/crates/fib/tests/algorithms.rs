@@ -6,7 +6,8 @@ mod common;
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
 use sluice_fib::{
-    Address, Algorithm, Dir24x16, Dir24x32, NONE, Prefix, Ranges, Rank16, Rank32, Rib,
+    Address, Algorithm, Change, Dir24x16, Dir24x32, NONE, Prefix, Ranges, Rank16, Rank32, Rib,
+    outermost,
 };
 
 fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[A]) {
@@ -28,14 +29,13 @@ fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_ti
     let (first, rest) = steps.split_at(steps.len() / 2);
     let change = |step: &Step<A>, rib: &mut Rib<A>, naive: &mut Naive<A>| match *step {
         Step::Insert(prefix, value) => {
-            rib.insert(prefix, value);
             naive.insert(prefix, value);
-            prefix
+            rib.put(prefix, value, 0).1
         }
         Step::Remove(prefix) => {
-            rib.remove(prefix);
             naive.remove(prefix);
-            prefix
+            let removed = rib.take(prefix);
+            removed.map_or(Change::of(prefix), |(_, change)| change)
         }
     };
     for step in first {
@@ -44,12 +44,13 @@ fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_ti
     let mut algorithm = T::build(&rib).expect("within the limits");
     check(&algorithm, &naive, others);
     for some in rest.chunks(at_a_time) {
-        let changed: Vec<_> = some
+        let mut changed: Vec<_> = some
             .iter()
             .map(|step| change(step, &mut rib, &mut naive))
             .collect();
-        for prefix in changed {
-            if algorithm.refresh(prefix, &rib).is_err() {
+        outermost(&mut changed);
+        for change in changed {
+            if algorithm.follow(change, &rib).is_err() {
                 algorithm = T::build(&rib).expect("within the limits");
             }
         }

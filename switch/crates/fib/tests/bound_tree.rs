@@ -5,7 +5,7 @@ mod common;
 
 use common::{Naive, Step, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Algorithm, BoundTree16, BoundTree32, BuildError, NONE, Prefix, Rib};
+use sluice_fib::{Algorithm, BoundTree16, BoundTree32, BuildError, Change, NONE, Prefix, Rib};
 
 /// Both ways of looking up give what the specification gives.
 fn check(tree: &impl Algorithm<u128>, addresses: &[u128], expected: impl Fn(u128) -> Option<u32>) {
@@ -18,16 +18,13 @@ fn check(tree: &impl Algorithm<u128>, addresses: &[u128], expected: impl Fn(u128
     }
 }
 
-fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Prefix<u128> {
+fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Change<u128> {
     match step {
-        Step::Insert(prefix, value) => {
-            rib.insert(prefix, value);
-            prefix
-        }
-        Step::Remove(prefix) => {
-            rib.remove(prefix);
-            prefix
-        }
+        Step::Insert(prefix, value) => rib.put(prefix, value, 0).1,
+        Step::Remove(prefix) => match rib.take(prefix) {
+            Some((_, change)) => change,
+            None => Change::of(prefix),
+        },
     }
 }
 
@@ -59,12 +56,12 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
     let mut tree = T::build(&rib).expect("no route fits");
     let mut late = tree.clone();
     for &step in steps {
-        let prefix = apply(&mut rib, step);
+        let change = apply(&mut rib, step);
         match step {
             Step::Insert(prefix, value) => naive.insert(prefix, value),
             Step::Remove(prefix) => naive.remove(prefix),
         };
-        if tree.refresh(prefix, &rib).is_err() {
+        if tree.follow(change, &rib).is_err() {
             tree = T::build(&rib).expect("the routes fit");
         }
     }

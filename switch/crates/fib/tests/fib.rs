@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Family, Fib, Follower, LONGEST_DELAY, NONE, Prefix, Rib, outermost};
+use sluice_fib::{Change, Family, Fib, Follower, LONGEST_DELAY, NONE, Prefix, Rib, outermost};
 
 fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
     let (mut fib, mut naive) = (Fib::new(), Naive::default());
@@ -69,12 +69,15 @@ fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
         for step in steps {
             match *step {
                 Step::Insert(prefix, value) => {
-                    assert_eq!(rib.insert(prefix, value), naive.insert(prefix, value));
-                    changed.push(prefix);
+                    let (old, change) = rib.put(prefix, value, 0);
+                    assert_eq!(old.map(|(value, _)| value), naive.insert(prefix, value));
+                    changed.push(change);
                 }
                 Step::Remove(prefix) => {
-                    assert_eq!(rib.remove(prefix), naive.remove(prefix));
-                    changed.push(prefix);
+                    let removed = rib.take(prefix);
+                    let old = removed.map(|((value, _), _)| value);
+                    assert_eq!(old, naive.remove(prefix));
+                    changed.push(removed.map_or(Change::of(prefix), |(_, change)| change));
                 }
             }
         }

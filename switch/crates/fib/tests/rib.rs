@@ -113,11 +113,11 @@ proptest! {
                 Step::Insert(prefix, value) => {
                     let note = index as u32;
                     let old = expected.insert(prefix_key(prefix), (value, note));
-                    prop_assert_eq!(rib.insert_noted(prefix, value, note), old);
+                    prop_assert_eq!(rib.put(prefix, value, note).0, old);
                 }
                 Step::Remove(prefix) => {
                     let old = expected.remove(&prefix_key(prefix));
-                    prop_assert_eq!(rib.remove_noted(prefix), old);
+                    prop_assert_eq!(rib.take(prefix).map(|(old, _)| old), old);
                 }
             }
         }

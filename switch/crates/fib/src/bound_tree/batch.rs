@@ -94,6 +94,34 @@ impl Kernel {
             Self::Avx512 => unsafe { x86::leaf_avx512(view, address) },
         }
     }
+
+    /// Goes down a tree of a segment, from its topmost line to the leaf that a key leads to.
+    #[inline]
+    pub(super) fn place<I: Item>(
+        self,
+        trees: &Trees<I>,
+        top: u32,
+        height: usize,
+        key: u32,
+    ) -> Place {
+        match self {
+            Self::Portable => trees.place(top, height, key, portable),
+            // SAFETY: `detect` has found the features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::place_avx2(trees, top, height, key) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::place_avx512(trees, top, height, key) },
+        }
+    }
+}
+
+/// A leaf, and the keys that lead to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) at: u32,
+    pub(super) first: u32,
+    pub(super) last: u32,
 }
 
 #[inline(always)]
@@ -108,7 +136,7 @@ fn portable(line: &Line, key: u32, mask: u32) -> u32 {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Item, Line, View};
+    use super::{Item, Line, Place, Trees, View};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -149,7 +177,7 @@ mod x86 {
     }
 
     macro_rules! kernels {
-        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident) => {
+        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $place:ident) => {
             #[target_feature(enable = $features)]
             pub(super) fn $many<I: Item>(
                 view: View<'_, I>,
@@ -170,11 +198,23 @@ mod x86 {
             pub(super) fn $leaf<I: Item>(view: View<'_, I>, address: u128) -> *const Line {
                 view.first_leaf(address, |line: &Line, key, mask| $count(line, key, mask))
             }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $place<I: Item>(
+                trees: &Trees<I>,
+                top: u32,
+                height: usize,
+                key: u32,
+            ) -> Place {
+                trees.place(top, height, key, |line: &Line, key, mask| {
+                    $count(line, key, mask)
+                })
+            }
         };
     }
 
-    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2);
-    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512);
+    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2, place_avx2);
+    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, place_avx512);
 }
 
 /// What look-ups need.
@@ -306,6 +346,26 @@ impl<I: Item> View<'_, I> {
         together(addresses, values, |address, value| {
             *value = self.item(*value, key(address, 0), count).value();
         });
+    }
+}
+
+impl<I: Item> Trees<I> {
+    #[inline(always)]
+    fn place(&self, top: u32, height: usize, key: u32, count: impl Count) -> Place {
+        let (mut at, mut first, mut last) = (top, 0, u32::MAX);
+        for _ in 1..height {
+            let line = self.pool.get(at);
+            let child = count(line, key, INNER);
+            if let Some(before) = child.checked_sub(1) {
+                first = line.words()[before as usize] + 1;
+            }
+            if INNER >> child & 1 == 1 {
+                // The bound after it; where there is none, no key is beyond what is there.
+                last = last.min(line.words()[child as usize]);
+            }
+            at = line.first_child() + child;
+        }
+        Place { at, first, last }
     }
 }
 
@@ -448,6 +508,13 @@ mod tests {
             for (&address, &value) in addresses.iter().zip(&expected) {
                 let leaf = kernel.leaf(narrow.view(), address);
                 assert!(narrow.trees.pool.lines().as_ptr_range().contains(&leaf));
+                let (top, key) = (narrow.view().begin(address), key(address, 0));
+                let place = kernel.place(&narrow.trees, top, narrow.trees.heights[0], key);
+                assert_eq!(narrow.view().line(place.at), leaf);
+                assert!((place.first..=place.last).contains(&key));
+                let end =
+                    |key| Kernel::Portable.place(&narrow.trees, top, narrow.trees.heights[0], key);
+                assert_eq!([end(place.first), end(place.last)], [place, place]);
                 assert_eq!(kernel.one(narrow.view(), address), value, "{kernel:?}");
                 assert_eq!(kernel.one(wide.view(), address), value, "{kernel:?}");
             }

@@ -108,11 +108,6 @@ impl Line {
         unsafe { *self.items().get_unchecked(part as usize) }
     }
 
-    /// Gives a leaf's part another item.
-    pub(super) fn set_item<I: Item>(&mut self, part: usize, item: I) {
-        self.items_mut()[part] = item;
-    }
-
     /// The items of a leaf, those without a part included.
     #[inline(always)]
     fn items<I: Item>(&self) -> &[I] {

@@ -27,7 +27,7 @@
 //! That such a tree beats tries, with vector compares and batches, is what PlanB shows (Zhang, Liu,
 //! Chen, Li, Shu, Hsu, Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI
 //! 2026), with one tree of 64-bit bounds. Here the first 16 bits are an index, so that bounds have 32
-//! bits and a line has twice as many; and the tree changes in place (see `update`).
+//! bits and a line has twice as many; and the tree changes in place (see `assign` and `update`).
 //!
 //! Depends on the RIB. Promises: the answers of a search over all prefixes, whatever the order of
 //! updates; values within the limits of [`BoundTree16`] or [`BoundTree32`] and at most 2^31 lines,
@@ -38,6 +38,7 @@
     reason = "BoundTree16 and BoundTree32 are all there are"
 )]
 
+mod assign;
 mod batch;
 mod build;
 mod line;
@@ -51,7 +52,7 @@ use batch::{Kernel, View};
 use build::{Content, Full, SEGMENTS, Trees};
 
 use crate::item::Item;
-use crate::{Algorithm, BuildError, Lines, NeedsRebuild, Prefix, Rib};
+use crate::{Algorithm, BuildError, Change, Lines, NONE, NeedsRebuild, Prefix, Rib};
 
 /// [`BoundTree`] for values up to 32,766: eleven ranges in a leaf.
 pub type BoundTree16 = BoundTree<u16>;
@@ -202,7 +203,7 @@ impl<I: Item> BoundTree<I> {
             let ranges = ranges(rib, prefix)?;
             let top = self.roots[usize::from(root)];
             if let [(_, item)] = ranges[..]
-                && self.trees.overwrite(top, prefix, item)
+                && self.trees.assign(self.kernel, top, prefix, item)
             {
                 return Ok(());
             }
@@ -267,6 +268,22 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
 
     fn refresh(&mut self, prefix: Prefix<u128>, rib: &Rib<u128>) -> Result<(), NeedsRebuild> {
         self.update(prefix, rib).map_err(|_| NeedsRebuild)
+    }
+
+    fn follow(&mut self, change: Change<u128>, rib: &Rib<u128>) -> Result<(), NeedsRebuild> {
+        let prefix = change.prefix();
+        if let Some(value) = change.answer()
+            && (value <= I::LIMIT || value == NONE)
+            && prefix.length() > ROOT_BITS
+        {
+            let top = self.roots[usize::from(root_of(prefix.address()))];
+            // One more than the value is the answer, and 0 is that of no route.
+            let item = I::new(value.wrapping_add(1));
+            if self.trees.assign(self.kernel, top, prefix, item) {
+                return Ok(());
+            }
+        }
+        self.refresh(prefix, rib)
     }
 
     fn memory_bytes(&self) -> usize {

@@ -31,10 +31,6 @@ impl Pool {
         self.lines[index as usize] = line;
     }
 
-    pub(super) fn get_mut(&mut self, index: u32) -> &mut Line {
-        &mut self.lines[index as usize]
-    }
-
     /// Takes a run of lines, which are whatever they were: the caller sets all of them.
     pub(super) fn take(&mut self, count: usize) -> Result<u32, Full> {
         if let Some(first) = self.free[count - 1].pop() {

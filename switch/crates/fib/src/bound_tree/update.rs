@@ -100,52 +100,6 @@ fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)])
 }
 
 impl<I: Item> Trees<I> {
-    /// Gives all addresses of a prefix an answer, where they are one part of a leaf already and stay one
-    /// of several: whether it is done. Most of what changes in a table is where routes lead.
-    pub(super) fn overwrite(&mut self, top: u32, prefix: Prefix<u128>, item: I) -> bool {
-        let (mut top, mut segment) = (top, 0);
-        while prefix.length() > segment_end(segment) {
-            let part = self
-                .find(top, segment, key(prefix.address(), segment))
-                .part();
-            let Some(index) = part else {
-                return false;
-            };
-            (top, segment) = (self.further[index as usize], segment + 1);
-        }
-        let span = Span {
-            first: key(prefix.address(), segment),
-            last: last_key(prefix.last(), segment),
-        };
-        let mut node = Node {
-            at: top,
-            height: self.heights[segment],
-            region: Span::ALL,
-        };
-        while node.height > 1 {
-            let child = node.children(self.pool.get(node.at), span).next();
-            let Some(child) = child else {
-                return false;
-            };
-            node = child;
-        }
-        let parts: Vec<(u32, I)> = self.pool.get(node.at).parts(node.region.first).collect();
-        let Some(at) = parts.iter().position(|(start, _)| *start == span.first) else {
-            return false;
-        };
-        let last = match parts.get(at + 1) {
-            Some((next, _)) => next - 1,
-            None => node.region.last,
-        };
-        let beside = [at.wrapping_sub(1), at + 1].map(|part| parts.get(part));
-        let stays = beside.iter().flatten().all(|(_, other)| *other != item);
-        let done = last == span.last && parts.len() > 1 && stays && parts[at].1.part().is_none();
-        if done {
-            self.pool.get_mut(node.at).set_item(at, item);
-        }
-        done
-    }
-
     /// Brings a tree over a segment in line with the ranges of a prefix, whose first bits are those
     /// that have led to the tree.
     pub(super) fn update(

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::item::Item;
-use crate::{Lines, Prefix, Rib};
+use crate::{Change, Lines, NONE, Prefix, Rib};
 use chunks::Chunks;
 use runs::{POSITIONS as CELLS, Runs};
 
@@ -160,6 +160,29 @@ impl<I: Item> Rank<I> {
         }
         self.scratch = scratch;
         outcome
+    }
+
+    /// Gives all addresses of a prefix, 16 to 24 bits long, an answer.
+    fn assign(&mut self, prefix: Prefix<u32>, item: I) -> Result<(), BuildError> {
+        let part = Part {
+            block: (prefix.address() >> FIRST) as usize,
+            from: cell(prefix.address()),
+            to: cell(prefix.last()) + 1,
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.ranges.clear();
+        scratch.ranges.push((prefix.address() & 0xffff, item));
+        let outcome = self.put(part, &mut scratch);
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// Starts afresh where there are too many places of sizes that nobody asks for any more.
+    fn tidy(&mut self, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
+        if self.chunks.is_full_of_holes() {
+            *self = Self::build(rib).map_err(|_| NeedsRebuild)?;
+        }
+        Ok(())
     }
 
     /// Puts `scratch.ranges` into a part of a /16, and leaves there the range that reaches beyond.
@@ -306,11 +329,22 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
     fn refresh(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
         let prefix = Prefix::new(prefix.address(), prefix.length().min(24));
         self.fill(prefix, rib).map_err(|_| NeedsRebuild)?;
-        // Places of sizes that nobody asks for any more are a reason to start afresh.
-        if self.chunks.is_full_of_holes() {
-            *self = Self::build(rib).map_err(|_| NeedsRebuild)?;
+        self.tidy(rib)
+    }
+
+    fn follow(&mut self, change: Change<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
+        let prefix = change.prefix();
+        match change.answer() {
+            Some(value)
+                if (16..=24).contains(&prefix.length()) && (value <= I::LIMIT || value == NONE) =>
+            {
+                // One more than the value is the answer, and 0 is that of no route.
+                let item = I::new(value.wrapping_add(1));
+                self.assign(prefix, item).map_err(|_| NeedsRebuild)?;
+                self.tidy(rib)
+            }
+            _ => self.refresh(prefix, rib),
         }
-        Ok(())
     }
 
     fn memory_bytes(&self) -> usize {

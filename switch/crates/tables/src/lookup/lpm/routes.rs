@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use sluice_fib::{Address, Prefix, Rib, TOGETHER, Trial, outermost};
+use sluice_fib::{Address, Change, Prefix, Rib, TOGETHER, Trial, outermost};
 use sluice_program::Table;
 
 use super::classes::Classes;
@@ -24,8 +24,8 @@ const KEPT: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Recorded<A> {
     pub(super) rib: Rib<A>,
-    /// Prefixes whose routes have changed.
-    pub(super) changed: Vec<Prefix<A>>,
+    /// What has changed.
+    pub(super) changed: Vec<Change<A>>,
 }
 
 impl<A: Address> Recorded<A> {
@@ -37,20 +37,18 @@ impl<A: Address> Recorded<A> {
     }
 
     fn insert(&mut self, prefix: Prefix<A>, value: u32, slot: u32) -> Option<u32> {
-        let old = self.rib.insert_noted(prefix, value, slot);
+        let (old, change) = self.rib.put(prefix, value, slot);
         let old = old.map(|(value, _)| value);
         if old != Some(value) {
-            self.changed.push(prefix);
+            self.changed.push(change);
         }
         old
     }
 
     fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
-        let old = self.rib.remove(prefix);
-        if old.is_some() {
-            self.changed.push(prefix);
-        }
-        old
+        let ((old, _), change) = self.rib.take(prefix)?;
+        self.changed.push(change);
+        Some(old)
     }
 
     fn slot(&self, prefix: Prefix<A>) -> Option<u32> {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Giving all addresses of a prefix one answer where that concerns one leaf: nearly every change of a
+//! table. What one leaf cannot take is for `update`.
+
+use super::batch::{Kernel, Place};
+use super::build::{Trees, key, last_key, segment_end};
+use super::line::{Line, ways};
+use crate::Prefix;
+use crate::item::Item;
+
+/// Places for the parts of any leaf, and for two more.
+const PARTS: usize = 16;
+
+/// Parts of a leaf, on the stack.
+struct Parts<I> {
+    parts: [(u32, I); PARTS],
+    count: usize,
+}
+
+impl<I: Item> Parts<I> {
+    fn none() -> Self {
+        const { assert!(ways::<I>() + 2 <= PARTS) };
+        Self {
+            parts: [(0, I::new(0)); PARTS],
+            count: 0,
+        }
+    }
+
+    fn of(line: &Line, first: u32) -> Self {
+        let mut all = Self::none();
+        for (place, part) in all.parts.iter_mut().zip(line.parts(first)) {
+            *place = part;
+            all.count += 1;
+        }
+        all
+    }
+
+    fn all(&self) -> &[(u32, I)] {
+        &self.parts[..self.count]
+    }
+
+    /// The index of the part that a key belongs to.
+    fn position(&self, key: u32) -> usize {
+        let beginning = self.all().iter().filter(|(start, _)| *start <= key);
+        beginning.count().saturating_sub(1)
+    }
+
+    fn push(&mut self, part: (u32, I)) {
+        self.parts[self.count] = part;
+        self.count += 1;
+    }
+
+    /// Appends a part with an answer, unless it goes on with the one before.
+    fn go_on(&mut self, part: (u32, I)) {
+        if self.all().last().is_none_or(|(_, item)| *item != part.1) {
+            self.push(part);
+        }
+    }
+}
+
+impl<I: Item> Trees<I> {
+    /// Gives all addresses of a prefix an answer if these are, and stay, some but not all of one leaf's:
+    /// whether it is done. So a tree that gives one answer to all keys is neither changed nor made here.
+    pub(super) fn assign(
+        &mut self,
+        kernel: Kernel,
+        top: u32,
+        prefix: Prefix<u128>,
+        item: I,
+    ) -> bool {
+        let (mut top, mut segment) = (top, 0);
+        loop {
+            let first = key(prefix.address(), segment);
+            let place = kernel.place(self, top, self.heights[segment], first);
+            if prefix.length() <= segment_end(segment) {
+                let last = last_key(prefix.last(), segment);
+                return last <= place.last && self.assign_in(place, first, last, item);
+            }
+            let old = Parts::<I>::of(self.pool.get(place.at), place.first);
+            let Some(index) = old.all()[old.position(first)].1.part() else {
+                return false;
+            };
+            (top, segment) = (self.further[index as usize], segment + 1);
+        }
+    }
+
+    /// The same for the keys from `first` to `last` of a leaf.
+    fn assign_in(&mut self, leaf: Place, first: u32, last: u32, item: I) -> bool {
+        let old = Parts::<I>::of(self.pool.get(leaf.at), leaf.first);
+        let (from, to) = (old.position(first), old.position(last));
+        let refers = |(_, item): &(u32, I)| item.part().is_some();
+        if old.count == 1 || old.all()[from..=to].iter().any(refers) {
+            return false;
+        }
+        let mut new = Parts::none();
+        let before = from + usize::from(old.parts[from].0 < first);
+        old.all()[..before].iter().for_each(|part| new.push(*part));
+        new.go_on((first, item));
+        let rest = &old.all()[to + 1..];
+        let until = rest.first().map_or(leaf.last, |(next, _)| next - 1);
+        if last < until {
+            new.go_on((last + 1, old.parts[to].1));
+        }
+        // Only the first of them can be like the one before it, and equal references there are none.
+        rest.iter().for_each(|part| new.go_on(*part));
+        let fits = (2..=ways::<I>()).contains(&new.count);
+        if fits {
+            self.pool.set(leaf.at, Line::leaf(new.all()));
+        }
+        fits
+    }
+}
