@@ -3,6 +3,10 @@
 //! for, cleared, and costs nothing before it is touched. Large ones lie in huge pages where the
 //! system has them: a look-up among millions of entries would otherwise spend most of its time on
 //! finding out where pages are.
+//!
+//! What packets read most is in the first lines of many of these arrays (interfaces and next hops have low
+//! numbers). A cache finds a line's place by the low bits of its address, so arrays do not all begin where a page
+//! begins: their first lines would push each other out of the nearest cache.
 
 use std::io;
 use std::ptr::NonNull;
@@ -14,11 +18,24 @@ const HUGE: usize = 2 << 20;
 /// Memory is asked for in steps of at least so many bytes.
 const STEP: usize = 64 << 10;
 
+/// A cache line.
+const LINE: usize = 64;
+
+/// Lines of a page, and how far one array's beginning is from the last one's: with no common divisor, so that all
+/// lines have their turn, and such that arrays made in a row begin far apart.
+const LINES: usize = 64;
+const APART: usize = 25;
+
+/// Arrays made so far.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
 /// An array of bytes.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// Begins with a huge page.
+    /// Begins with a line of a huge page's first page.
     start: NonNull<u8>,
+    /// From the beginning of the huge page.
+    skipped: usize,
     bytes: usize,
     /// So many bytes can be used.
     usable: AtomicUsize,
@@ -38,8 +55,9 @@ impl Reserved {
     /// # Panics
     /// If there is no address space.
     pub(crate) fn new(bytes: usize) -> Self {
+        let skipped = MADE.fetch_add(1, Ordering::Relaxed) * APART % LINES * LINE;
         let bytes = bytes.next_multiple_of(STEP);
-        let mapped = bytes + HUGE;
+        let mapped = (skipped + bytes).next_multiple_of(STEP) + HUGE;
         // SAFETY: a new private mapping, of which nothing else knows.
         let mapping = unsafe {
             libc::mmap(
@@ -53,11 +71,12 @@ impl Reserved {
         };
         assert_ne!(mapping, libc::MAP_FAILED, "{}", failed(mapped));
         let mapping = NonNull::new(mapping.cast::<u8>()).expect("a mapping is not at address 0");
-        let skipped = mapping.as_ptr().align_offset(HUGE);
-        // SAFETY: the mapping is a huge page longer than what follows the first `skipped` bytes.
-        let start = unsafe { mapping.add(skipped) };
+        let before = mapping.as_ptr().align_offset(HUGE);
+        // SAFETY: the mapping is a huge page longer than what is skipped and the array.
+        let start = unsafe { mapping.add(before + skipped) };
         Self {
             start,
+            skipped,
             bytes,
             usable: AtomicUsize::new(0),
             mapping: (mapping, mapped),
@@ -101,14 +120,16 @@ impl Reserved {
 
     fn make_usable(&self, bytes: usize, close: bool) {
         let more = bytes.next_multiple_of(STEP);
-        // SAFETY: the first `more` bytes are the mapping's own, and become readable and writable.
+        // SAFETY: what is skipped and the first `more` bytes are the mapping's own, from a page's beginning on, and
+        // become readable and writable.
         unsafe {
-            let start = self.start.as_ptr().cast();
-            let done = libc::mprotect(start, more, libc::PROT_READ | libc::PROT_WRITE);
+            let start = self.start.as_ptr().sub(self.skipped).cast();
+            let bytes = (self.skipped + more).next_multiple_of(STEP);
+            let done = libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE);
             assert_eq!(done, 0, "{}", failed(more));
             if close && more > HUGE {
                 // Advice: without it the memory is as good, but slower to find.
-                libc::madvise(start, more, libc::MADV_HUGEPAGE);
+                libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
             }
         }
         self.usable.fetch_max(more, Ordering::Relaxed);
@@ -147,7 +168,18 @@ mod tests {
                 last.write(1);
             }
         }
-        assert_eq!(start.align_offset(HUGE), 0);
+        assert_eq!(start.align_offset(LINE), 0);
+    }
+
+    #[test]
+    fn the_first_lines_of_arrays_do_not_share_a_place_in_caches() {
+        let arrays: Vec<_> = (0..16).map(|_| Reserved::new(STEP)).collect();
+        let place = |array: &Reserved| array.start().addr() / LINE % LINES;
+        // Others make arrays at the same time: not all of these are in a row.
+        let mut places: Vec<usize> = arrays.iter().map(place).collect();
+        places.sort_unstable();
+        let alike = places.chunk_by(|a, b| a == b).map(<[usize]>::len).max();
+        assert!(alike <= Some(4), "{places:?}");
     }
 
     #[test]

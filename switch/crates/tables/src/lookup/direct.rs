@@ -37,8 +37,8 @@ impl Direct {
 
     /// The array, for machine code.
     pub(crate) fn places(&self) -> &[u32] {
-        // SAFETY: so many bytes are usable, are numbers whatever they are, and lie on a boundary of
-        // pages. Who changes them borrows this exclusively.
+        // SAFETY: so many bytes are usable, are numbers whatever they are, and begin with a cache
+        // line. Who changes them borrows this exclusively.
         unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
     }
 

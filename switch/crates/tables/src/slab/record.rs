@@ -77,8 +77,8 @@ impl<'a> Record<'a> {
         if start + size_of::<Meter>() > meters.usable() {
             return None;
         }
-        // SAFETY: these bytes are usable, and begin at a multiple of a meter's size from a boundary of
-        // pages. A meter consists of atomic numbers, for which cleared memory and whatever they were
+        // SAFETY: these bytes are usable, and begin at a multiple of a meter's size from the beginning of
+        // a cache line. A meter consists of atomic numbers, for which cleared memory and whatever they were
         // changed to are valid, and it is only ever borrowed shared; it stays as long as the slab.
         Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
     }
