@@ -19,7 +19,7 @@ use crate::outputs::Outputs;
 use crate::trace::{Recorder, Tracing, Watchers, who_wants};
 
 /// Packets taken from one receiver before the next has its turn, on one version of the tables.
-pub(crate) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 256;
 
 /// The engine that runs packets nobody watches.
 pub(crate) enum Plain {

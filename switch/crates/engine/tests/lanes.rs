@@ -11,8 +11,8 @@ use sluice_engine::native::{Lanes, Native};
 use sluice_engine::{Config, PacketIn, Sink};
 use sluice_program::DigestId;
 
-/// More than there are lanes.
-const PACKETS: usize = 40;
+/// More than are gathered.
+const PACKETS: usize = 150;
 
 /// Takes so many packets, and panics at every further one.
 struct Limited {
@@ -76,14 +76,16 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
     let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
     let run = bench.run_text(&traces::router::tables(), "tables");
     run.unwrap_or_else(|error| panic!("{error}"));
-    let packets = &traces::router::ipv4()[..PACKETS];
+    let packets = traces::router::ipv4();
+    let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
+    let packets = &packets[..];
     let lanes = Lanes::new(bench.switch.engine().code(), &Config::default(), 0);
     let lanes = lanes.expect("memory for stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, packets, &mut all));
     assert_eq!(all.taken.len(), PACKETS);
-    for room in 0..PACKETS {
+    for room in (0..PACKETS).step_by(3) {
         let before = lanes.counters();
         let mut some = Limited::new(room);
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
@@ -104,4 +106,44 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         packets,
         &mut Limited::new(3)
     ));
+}
+
+#[test]
+fn who_gives_a_batch_and_panics_ends_it() {
+    let bench = Bench::<Native>::load(&traces::program());
+    let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
+    let run = bench.run_text(&traces::router::tables(), "tables");
+    run.unwrap_or_else(|error| panic!("{error}"));
+    let packets = traces::router::ipv4();
+    let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
+    let lanes = Lanes::new(bench.switch.engine().code(), &Config::default(), 0);
+    let lanes = lanes.expect("memory for stacks");
+    let mut lanes = lanes.expect("the router draws no random numbers");
+    let mut all = Limited::new(usize::MAX);
+    assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
+    // With no packet under way, some that wait, some in lanes.
+    for given in [0, 5, 70, PACKETS] {
+        let mut some = Limited::new(usize::MAX);
+        let side = bench.reader.pin();
+        let externs = bench.store.externs();
+        let run = AssertUnwindSafe(|| {
+            lanes.batch(&side, externs, &mut some, |batch| {
+                for data in &packets[..given] {
+                    batch.process_copy(PacketIn {
+                        data,
+                        port: 1,
+                        now_us: 5,
+                    });
+                }
+                panic!("no more");
+            })
+        });
+        assert!(catch_unwind(run).is_err());
+        drop(side);
+        assert!(some.taken.len() <= given);
+        assert_eq!(some.taken, all.taken[..some.taken.len()]);
+        let mut again = Limited::new(usize::MAX);
+        assert!(batch(&mut lanes, &mut bench, &packets, &mut again));
+        assert_eq!(again.taken, all.taken, "after {given}");
+    }
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use super::asked;
 use crate::packet::PacketIn;
 
-/// Packets at most: one for each bit of a word.
+/// Packets that are not done at most: one for each bit of a word.
 pub(super) const ROOM: usize = 64;
 
 /// How many packets ahead a packet's first bytes are asked for.
@@ -31,34 +31,37 @@ impl Job {
         now_us: 0,
     };
 
-    /// Asks for the packet's first bytes.
+    /// Asks for the packet's first bytes: those in its first line and the one behind it.
     #[inline]
     fn prefetch(self) {
         let start: *const u8 = self.data.cast();
-        for line in 0..LINES.min(self.data.len().div_ceil(64)) {
-            asked::fetch(start.wrapping_add(64 * line));
-        }
+        asked::fetch(start);
+        asked::fetch(start.wrapping_add(self.data.len().saturating_sub(1).min(64)));
     }
 
     /// Asks for the rest, which is not needed before the packet leaves.
     #[inline]
     fn prefetch_payload(self) {
         let start: *const u8 = self.data.cast();
-        for line in LINES..self.data.len().div_ceil(64) {
-            asked::fetch_later(start.wrapping_add(64 * line));
+        let mut at = 64 * LINES;
+        while at < self.data.len() {
+            asked::fetch_later(start.wrapping_add(at));
+            at += 64;
         }
     }
 }
 
-/// See the module. Used by one thread, from several stacks.
+/// See the module. Used by one thread, from several stacks. Packets are numbered from 0 on; the place of one that is
+/// done is another's.
 pub(super) struct Jobs {
     jobs: [Cell<Job>; ROOM],
+    /// How many came.
     count: Cell<usize>,
     /// The first that no lane has taken.
     next: Cell<usize>,
-    /// The first that is not done; as many as there are if all are.
+    /// The first that is not done; as many as came if all are.
     oldest: Cell<usize>,
-    /// A bit for each that is done.
+    /// A bit for each that is done, from the oldest that is not on.
     done: Cell<u64>,
 }
 
@@ -74,26 +77,38 @@ impl Jobs {
         }
     }
 
-    /// How many there are, taken and done ones included.
+    /// Whether one more can come.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.count.get()
+    pub(super) fn has_room(&self) -> bool {
+        self.count.get() - self.oldest.get() < ROOM
     }
 
-    /// Adds one; there must be room. The bytes must stay until there are no jobs any more.
+    /// How many no lane has taken.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.count.get() - self.next.get()
+    }
+
+    /// The place of the one that comes next, below [`ROOM`]: its own as long as it is not done.
+    #[inline]
+    pub(super) fn place(&self) -> usize {
+        self.count.get() % ROOM
+    }
+
+    /// Adds one; there must be room. The bytes must stay until it is done.
     #[inline]
     pub(super) fn push(&self, packet: PacketIn<'_>) {
-        let count = self.count.get();
+        debug_assert!(self.has_room());
         let job = Job {
             data: packet.data,
             port: packet.port,
             now_us: packet.now_us,
         };
-        if count < AHEAD {
+        if self.waiting() < AHEAD {
             job.prefetch();
         }
-        self.jobs[count].set(job);
-        self.count.set(count + 1);
+        self.jobs[self.place()].set(job);
+        self.count.set(self.count.get() + 1);
     }
 
     /// The next one, with its number.
@@ -102,12 +117,15 @@ impl Jobs {
     /// Its bytes stay for `'p`.
     #[inline]
     pub(super) unsafe fn take<'p>(&self) -> Option<(usize, PacketIn<'p>)> {
-        let (number, count) = (self.next.get(), self.count.get());
-        let job = self.jobs[..count].get(number)?.get();
-        self.next.set(number + 1);
-        if let Some(ahead) = self.jobs[..count].get(number + AHEAD) {
-            ahead.get().prefetch();
+        let (number, waiting) = (self.next.get(), self.waiting());
+        if waiting == 0 {
+            return None;
         }
+        self.next.set(number + 1);
+        if waiting > AHEAD {
+            self.jobs[(number + AHEAD) % ROOM].get().prefetch();
+        }
+        let job = self.jobs[number % ROOM].get();
         job.prefetch_payload();
         let packet = PacketIn {
             // SAFETY: the caller's promise.
@@ -121,9 +139,11 @@ impl Jobs {
     /// The one of this number, which was taken, is done.
     #[inline]
     pub(super) fn over(&self, number: usize) {
-        let done = self.done.get() | 1 << (number % ROOM);
-        self.done.set(done);
-        self.oldest.set(done.trailing_ones() as usize);
+        let oldest = self.oldest.get();
+        let done = self.done.get() | 1 << ((number - oldest) % ROOM);
+        let all = done.trailing_ones();
+        self.done.set(done.checked_shr(all).unwrap_or(0));
+        self.oldest.set(oldest + all as usize);
     }
 
     /// Whether all before this number are done.
@@ -138,13 +158,13 @@ impl Jobs {
         self.count.set(self.next.get());
     }
 
-    /// Forgets all of them.
+    /// Begins anew. All must be done.
     #[inline]
     pub(super) fn clear(&self) {
+        debug_assert_eq!(self.count.get(), self.oldest.get());
         self.count.set(0);
         self.next.set(0);
         self.oldest.set(0);
-        self.done.set(0);
     }
 }
 
@@ -152,15 +172,17 @@ impl Jobs {
 mod tests {
     use super::*;
 
+    fn push(jobs: &Jobs, port: usize) {
+        jobs.push(PacketIn {
+            data: b"bytes",
+            port: port as u32,
+            now_us: 0,
+        });
+    }
+
     fn jobs(count: usize) -> Jobs {
         let jobs = Jobs::new();
-        for port in 0..count {
-            jobs.push(PacketIn {
-                data: b"bytes",
-                port: port as u32,
-                now_us: 0,
-            });
-        }
+        (0..count).for_each(|port| push(&jobs, port));
         jobs
     }
 
@@ -177,8 +199,28 @@ mod tests {
             assert_eq!(take(&jobs), Some((index, index as u32)));
         }
         assert_eq!(take(&jobs), None);
-        jobs.clear();
-        assert_eq!((jobs.len(), take(&jobs)), (0, None));
+    }
+
+    #[test]
+    fn what_is_done_makes_room() {
+        let jobs = jobs(ROOM);
+        assert!(!jobs.has_room());
+        assert_eq!(jobs.waiting(), ROOM);
+        for number in 0..3 * ROOM {
+            assert_eq!(take(&jobs), Some((number, (number % ROOM) as u32)));
+            // The one before it is done after it.
+            if number % 2 == 1 {
+                jobs.over(number);
+                assert!(jobs.is_oldest(number - 1) && !jobs.has_room());
+                jobs.over(number - 1);
+                assert!(jobs.is_oldest(number + 1));
+                for port in [number - 1, number] {
+                    assert!(jobs.has_room());
+                    assert_eq!(jobs.place(), port % ROOM);
+                    push(&jobs, port % ROOM);
+                }
+            }
+        }
     }
 
     #[test]

@@ -89,8 +89,13 @@ impl Common {
     }
 
     /// A packet has come to a panic.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+
+    /// A packet has come to a panic, or who gave the batch has.
     #[cold]
-    fn fail(&self, panic: Box<dyn Any + Send>) {
+    pub(super) fn fail(&self, panic: Box<dyn Any + Send>) {
         self.failed.set(true);
         self.panic.set(Some(panic));
         self.jobs.give_up();
@@ -144,6 +149,13 @@ impl Waiting {
     /// Waits until this is the oldest packet under way.
     #[inline]
     pub(crate) fn turn(&self) {
+        if !self.common().jobs.is_oldest(self.seat().number.get()) {
+            self.wait_for_turn();
+        }
+    }
+
+    #[cold]
+    fn wait_for_turn(&self) {
         while !self.common().jobs.is_oldest(self.seat().number.get()) {
             self.pause();
         }

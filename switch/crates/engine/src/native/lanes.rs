@@ -13,7 +13,8 @@
 //! under way. Counters add up in any order. Programs that draw random numbers do not run here.
 //!
 //! If a packet leads to a panic (a [`Sink`]'s), the packets under way run to their ends but nothing is sent any more, no
-//! others are taken, and the panic goes on to who gave the batch. The next batch is processed as if nothing had been.
+//! others are taken, and the panic goes on to who gave the batch. Likewise if who gives the batch panics. The next batch
+//! is processed as if nothing had been.
 
 use std::io;
 use std::marker::PhantomData;
@@ -35,7 +36,10 @@ use crate::packet::{PacketIn, Sink};
 /// first-level cache.
 const LANES: usize = 8;
 
-/// When so many lanes have stopped, what they have asked for is fetched.
+/// A bit for each lane.
+const ALL: u32 = (1 << LANES) - 1;
+
+/// When so many lanes have had their turn, what they have asked for is fetched.
 const TOGETHER: usize = 4;
 
 /// See the module.
@@ -44,6 +48,8 @@ pub struct Lanes {
     lanes: Vec<Lane>,
     /// Made of a box.
     common: NonNull<Common>,
+    /// A bit for each lane that has a packet.
+    busy: u32,
     /// The bytes of packets that would not stay.
     copies: Vec<Vec<u8>>,
     /// What engines that a panic has ended had counted.
@@ -72,6 +78,7 @@ impl Lanes {
         let mut lanes = Self {
             lanes: Vec::with_capacity(LANES),
             common: NonNull::from(Box::leak(Box::new(Common::new(far)))),
+            busy: 0,
             copies: vec![Vec::new(); jobs::ROOM],
             ended: Counters::default(),
             code: Arc::clone(code),
@@ -121,7 +128,7 @@ impl Lanes {
             world: PhantomData,
         };
         let received = receive(&mut batch);
-        batch.lanes.0.run();
+        batch.lanes.0.finish();
         received
     }
 
@@ -134,37 +141,70 @@ impl Lanes {
         sum
     }
 
-    /// Runs all jobs to their ends.
+    /// Runs packets until there is room for others and not many wait. Those under way stay where they are.
     ///
     /// # Panics
     /// If one of them leads to a panic.
-    fn run(&mut self) {
+    fn make_room(&mut self) {
         // SAFETY: as for `common`; this borrow lasts while lanes run.
-        let Common { jobs, asked, .. } = unsafe { self.common.as_ref() };
-        let lanes = self.lanes.as_mut_slice();
-        let lanes: &mut [Lane; LANES] = lanes.try_into().expect("as many lanes as there are");
-        // Those that are not done, the first so many.
-        let mut order: [usize; LANES] = std::array::from_fn(|lane| lane);
-        let mut active = LANES.min(jobs.len());
-        while active != 0 {
-            let mut waiting = 0;
-            for place in 0..active {
-                let lane = order[place] % LANES;
-                order[waiting] = lane;
-                waiting += usize::from(lanes[lane].run() == Stop::Waiting);
-                if place % TOGETHER == TOGETHER - 1 {
-                    asked.fetch();
-                }
-            }
-            // What the first of them waits for must be on its way.
-            asked.fetch();
-            active = waiting;
+        let jobs = unsafe { &self.common.as_ref().jobs };
+        self.run(|| jobs.waiting() <= LANES && jobs.has_room());
+        if self.common().has_failed() {
+            self.finish();
         }
-        jobs.clear();
+    }
+
+    /// Runs all packets to their ends.
+    ///
+    /// # Panics
+    /// If one of them leads to a panic.
+    fn finish(&mut self) {
+        self.run(|| false);
+        self.common().jobs.clear();
         if let Some(panic) = self.common().take_panic() {
             self.mend();
             resume_unwind(panic);
         }
+    }
+
+    /// Runs lanes in turn until it is enough or there is nothing more to do.
+    #[inline]
+    fn run(&mut self, enough: impl Fn() -> bool) {
+        // SAFETY: as for `common`; this borrow lasts while lanes run.
+        let Common { jobs, asked, .. } = unsafe { self.common.as_ref() };
+        let lanes = self.lanes.as_mut_slice();
+        let lanes: &mut [Lane; LANES] = lanes.try_into().expect("as many lanes as there are");
+        // Those that have a packet, and as many others as packets wait.
+        let mut active = self.busy;
+        for _ in 0..jobs.waiting().min(LANES) {
+            active |= (active + 1) & ALL;
+        }
+        while active != 0 {
+            for (index, lane) in lanes.iter_mut().enumerate() {
+                if active >> index & 1 != 0 && lane.run() == Stop::Done {
+                    active &= !(1 << index);
+                }
+                // What the last of them waits for is on its way when the first goes on.
+                if index % TOGETHER == TOGETHER - 1 {
+                    asked.fetch();
+                }
+            }
+            if enough() {
+                break;
+            }
+        }
+        self.busy = active;
+    }
+
+    /// Gives up packets that no lane has taken, and runs the others to their ends, but nothing is sent any more.
+    #[cold]
+    fn abandon(&mut self) {
+        self.common().fail(Box::new("the batch was given up"));
+        self.run(|| false);
+        self.common().jobs.clear();
+        // That of who gave the batch goes on.
+        drop(self.common().take_panic());
+        self.mend();
     }
 
     /// Puts new engines in the place of those that a panic has left in no good state.
@@ -225,12 +265,12 @@ impl<'p> Batch<'_, 'p> {
     pub fn process_copy(&mut self, packet: PacketIn<'_>) {
         self.make_room();
         let lanes = &mut *self.lanes.0;
-        let number = lanes.common().jobs.len();
-        let copy = &mut lanes.copies[number];
+        let place = lanes.common().jobs.place();
+        let copy = &mut lanes.copies[place];
         copy.clear();
         copy.extend_from_slice(packet.data);
         let data: *const [u8] = copy.as_slice();
-        // SAFETY: the copy is left alone until there are no jobs any more.
+        // SAFETY: the copy is left alone until the packet is done.
         let data = unsafe { &*data };
         lanes.common().jobs.push(PacketIn { data, ..packet });
     }
@@ -238,8 +278,8 @@ impl<'p> Batch<'_, 'p> {
     #[inline]
     fn make_room(&mut self) {
         let lanes = &mut *self.lanes.0;
-        if lanes.common().jobs.len() == jobs::ROOM {
-            lanes.run();
+        if !lanes.common().jobs.has_room() {
+            lanes.make_room();
         }
     }
 }
@@ -249,8 +289,11 @@ struct Ending<'a>(&'a mut Lanes);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        // Some may be left if what gave the batch has panicked: no lane has taken them.
-        self.0.common().jobs.clear();
-        self.0.common().world.set(None);
+        let lanes = &mut *self.0;
+        if lanes.busy != 0 || lanes.common().jobs.waiting() != 0 {
+            // What gave the batch has panicked.
+            lanes.abandon();
+        }
+        lanes.common().world.set(None);
     }
 }
