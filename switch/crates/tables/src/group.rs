@@ -13,9 +13,18 @@ use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
-/// What a choice leads to.
+/// What is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen<'a> {
+    /// A member of the profile.
+    Member(u32),
+    /// An action of a one-shot group.
+    Action(&'a ActionEntry),
+}
+
+/// What a choice may lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+enum Choice {
     /// A member of the profile.
     Member(u32),
     /// An action of a one-shot group.
@@ -23,6 +32,13 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
+    fn chosen(&self) -> Chosen<'_> {
+        match self {
+            Self::Member(id) => Chosen::Member(*id),
+            Self::Action(action) => Chosen::Action(action),
+        }
+    }
+
     /// A number that identifies it among the members of a group, whatever their order.
     fn key(&self) -> u64 {
         match self {
@@ -51,9 +67,10 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
+    /// Empty where `owners` says it.
     buckets: Buckets,
-    /// The ids of the slots' members; empty in a one-shot group.
-    ids: Box<[u32]>,
+    /// The member of each bucket by its id, if all ids are small and a choice takes nothing else; else empty.
+    owners: Box<[u16]>,
 }
 
 impl Group {
@@ -95,53 +112,63 @@ impl Group {
         tell_equals_apart(&mut slots);
         let bidders: Vec<Bidder> = slots.iter().map(|slot| slot.bidder).collect();
         let watched = slots.iter().any(|slot| slot.watch_port.is_some());
+        let mut buckets = Buckets::new(&bidders, count);
+        let mut owners = Box::default();
+        if !watched && let Some(ids) = slots.iter().map(Slot::small).collect::<Option<Vec<u16>>>() {
+            owners = buckets.owners().into_iter().map(|at| ids[at]).collect();
+        }
+        if !owners.is_empty() {
+            buckets = Buckets::Narrow(Box::default());
+        }
         Self {
             id,
             max_size,
             watched,
-            buckets: Buckets::new(&bidders, count),
-            ids: slots.iter().filter_map(Slot::member).collect(),
+            buckets,
+            owners,
             slots,
         }
     }
 
-    /// The owners of the buckets by their positions, and the ids of the members at these; `None` where
-    /// a choice takes more than that.
-    pub(crate) fn plain(&self) -> Option<(&[u8], &[u32])> {
-        let all_small = self.ids.iter().all(|id| *id < SMALL);
-        let plain = !self.watched && !self.ids.is_empty() && all_small;
-        match &self.buckets {
-            Buckets::Narrow(buckets) if plain => Some((buckets, &self.ids)),
-            _ => None,
-        }
+    /// The member of each bucket by its id; empty where a choice takes more than that.
+    pub(crate) fn owners(&self) -> &[u16] {
+        &self.owners
     }
 
     /// The choice for a hash, which is asked for where there is a choice; `None` when no member is
     /// left.
     #[inline]
-    pub(crate) fn choose(&self, hash: impl FnOnce() -> u64, ports: &PortStatus) -> Option<&Choice> {
+    pub(crate) fn choose(
+        &self,
+        hash: impl FnOnce() -> u64,
+        ports: &PortStatus,
+    ) -> Option<Chosen<'_>> {
         let hash = if self.slots.len() > 1 { hash() } else { 0 };
+        if !self.owners.is_empty() {
+            let owner = self.owners[buckets::bucket(hash, self.owners.len())];
+            return Some(Chosen::Member(owner.into()));
+        }
         let (bucket, member) = self.buckets.choose(hash)?;
         let slot = self.slots.get(member)?;
         if self.watched && !slot.is_live(ports) {
             return self.choose_live(bucket, ports);
         }
-        Some(&slot.choice)
+        Some(slot.choice.chosen())
     }
 
     /// Who has a bucket while some ports are down: whoever would have it if the members that watch
     /// them were not in the group.
     #[cold]
-    fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<&Choice> {
+    fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
         let live = self.slots.iter().enumerate();
         let live = live.filter(|(_, slot)| slot.is_live(ports));
         let winner = buckets::winner(bucket, live.map(|(index, slot)| (index, &slot.bidder)))?;
-        self.slots.get(winner).map(|slot| &slot.choice)
+        self.slots.get(winner).map(|slot| slot.choice.chosen())
     }
 
     /// Ids of the profile's members in it.
     pub(crate) fn member_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.ids.iter().copied()
+        self.slots.iter().filter_map(Slot::member)
     }
 
     /// The group as the control plane reads it.
@@ -187,6 +214,12 @@ impl Slot {
             Choice::Member(id) => Some(*id),
             Choice::Action(_) => None,
         }
+    }
+
+    /// The id of a member, if it has few bits.
+    fn small(&self) -> Option<u16> {
+        let id = self.member().filter(|id| *id < SMALL)?;
+        id.try_into().ok()
     }
 
     #[inline]

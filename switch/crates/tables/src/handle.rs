@@ -112,6 +112,7 @@ impl RowShape {
 pub struct TableHandle {
     pub(crate) entries: u64,
     pub(crate) places: *const u32,
+    pub(crate) heads: *const u64,
     pub(crate) records: *const u8,
     pub(crate) default: *const u64,
     pub(crate) default_state: *const EntryState,
@@ -132,6 +133,9 @@ impl TableHandle {
     /// Where the array of [`Access::Direct`] begins: for each key 32 bits, 1 more than the entry's
     /// number, 0 for none.
     pub const PLACES: usize = offset_of!(Self, places);
+    /// Where a table with [`Access::Direct`] and a profile keeps for each key the head of the entry's row, 0
+    /// for none: what an entry leads to is one read away then.
+    pub const HEADS: usize = offset_of!(Self, heads);
     /// Where the records of entries begin.
     pub const RECORDS: usize = offset_of!(Self, records);
     /// The row of a miss.

@@ -2,9 +2,10 @@
 //! Members and groups of a profile, as packets find them.
 //!
 //! Beside the objects themselves there is what machine code reads: each member's *row* (the action,
-//! then its parameters) in one array by id, and of each group where its buckets are. So from a group to
-//! the parameters of a member it is three reads: the bucket's owner, that member's id, its row. A
-//! member that changes is written in one place, whatever groups it is in.
+//! then its parameters) in one array by id, and of each group where its buckets are, which name their
+//! members. Reads that wait for each other are what a choice costs: from a group to the parameters of a
+//! member it is three, the handle, the bucket, the row. A member that changes is written in one place,
+//! whatever groups it is in.
 //!
 //! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there: see
 //! [`Side::behind`](crate::Side::behind) for those.
@@ -25,20 +26,17 @@ use crate::truth::Member;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GroupHandle {
-    /// A byte for each bucket: the position of its owner. Null where a choice takes more than that.
-    buckets: *const u8,
-    /// The id of the member at each position.
-    members: *const u32,
+    /// For each bucket the id of its member, in 16 bits. Null where a choice takes more than that.
+    buckets: *const u16,
     count: u64,
-    /// Handles are found by a shift.
-    _room: u64,
 }
+
+/// Handles are found by a shift.
+const _: () = assert!(size_of::<GroupHandle>().is_power_of_two());
 
 impl GroupHandle {
     /// Where the address of the buckets is.
     pub const BUCKETS: usize = offset_of!(Self, buckets);
-    /// Where the address of the members' ids is, 32 bits each.
-    pub const MEMBERS: usize = offset_of!(Self, members);
     /// Where the number of buckets is.
     pub const COUNT: usize = offset_of!(Self, count);
     /// What a hash is multiplied by.
@@ -46,20 +44,16 @@ impl GroupHandle {
 
     const NONE: Self = Self {
         buckets: std::ptr::null(),
-        members: std::ptr::null(),
         count: 0,
-        _room: 0,
     };
 
     fn of(group: &Group) -> Self {
-        match group.plain() {
-            Some((buckets, members)) => Self {
-                buckets: buckets.as_ptr(),
-                members: members.as_ptr(),
-                count: buckets.len() as u64,
-                _room: 0,
+        match group.owners() {
+            [] => Self::NONE,
+            owners => Self {
+                buckets: owners.as_ptr(),
+                count: owners.len() as u64,
             },
-            None => Self::NONE,
         }
     }
 }

@@ -9,7 +9,7 @@ use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
 
 use crate::change::EntrySwap;
 use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
-use crate::group::{Choice, Group};
+use crate::group::{Chosen, Group};
 use crate::handle::{ROW_HIT, TableHandle};
 use crate::key;
 use crate::lookup::{Found, SharedRoutes, Structure};
@@ -63,6 +63,10 @@ impl TableSide {
             entries: self.entries,
             places: match &self.structure {
                 Structure::Direct(direct) => direct.places().as_ptr(),
+                _ => std::ptr::null(),
+            },
+            heads: match &self.structure {
+                Structure::Direct(direct) => direct.heads(),
                 _ => std::ptr::null(),
             },
             records: self.slab.start(),
@@ -503,11 +507,11 @@ impl Side {
         hash: impl FnOnce() -> u64,
     ) -> Option<ActionRef<'a>> {
         match group.choose(hash, &self.ports)? {
-            Choice::Member(member) => {
+            Chosen::Member(member) => {
                 let profile = self.profiles.get(table.profile)?;
-                Some(profile.member(*member)?.action.as_ref())
+                Some(profile.member(member)?.action.as_ref())
             }
-            Choice::Action(action) => Some(action.as_ref()),
+            Chosen::Action(action) => Some(action.as_ref()),
         }
     }
 

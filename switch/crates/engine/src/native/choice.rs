@@ -2,11 +2,12 @@
 //! Members and groups: from the row of a table with an action profile to the action of a member.
 //!
 //! A group's member is chosen here: the selector's hash from fields that are in registers mostly, then three
-//! reads (see [`GroupHandle`]). What a side keeps elsewhere (groups of one entry, very large groups, groups that
+//! reads (see [`GroupHandle`]). These wait for each other and for the table's look-up, the packet for them; so
+//! such a table with few keys has the heads of its rows in an array of their own ([`TableHandle::HEADS`]). What a side keeps elsewhere (groups of one entry, very large groups, groups that
 //! watch ports) is for the runtime, by the same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use sluice_program::{HashAlgorithm, ProfileId, Program, Selector, Table, TableId};
@@ -40,12 +41,36 @@ struct Chosen {
 }
 
 impl Lower<'_> {
-    /// What the row of a table that has a profile, and no meter, leads to: the action and the address of its
-    /// parameters. `count` notes the packet where it is not the runtime that does.
+    /// The head of the row that a key leads to, in a table that has [`TableHandle::HEADS`].
+    pub(super) fn head_of(&mut self, id: TableId, key: Value) -> Value {
+        let heads = self.handle(id, TableHandle::HEADS);
+        let offset = self.shl(key, size_of::<u64>().ilog2());
+        let place = self.b.ins().iadd(heads, offset);
+        let entry = self.load(I64, place, 0);
+        let head = self.b.declare_var(I64);
+        self.b.def_var(head, entry);
+        let none = self.not_set(entry);
+        self.when(none, |lower| {
+            let row = lower.handle(id, TableHandle::DEFAULT);
+            let default = lower.load(I64, row, 0);
+            lower.b.def_var(head, default);
+        });
+        self.b.use_var(head)
+    }
+
+    /// Whether a word is 0.
+    fn not_set(&mut self, word: Value) -> Value {
+        let zero = self.int(0);
+        self.compare(IntCC::Equal, word, zero)
+    }
+
+    /// What a row of a table that has a profile, and no meter, leads to, whose head is given: the action and the
+    /// address of its parameters. `row` gives its address where that is needed; `count` notes the packet where it is
+    /// not the runtime that does.
     pub(super) fn choose_action(
         &mut self,
         id: TableId,
-        row: Value,
+        row: impl Fn(&mut Self) -> Value,
         head: Value,
         count: impl FnOnce(&mut Self),
     ) -> (Value, Value) {
@@ -88,13 +113,15 @@ impl Lower<'_> {
         self.enter(action);
         let own = self.b.ins().ireduce(I32, head);
         self.b.def_var(chosen.action, own);
-        let params = self.b.ins().iadd_imm_s(row, shape.params as i64);
+        let own = row(self);
+        let params = self.b.ins().iadd_imm_s(own, shape.params as i64);
         self.b.def_var(chosen.params, params);
         self.jump(found);
         self.enter(found);
         count(self);
         self.jump(done);
         self.enter(elsewhere);
+        let row = row(self);
         self.chosen_elsewhere(id, profile, row, chosen);
         self.jump(done);
         self.enter(done);
@@ -137,13 +164,9 @@ impl Lower<'_> {
         let hash = self.fold(hash, GroupHandle::SPREAD);
         let count = self.load(I64, group, GroupHandle::COUNT as u32);
         let bucket = self.b.ins().umulhi(hash, count);
-        let place = self.b.ins().iadd(buckets, bucket);
-        let owner = self.load(I8, place, 0);
-        let owner = self.b.ins().uextend(I64, owner);
-        let offset = self.shl(owner, size_of::<u32>().ilog2());
-        let members = self.load(I64, group, GroupHandle::MEMBERS as u32);
-        let place = self.b.ins().iadd(members, offset);
-        let member = self.load(I32, place, 0);
+        let offset = self.shl(bucket, size_of::<u16>().ilog2());
+        let place = self.b.ins().iadd(buckets, offset);
+        let member = self.load(I16, place, 0);
         self.b.ins().uextend(I64, member)
     }
 

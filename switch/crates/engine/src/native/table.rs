@@ -121,6 +121,15 @@ impl Lower<'_> {
     /// Looks the table's key up, and runs what it leads to. Ends the block.
     fn look_up_and_run(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
+        if let Access::Direct(bits) = Access::of(table)
+            && table.profile.is_some()
+            && table.meter.is_none()
+        {
+            let key = self.direct_key(table, bits);
+            let head = self.head_of(id, key);
+            let row = |lower: &mut Self| lower.row_of_direct(id, table, key);
+            return self.run_head_of(id, row, head, true, graph);
+        }
         let row = self.look_up(id, table);
         self.run_row_of(id, row, !table.key.is_empty(), graph);
     }
@@ -142,6 +151,19 @@ impl Lower<'_> {
             return self.dispatch(table, action, found[0], hit, graph);
         }
         let head = self.load(I64, row, 0);
+        self.run_head_of(id, |_| row, head, entries, graph);
+    }
+
+    /// Likewise of a table without a meter, where the row's head is given.
+    fn run_head_of(
+        &mut self,
+        id: TableId,
+        row: impl Fn(&mut Self) -> Value,
+        head: Value,
+        entries: bool,
+        graph: &mut Graph,
+    ) {
+        let table: &Table = self.program.table(id);
         let hit = if entries {
             self.flag(head, ROW_HIT)
         } else {
@@ -158,6 +180,7 @@ impl Lower<'_> {
             count(self);
             let shape = RowShape::of(self.program, table);
             let action = self.b.ins().ireduce(I32, head);
+            let row = row(self);
             (action, self.b.ins().iadd_imm_s(row, shape.params as i64))
         };
         self.dispatch(table, action, params, hit, graph);
@@ -301,9 +324,19 @@ impl Lower<'_> {
 
     /// The row of a key that is a place in an array.
     fn look_up_direct(&mut self, id: TableId, table: &Table, bits: u32) -> Value {
+        let key = self.direct_key(table, bits);
+        self.row_of_direct(id, table, key)
+    }
+
+    /// The key of such a table as a place.
+    fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
         // Nothing else is set; but what is read depends on it.
-        let key = self.and(key, (1 << bits) - 1);
+        self.and(key, (1 << bits) - 1)
+    }
+
+    /// The row of a place.
+    fn row_of_direct(&mut self, id: TableId, table: &Table, key: Value) -> Value {
         let places = self.handle(id, TableHandle::PLACES);
         let offset = self.shl(key, size_of::<u32>().ilog2());
         let place = self.b.ins().iadd(places, offset);

@@ -73,6 +73,14 @@ pub(super) fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
+/// The bucket of a hash among so many. Every bit of the hash counts, however few it has.
+#[inline]
+pub(super) fn bucket(hash: u64, count: usize) -> usize {
+    let product = u128::from(hash) * u128::from(SPREAD);
+    let spread = (product >> 64) as u64 ^ product as u64;
+    ((u128::from(spread) * count as u128) >> 64) as usize
+}
+
 /// What a member draws for a bucket: uniform over all numbers.
 #[inline]
 fn draw(bucket: usize, bidder: &Bidder) -> u64 {
@@ -129,6 +137,15 @@ impl Buckets {
         }
     }
 
+    /// The owner of each bucket; nothing where there are none.
+    pub(super) fn owners(&self) -> Vec<usize> {
+        match self {
+            Self::Narrow(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
+            Self::Wide(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
+            Self::Sums(_) => Vec::new(),
+        }
+    }
+
     /// How many places a hash can lead to.
     #[inline]
     pub(super) fn count(&self) -> usize {
@@ -139,14 +156,10 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a hash, and the member that has it. Every bit of the hash counts, however
-    /// few it has.
+    /// The bucket of a hash, and the member that has it.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
-        let product = u128::from(hash) * u128::from(SPREAD);
-        let spread = (product >> 64) as u64 ^ product as u64;
-        let bucket = (u128::from(spread) * self.count() as u128) >> 64;
-        let bucket = bucket as usize;
+        let bucket = bucket(hash, self.count());
         let member = match self {
             Self::Narrow(buckets) => usize::from(*buckets.get(bucket)?),
             Self::Wide(buckets) => usize::from(*buckets.get(bucket)?),
@@ -190,19 +203,11 @@ mod tests {
         weights.iter().enumerate().map(bidder).collect()
     }
 
-    fn owners(buckets: &Buckets) -> Vec<usize> {
-        match buckets {
-            Buckets::Narrow(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
-            Buckets::Wide(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
-            Buckets::Sums(_) => Vec::new(),
-        }
-    }
-
     #[test]
     fn tables_hold_the_winners() {
         for weights in [&[1][..], &[1, 1, 1], &[3, 1, 3, 7], &[5; 300]] {
             let bidders = bidders(weights);
-            let owners = owners(&Buckets::new(&bidders, 1024));
+            let owners = Buckets::new(&bidders, 1024).owners();
             for (bucket, owner) in owners.into_iter().enumerate() {
                 assert_eq!(winner(bucket, bidders.iter().enumerate()), Some(owner));
             }
@@ -220,7 +225,7 @@ mod tests {
             (&[1; 64], 103.4),
         ];
         for (weights, bound) in cases {
-            let owners = owners(&Buckets::new(&bidders(weights), count(64)));
+            let owners = Buckets::new(&bidders(weights), count(64)).owners();
             let total: u32 = weights.iter().sum();
             let chi_square: f64 = (0..weights.len())
                 .map(|member| {

@@ -29,8 +29,8 @@ fn plain(ids: impl IntoIterator<Item = u32>) -> Group {
 /// The member of each flow.
 fn flows(group: &Group, ports: &PortStatus) -> Vec<Option<u32>> {
     let choose = |hash| match group.choose(|| hash, ports) {
-        Some(Choice::Member(id)) => Some(*id),
-        Some(Choice::Action(action)) => Some(action.params[0] as u32),
+        Some(Chosen::Member(id)) => Some(id),
+        Some(Chosen::Action(action)) => Some(action.params[0] as u32),
         None => None,
     };
     (0..FLOWS).map(choose).collect()

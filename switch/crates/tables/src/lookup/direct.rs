@@ -16,6 +16,8 @@ pub(crate) struct Direct {
     packing: Packing,
     /// For each key as a number 1 more than the slot of its entry, 0 for none.
     places: Reserved,
+    /// In a table with a profile, for each key the head of its entry's row, 0 for none.
+    heads: Option<Reserved>,
     keys: usize,
 }
 
@@ -31,6 +33,9 @@ impl Direct {
         Self {
             packing: Packing::new(table.key.iter()),
             places: Reserved::sparse(keys * size_of::<u32>()),
+            heads: table
+                .profile
+                .map(|_| Reserved::sparse(keys * size_of::<u64>())),
             keys,
         }
     }
@@ -42,20 +47,32 @@ impl Direct {
         unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
     }
 
-    fn set(&mut self, key: &[u8], place: u32) {
+    /// Heads, for machine code; null where there are none.
+    pub(crate) fn heads(&self) -> *const u64 {
+        let heads = self.heads.as_ref();
+        heads.map_or(std::ptr::null(), |heads| heads.start().cast_const().cast())
+    }
+
+    fn set(&mut self, key: &[u8], place: u32, head: u64) {
         let number = self.packing.number(key) as usize;
         // SAFETY: as for `places`, and this is borrowed exclusively.
         let places =
             unsafe { std::slice::from_raw_parts_mut(self.places.start().cast(), self.keys) };
         places[number] = place;
+        if let Some(heads) = &self.heads {
+            // SAFETY: as for `places`: there are as many, and they begin with a cache line, too.
+            let heads =
+                unsafe { std::slice::from_raw_parts_mut(heads.start().cast::<u64>(), self.keys) };
+            heads[number] = head;
+        }
     }
 
     pub(super) fn insert(&mut self, entry: Record<'_>) {
-        self.set(entry.value(), entry.slot() + 1);
+        self.set(entry.value(), entry.slot() + 1, entry.head());
     }
 
     pub(super) fn remove(&mut self, entry: Record<'_>) {
-        self.set(entry.value(), 0);
+        self.set(entry.value(), 0, 0);
     }
 
     #[inline]

@@ -25,8 +25,9 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// The head of its row.
     #[inline]
-    pub(super) fn head(&self) -> u64 {
+    pub(crate) fn head(&self) -> u64 {
         self.words[HEAD].load(Ordering::Relaxed)
     }
 
