@@ -218,8 +218,8 @@ pub(super) static FOLDING_32: Folding = Folding::new(32, 0x04c1_1db7, HashAlgori
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m128i, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_slli_si128,
-        _mm_srli_si128, _mm_unpackhi_epi64, _mm_xor_si128,
+        __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x,
+        _mm_slli_si128, _mm_srli_si128, _mm_unpackhi_epi64, _mm_xor_si128,
     };
 
     use super::Folding;
@@ -230,11 +230,13 @@ mod x86 {
         _mm_set_epi64x(high as i64, low as i64)
     }
 
-    /// The remainder of 128 bits times x^32.
+    /// The remainder of 128 bits times x^32. Others wait for it: what can be done at once is, and nothing leaves the
+    /// registers of 128 bits on the way.
     #[target_feature(enable = "pclmulqdq")]
     fn reduce(folding: &Folding, block: __m128i) -> u64 {
         let down = pair(folding.down[0], folding.down[1]);
         let barrett = pair(folding.barrett[0], folding.barrett[1]);
+        let half = pair(0xffff_ffff, 0);
         // 128 bits to 96: the low word holds the higher powers.
         let rest = _mm_slli_si128::<4>(_mm_srli_si128::<8>(block));
         let rest = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, down), rest);
@@ -243,10 +245,8 @@ mod x86 {
         let rest = _mm_xor_si128(folded, rest);
         let rest = _mm_unpackhi_epi64(rest, rest);
         // To 32: what the polynomial goes into the upper half, and that taken away.
-        let upper = pair(_mm_cvtsi128_si64(rest) as u64 & 0xffff_ffff, 0);
-        let quotient = _mm_clmulepi64_si128::<0x00>(upper, barrett);
-        let quotient = pair(_mm_cvtsi128_si64(quotient) as u64 & 0xffff_ffff, 0);
-        let taken = _mm_clmulepi64_si128::<0x10>(quotient, barrett);
+        let quotient = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(rest, half), barrett);
+        let taken = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(quotient, half), barrett);
         (_mm_cvtsi128_si64(_mm_xor_si128(rest, taken)) as u64) >> 32
     }
 
