@@ -16,8 +16,8 @@ use sluice_tables::{
 };
 
 use super::checksum::{Input, pieces};
+use super::lookups;
 use super::lower::Lower;
-use super::runtime;
 use crate::hash;
 
 /// Whether code for a selector takes metadata where it is kept, whatever packet comes. (A table with a direct
@@ -189,10 +189,10 @@ impl Lower<'_> {
         let found = if by_hash {
             let hash = self.selector_hash(profile);
             let arguments = [number, row, hash];
-            self.call(runtime::behind_by_hash as *const (), &arguments, 2)
+            self.call(lookups::behind_by_hash as *const (), &arguments, 2)
         } else {
             // A random number is taken only where there is a choice.
-            self.call(runtime::behind as *const (), &[number, row], 2)
+            self.call(lookups::behind as *const (), &[number, row], 2)
         };
         let action = self.b.ins().ireduce(I32, found[1]);
         self.b.def_var(chosen.action, action);
@@ -207,7 +207,7 @@ impl Lower<'_> {
         let result = self.b.declare_var(I64);
         let by_runtime = |lower: &mut Self| {
             let profile = lower.int(profile.0.into());
-            let hash = lower.call(runtime::select_hash as *const (), &[profile], 1)[0];
+            let hash = lower.call(lookups::select_hash as *const (), &[profile], 1)[0];
             lower.b.def_var(result, hash);
         };
         match pieces(self.program, &selector.input) {

@@ -35,6 +35,7 @@ mod jobs;
 mod key;
 mod lane;
 mod lanes;
+mod lookups;
 mod lower;
 mod number;
 mod own;

@@ -15,10 +15,10 @@ use super::action::{End, param_words};
 use super::expr::Params;
 use super::frame::Frame;
 use super::key::KeyField;
+use super::lookups::{self, HIT, ROW_EXACT};
 use super::lower::Lower;
 use super::number::Words;
 use super::pipeline::Graph;
-use super::runtime::{self, HIT, ROW_EXACT};
 use crate::counters::Counters;
 
 impl Lower<'_> {
@@ -145,7 +145,7 @@ impl Lower<'_> {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {
             let number = self.int(id.0.into());
-            let found = self.call(runtime::behind as *const (), &[number, row], 2);
+            let found = self.call(lookups::behind as *const (), &[number, row], 2);
             let hit = self.flag(found[1], HIT);
             let action = self.b.ins().ireduce(I32, found[1]);
             return self.dispatch(table, action, found[0], hit, graph);
@@ -235,7 +235,7 @@ impl Lower<'_> {
                 lower.store(now, state, EntryState::LAST_HIT as u32);
             },
             |lower| {
-                lower.call(runtime::leave_behind as *const (), &[state], 0);
+                lower.call(lookups::leave_behind as *const (), &[state], 0);
             },
         );
     }
@@ -272,9 +272,9 @@ impl Lower<'_> {
                 let width = u32::from(table.key[field].width);
                 let number = lower.int(id.0.into());
                 let function = if width <= u32::BITS {
-                    runtime::row_narrow as *const ()
+                    lookups::row_narrow as *const ()
                 } else {
-                    runtime::row_wide as *const ()
+                    lookups::row_wide as *const ()
                 };
                 let mut arguments = vec![number, exact];
                 if width <= u32::BITS {
@@ -302,7 +302,7 @@ impl Lower<'_> {
                 let sized = ROW_EXACT.get(table.key_bytes.div_ceil(size_of::<u64>()) - 1);
                 let function = match (access, sized) {
                     (Access::Exact, Some(function)) => *function as *const (),
-                    _ => runtime::row as *const (),
+                    _ => lookups::row as *const (),
                 };
                 lower.call(function, &arguments, 1)[0]
             }),
