@@ -12,7 +12,9 @@ updates     a part of each table is deleted, inserted again and modified (routes
             request's sending to the last answer
 forwarding  packets a second from port to port in memory, alone and while flows are
             modified at 400,000 updates a second; the ratio is of the two, and a bar of
-            its own. Where processors are few the client takes part of them, too
+            its own. They differ by less than a machine does from second to second, so
+            they take turns in short pieces of a round. Where processors are few the
+            client takes part of them, too
 memory      resident memory of the whole switch with all tables filled
 """
 
@@ -50,6 +52,8 @@ FULL = {"IPv4 routes": 1_000_000, "IPv6 routes": 200_000, "flows": 1_000_000}
 PART = 50_000  # of each table, that come and go
 KINDS = ("DELETE", "INSERT", "MODIFY")
 RATE = 400_000  # updates a second beside forwarding
+PIECES = 4  # of a round there
+PARTS = 3  # of the flows, modified in turn: one takes as long as a piece, and some more
 RATE_BATCH = 4_000  # of a request there: at a given rate, larger requests wake threads less often
 LIMIT_MB = 512
 TIMEOUT_NS = 30 * 10**9
@@ -155,9 +159,17 @@ def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], 
             path = folder / f"{name.replace(' ', '-')}-{label}"
             path.write_bytes(entries.encoded(kind, part))
             written[name, label] = path
-    every = folder / "flows-all"
-    every.write_bytes(tables["flows"].encoded("MODIFY", slice(None)))
-    return written | {("flows", "all"): every}
+    return written
+
+
+def parts(folder: Path, entries: Entries) -> list[Path]:
+    """Updates that modify all flows, in parts."""
+    written = []
+    for part in range(PARTS):
+        path = folder / f"flows-part-{part}"
+        path.write_bytes(entries.encoded("MODIFY", slice(part, None, PARTS)))
+        written.append(path)
+    return written
 
 
 class Switch:
@@ -264,23 +276,25 @@ def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
 
 
 def measure_forwarding(
-    switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, every_flow: Path, arguments: Any
+    switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, flow_parts: Sequence[Path], arguments: Any
 ) -> Case:
     """Forwarding beside updates, and alone, in turn."""
     case = Case(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
     reached = []
     workers: dict[str, list[float]] = {"alone": [], "beside": []}
     ctl.ask("add-port", f"{p4_cpu.MEMORY_IN}@replay:{traffic}")
+    seconds = arguments.seconds / PIECES
     try:
         forwarded(switch, ctl, arguments.seconds)  # caches as they are under load
-        for _ in range(arguments.rounds):
-            alone = forwarded(switch, ctl, arguments.seconds)
+        for piece in range(arguments.rounds * PIECES):
+            alone = forwarded(switch, ctl, seconds)
             case.peers["alone"].append(alone.per_second)
             workers["alone"].append(alone.per_cpu_second)
-            writing = switch.command(every_flow, "--rate", str(RATE), batch=RATE_BATCH)
+            part = flow_parts[piece % len(flow_parts)]
+            writing = switch.command(part, "--rate", str(RATE), batch=RATE_BATCH)
             with subprocess.Popen(writing, stdout=subprocess.PIPE, text=True) as load:
                 time.sleep(0.2)  # it reads its file
-                beside = forwarded(switch, ctl, arguments.seconds)
+                beside = forwarded(switch, ctl, seconds)
                 case.ours.append(beside.per_second)
                 workers["beside"].append(beside.per_cpu_second)
                 output, _ = load.communicate(timeout=120)
@@ -329,8 +343,8 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         cases = measure_updates(switches, updates, arguments.rounds)
         ctl = p4_cpu.Ctl(admin)
         ctl.ask("add-port", f"{p4_cpu.MEMORY_OUT}@discard:out")
-        every = updates["flows", "all"]
-        forwarding = measure_forwarding(ours, ctl, traffic, every, arguments)
+        flow_parts = parts(folder, tables["flows"])
+        forwarding = measure_forwarding(ours, ctl, traffic, flow_parts, arguments)
     memory = {
         "workload": "resident memory of the switch, "
         + ", ".join(f"{count:,} {name}" for name, count in counts.items()),
