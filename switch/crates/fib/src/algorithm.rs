@@ -9,6 +9,9 @@ use crate::{Address, Change, Lines, Prefix, Rib};
 /// What a look-up gives where no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
 
+/// How many changes ahead memory is asked for, and twice as many what leads to it.
+const AHEAD: usize = 4;
+
 /// Why an algorithm cannot hold a set of routes. Another algorithm may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError {
@@ -93,6 +96,23 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// The structure needs to be rebuilt.
     fn follow(&mut self, change: Change<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild> {
         self.refresh(change.prefix(), rib)
+    }
+
+    /// Does what [`follow`](Self::follow) does for one change after the other.
+    ///
+    /// # Errors
+    /// The structure needs to be rebuilt.
+    fn follow_all(&mut self, changes: &[Change<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
+        for (index, change) in changes.iter().enumerate() {
+            if let Some(later) = changes.get(index + 2 * AHEAD) {
+                self.way(later.prefix().address()).fetch();
+            }
+            if let Some(later) = changes.get(index + AHEAD) {
+                self.lines(later.prefix().address()).fetch();
+            }
+            self.follow(*change, rib)?;
+        }
+        Ok(())
     }
 
     /// Bytes that the structure takes, on the heap and inline.

@@ -22,9 +22,6 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
 /// Changes from which on it is asked whether a build would cost less.
 const MANY: usize = 1024;
 
-/// How many changes ahead memory is asked for, and twice as many what leads to it.
-const AHEAD: usize = 4;
-
 /// Name of what answers where no algorithm does.
 const RIB: &str = "rib";
 
@@ -195,7 +192,7 @@ impl<A: Family> Follower<A> {
         let suits = self.kind.is_some_and(|kind| self.suits(kind, rib.len()));
         let most = changed.len() > MANY && changed.len() > rib.len() / 2;
         let stays = suits && !most && self.due.is_none();
-        if stays && self.refresh(changed, rib).is_ok() {
+        if stays && self.structure.follow_all(changed, rib).is_ok() {
             return;
         }
         let now = now();
@@ -203,22 +200,9 @@ impl<A: Family> Follower<A> {
             self.schedule(now);
         }
         let is_due = self.due.is_some_and(|due| due <= now);
-        if stays || most || is_due || self.refresh(changed, rib).is_err() {
+        if stays || most || is_due || self.structure.follow_all(changed, rib).is_err() {
             self.build_or_wait(most, rib, now);
         }
-    }
-
-    fn refresh(&mut self, changed: &[Change<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
-        for (index, change) in changed.iter().enumerate() {
-            if let Some(later) = changed.get(index + 2 * AHEAD) {
-                self.structure.way(later.prefix().address()).fetch();
-            }
-            if let Some(later) = changed.get(index + AHEAD) {
-                self.structure.lines(later.prefix().address()).fetch();
-            }
-            self.structure.follow(*change, rib)?;
-        }
-        Ok(())
     }
 
     /// The structure is of no use any more.

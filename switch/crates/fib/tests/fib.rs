@@ -98,7 +98,7 @@ proptest! {
     fn followers_of_one_rib_answer_alike(
         narrow in steps(clustered4(), 0..9, 60),
         wide in steps(clustered6(), 0..9, 150),
-        batch in 1usize..20,
+        batch in 1usize..60,
     ) {
         followers_agree(&narrow, batch);
         followers_agree(&wide, batch);

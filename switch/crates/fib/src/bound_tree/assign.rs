@@ -73,8 +73,7 @@ impl<I: Item> Trees<I> {
             let first = key(prefix.address(), segment);
             let place = kernel.place(self, top, self.heights[segment], first);
             if prefix.length() <= segment_end(segment) {
-                let last = last_key(prefix.last(), segment);
-                return last <= place.last && self.assign_in(place, first, last, item);
+                return self.assign_at(place, segment, prefix, item);
             }
             let old = Parts::<I>::of(self.pool.get(place.at), place.first);
             let Some(index) = old.all()[old.position(first)].1.part() else {
@@ -84,8 +83,19 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// The same for the keys from `first` to `last` of a leaf.
-    fn assign_in(&mut self, leaf: Place, first: u32, last: u32, item: I) -> bool {
+    /// The same where the leaf is known that the prefix begins in.
+    pub(super) fn assign_at(
+        &mut self,
+        leaf: Place,
+        segment: usize,
+        prefix: Prefix<u128>,
+        item: I,
+    ) -> bool {
+        let first = key(prefix.address(), segment);
+        let last = last_key(prefix.last(), segment);
+        if last > leaf.last {
+            return false;
+        }
         let old = Parts::<I>::of(self.pool.get(leaf.at), leaf.first);
         let (from, to) = (old.position(first), old.position(last));
         let refers = |(_, item): &(u32, I)| item.part().is_some();

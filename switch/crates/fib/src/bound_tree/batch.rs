@@ -114,14 +114,45 @@ impl Kernel {
             Self::Avx512 => unsafe { x86::place_avx512(trees, top, height, key) },
         }
     }
+
+    /// Goes down some trees of a segment at once, from their topmost lines to the leaves that a key each leads to, and
+    /// asks for these.
+    pub(super) fn places<I: Item>(
+        self,
+        trees: &Trees<I>,
+        places: &mut [Place],
+        height: usize,
+        keys: &[u32],
+    ) {
+        match self {
+            Self::Portable => trees.places(places, height, keys, portable),
+            // SAFETY: `detect` has found the features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::places_avx2(trees, places, height, keys) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::places_avx512(trees, places, height, keys) },
+        }
+    }
 }
 
-/// A leaf, and the keys that lead to it.
+/// A line, and the keys that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: u32,
     pub(super) first: u32,
     pub(super) last: u32,
+}
+
+impl Place {
+    /// A tree's topmost line.
+    pub(super) fn of_tree(top: u32) -> Self {
+        Self {
+            at: top,
+            first: 0,
+            last: u32::MAX,
+        }
+    }
 }
 
 #[inline(always)]
@@ -177,7 +208,7 @@ mod x86 {
     }
 
     macro_rules! kernels {
-        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $place:ident) => {
+        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $place:ident, $places:ident) => {
             #[target_feature(enable = $features)]
             pub(super) fn $many<I: Item>(
                 view: View<'_, I>,
@@ -210,11 +241,23 @@ mod x86 {
                     $count(line, key, mask)
                 })
             }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $places<I: Item>(
+                trees: &Trees<I>,
+                places: &mut [Place],
+                height: usize,
+                keys: &[u32],
+            ) {
+                trees.places(places, height, keys, |line: &Line, key, mask| {
+                    $count(line, key, mask)
+                });
+            }
         };
     }
 
-    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2, place_avx2);
-    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, place_avx512);
+    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2, place_avx2, places_avx2);
+    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, place_avx512, places_avx512);
 }
 
 /// What look-ups need.
@@ -352,20 +395,45 @@ impl<I: Item> View<'_, I> {
 impl<I: Item> Trees<I> {
     #[inline(always)]
     fn place(&self, top: u32, height: usize, key: u32, count: impl Count) -> Place {
-        let (mut at, mut first, mut last) = (top, 0, u32::MAX);
+        (1..height).fold(Place::of_tree(top), |place, _| {
+            self.below(place, key, count)
+        })
+    }
+
+    #[inline(always)]
+    fn places(&self, places: &mut [Place], height: usize, keys: &[u32], count: impl Count) {
         for _ in 1..height {
-            let line = self.pool.get(at);
-            let child = count(line, key, INNER);
-            if let Some(before) = child.checked_sub(1) {
-                first = line.words()[before as usize] + 1;
+            for (place, key) in places.iter_mut().zip(keys) {
+                *place = self.below(*place, *key, count);
             }
-            if INNER >> child & 1 == 1 {
-                // The bound after it; where there is none, no key is beyond what is there.
-                last = last.min(line.words()[child as usize]);
-            }
-            at = line.first_child() + child;
         }
-        Place { at, first, last }
+        for place in places {
+            fetch(self.pool.get(place.at));
+        }
+    }
+
+    /// The child of an inner line that a key leads to.
+    #[inline(always)]
+    fn below(&self, place: Place, key: u32, count: impl Count) -> Place {
+        let line = self.pool.get(place.at);
+        let child = count(line, key, INNER);
+        let Place {
+            mut first,
+            mut last,
+            ..
+        } = place;
+        if let Some(before) = child.checked_sub(1) {
+            first = line.words()[before as usize] + 1;
+        }
+        if INNER >> child & 1 == 1 {
+            // The bound after it; where there is none, no key is beyond what is there.
+            last = last.min(line.words()[child as usize]);
+        }
+        Place {
+            at: line.first_child() + child,
+            first,
+            last,
+        }
     }
 }
 
@@ -515,6 +583,14 @@ mod tests {
                 let end =
                     |key| Kernel::Portable.place(&narrow.trees, top, narrow.trees.heights[0], key);
                 assert_eq!([end(place.first), end(place.last)], [place, place]);
+                let mut places = [Place::of_tree(top); 2];
+                kernel.places(
+                    &narrow.trees,
+                    &mut places,
+                    narrow.trees.heights[0],
+                    &[key, place.last],
+                );
+                assert_eq!(places, [place, place]);
                 assert_eq!(kernel.one(narrow.view(), address), value, "{kernel:?}");
                 assert_eq!(kernel.one(wide.view(), address), value, "{kernel:?}");
             }

@@ -48,7 +48,7 @@ mod update;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use batch::{Kernel, View};
+use batch::{Kernel, Place, View};
 use build::{Content, Full, SEGMENTS, Trees};
 
 use crate::item::Item;
@@ -62,6 +62,9 @@ pub type BoundTree32 = BoundTree<u32>;
 
 /// Bits of the index into the roots.
 const ROOT_BITS: u32 = 16;
+
+/// Changes whose leaves are looked for at the same time.
+const TOGETHER: usize = 16;
 
 /// IPv6 routes as trees of cache lines; see the module.
 #[derive(Clone, Debug)]
@@ -196,6 +199,40 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
+    /// What a change makes the answer of all of its prefix' addresses, if that is known and a tree can give it.
+    fn item(change: Change<u128>) -> Option<I> {
+        let value = change.answer()?;
+        let fits = value <= I::LIMIT || value == NONE;
+        // One more than the value is the answer, and 0 is that of no route.
+        let item = || I::new(value.wrapping_add(1));
+        (fits && change.prefix().length() > ROOT_BITS).then(item)
+    }
+
+    /// The leaves of the first segment that some changes are about: [`TOGETHER`] of them at most.
+    fn places(&self, changes: &[Change<u128>]) -> [Place; TOGETHER] {
+        let mut places = [Place::of_tree(0); TOGETHER];
+        let mut keys = [0; TOGETHER];
+        for ((place, key), change) in places.iter_mut().zip(&mut keys).zip(changes) {
+            let address = change.prefix().address();
+            *place = Place::of_tree(self.roots[usize::from(root_of(address))]);
+            *key = build::key(address, 0);
+        }
+        let count = changes.len();
+        let (some, height) = (&mut places[..count], self.trees.heights[0]);
+        self.kernel
+            .places(&self.trees, some, height, &keys[..count]);
+        places
+    }
+
+    /// Makes a change that is about the leaf at this place and no other: whether it is done.
+    fn assign_at(&mut self, change: Change<u128>, place: Place) -> bool {
+        let prefix = change.prefix();
+        let Some(item) = Self::item(change) else {
+            return false;
+        };
+        prefix.length() <= build::segment_end(0) && self.trees.assign_at(place, 0, prefix, item)
+    }
+
     /// Brings what is under `prefix` in line with the RIB.
     fn update(&mut self, prefix: Prefix<u128>, rib: &Rib<u128>) -> Result<(), BuildError> {
         let root = root_of(prefix.address());
@@ -272,18 +309,39 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
 
     fn follow(&mut self, change: Change<u128>, rib: &Rib<u128>) -> Result<(), NeedsRebuild> {
         let prefix = change.prefix();
-        if let Some(value) = change.answer()
-            && (value <= I::LIMIT || value == NONE)
-            && prefix.length() > ROOT_BITS
-        {
-            let top = self.roots[usize::from(root_of(prefix.address()))];
-            // One more than the value is the answer, and 0 is that of no route.
-            let item = I::new(value.wrapping_add(1));
-            if self.trees.assign(self.kernel, top, prefix, item) {
-                return Ok(());
+        let top = self.roots[usize::from(root_of(prefix.address()))];
+        match Self::item(change) {
+            Some(item) if self.trees.assign(self.kernel, top, prefix, item) => Ok(()),
+            _ => self.refresh(prefix, rib),
+        }
+    }
+
+    fn follow_all(
+        &mut self,
+        changes: &[Change<u128>],
+        rib: &Rib<u128>,
+    ) -> Result<(), NeedsRebuild> {
+        let mut later = changes.chunks(TOGETHER);
+        let first = later.next();
+        let mut next = first.map(|changes| (changes, self.places(changes)));
+        while let Some((changes, places)) = next {
+            // The leaves of those come while these are changed.
+            next = later.next().map(|later| (later, self.places(later)));
+            let mut stays = true;
+            for (change, place) in changes.iter().zip(places) {
+                if !(stays && self.assign_at(*change, place)) {
+                    // Lines may be others afterwards.
+                    self.follow(*change, rib)?;
+                    stays = false;
+                }
+            }
+            if let Some((later, places)) = &mut next
+                && !stays
+            {
+                *places = self.places(later);
             }
         }
-        self.refresh(prefix, rib)
+        Ok(())
     }
 
     fn memory_bytes(&self) -> usize {
