@@ -2,7 +2,8 @@
 //! The updates of a Write request, decoded before any lock is taken.
 //!
 //! Entries of the usual tables ([`Plans`]) are brought from the wire into the form that tables keep in one step, and
-//! without memory of their own. This accepts only what needs no explanation: every other update, one with a mistake in it
+//! without memory of their own; one that is like the one before in all but its values without looking for its fields
+//! ([`Shape`]). This accepts only what needs no explanation: every other update, one with a mistake in it
 //! above all, is decoded by prost and goes the long way, which says what is wrong.
 
 use prost::Message;
@@ -14,6 +15,7 @@ use crate::entity::Operation;
 use crate::proto::v1::Update;
 use crate::request::{Request, malformed};
 use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
+use crate::shape::{Of, Piece, Shape, fits};
 use crate::wire::{Kind, Value, each};
 
 /// Updates in their order.
@@ -24,6 +26,11 @@ pub struct Batch<'a> {
     keys: Vec<u8>,
     /// Parameters, one after the other.
     words: Vec<u64>,
+    /// The last entry that was read field by field, and what it looks like.
+    last: Option<EntryItem<'a>>,
+    shape: Shape,
+    /// Where the values of the update are that is being read.
+    pieces: Vec<Piece>,
 }
 
 /// An update.
@@ -36,7 +43,7 @@ pub enum Item<'a> {
 }
 
 /// An entry; its key and parameters are with the batch.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct EntryItem<'a> {
     /// What to do with it.
     pub operation: Operation,
@@ -105,6 +112,41 @@ impl<'a> Batch<'a> {
 
     /// Reads an encoded update; `None` for what is not of the usual kind.
     fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
+        if let Some(last) = self.last
+            && self.shape.is_of(update)
+        {
+            return self.alike(last, update);
+        }
+        self.pieces.clear();
+        let entry = self.read(plans, update)?;
+        self.shape.learn(update, &self.pieces);
+        self.last = Some(entry);
+        Some(entry)
+    }
+
+    /// Reads an update that is like another's in all but its values.
+    #[inline]
+    fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
+        let (key, words) = (self.keys.len(), self.words.len());
+        let (plan, action) = (other.plan, other.action);
+        self.keys.resize(key + plan.key_bytes, 0);
+        self.words
+            .resize(words + action.map_or(0, |action| action.words), 0);
+        let in_key = (plan, &mut self.keys[key..]);
+        let in_words = (action, &mut self.words[words..]);
+        let prefix_len = self
+            .shape
+            .take(update, in_key, in_words, other.prefix_len)?;
+        Some(EntryItem {
+            key,
+            prefix_len,
+            words,
+            ..other
+        })
+    }
+
+    /// Reads an update field by field.
+    fn read(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         let (mut operation, mut entity) = (None, None);
         each(update, |number, value| {
             match (number, value) {
@@ -124,13 +166,14 @@ impl<'a> Batch<'a> {
             }
             _ => None,
         })?;
-        self.table_entry(plans, operation?, entry?)
+        self.table_entry(plans, operation?, update, entry?)
     }
 
     fn table_entry(
         &mut self,
         plans: &'a Plans,
         operation: Operation,
+        update: &[u8],
         entry: &[u8],
     ) -> Option<EntryItem<'a>> {
         let mut key = Key::default();
@@ -145,10 +188,12 @@ impl<'a> Batch<'a> {
                     plan = Some(found);
                 }
                 (2, Value::Bytes(field)) => {
-                    key.field(&plan?.fields, field, &mut self.keys[start..])?;
+                    let fields = &plan?.fields;
+                    let note = |value: &[u8], of| self.pieces.push(Piece::new(update, value, of));
+                    key.field(fields, field, &mut self.keys[start..], note)?;
                     return Some(Kind::Repeated);
                 }
-                (3, Value::Bytes(given)) => action = Some(self.action(plan?, given)?),
+                (3, Value::Bytes(given)) => action = Some(self.action(plan?, update, given)?),
                 (9, Value::Varint(timeout)) => idle_timeout_ns = timeout,
                 _ => return None,
             }
@@ -169,7 +214,12 @@ impl<'a> Batch<'a> {
         })
     }
 
-    fn action(&mut self, table: &'a TablePlan, given: &[u8]) -> Option<&'a ActionPlan> {
+    fn action(
+        &mut self,
+        table: &'a TablePlan,
+        update: &[u8],
+        given: &[u8],
+    ) -> Option<&'a ActionPlan> {
         let mut call = None;
         each(given, |number, value| match (number, value) {
             (1, Value::Bytes(bytes)) => {
@@ -195,6 +245,7 @@ impl<'a> Batch<'a> {
                 seen |= once(seen, at)?;
                 count += 1;
                 self.words[start + params[at].word] = number_of(value, params[at].width)?;
+                self.pieces.push(Piece::new(update, value, Of::Param(at)));
                 Some(Kind::Repeated)
             }
             _ => None,
@@ -202,6 +253,9 @@ impl<'a> Batch<'a> {
         plan.filter(|plan| plan.params.len() == count)
     }
 }
+
+/// The key of `FieldMatch.LPM.prefix_len` on the wire.
+const PREFIX_LEN: u8 = 2 << 3;
 
 /// What is known of a key that is being read.
 #[derive(Default)]
@@ -212,8 +266,14 @@ struct Key {
 }
 
 impl Key {
-    /// Reads an encoded match field into its place in the key.
-    fn field(&mut self, fields: &[FieldPlan], encoded: &[u8], key: &mut [u8]) -> Option<()> {
+    /// Reads an encoded match field into its place in the key, and notes where its values are.
+    fn field(
+        &mut self,
+        fields: &[FieldPlan],
+        encoded: &[u8],
+        key: &mut [u8],
+        mut note: impl FnMut(&[u8], Of),
+    ) -> Option<()> {
         let (mut id, mut exact, mut lpm) = (0, None, None);
         each(encoded, |number, value| {
             match (number, value) {
@@ -228,7 +288,7 @@ impl Key {
         self.seen |= once(self.seen, at)?;
         self.count += 1;
         let field = &fields[at];
-        let place = &mut key[field.offset..field.offset + field.width.div_ceil(8)];
+        let place = &mut key[field.place()];
         match (exact, lpm) {
             (Some(exact), None) if !field.is_lpm => {
                 let mut value = None;
@@ -239,6 +299,7 @@ impl Key {
                     }
                     _ => None,
                 })?;
+                note(value?, Of::Field(at));
                 put(value?, field.width, place)
             }
             (None, Some(lpm)) if field.is_lpm => {
@@ -251,11 +312,17 @@ impl Key {
                     }
                     Some(Kind::Once)
                 })?;
+                note(value?, Of::Field(at));
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                let fits = (1..=field.width).contains(&length);
-                (fits && ends_in_zeros(place, field.width - length)).then_some(())
+                // The length comes last, and is mostly encoded in one byte.
+                if let [.., PREFIX_LEN, last] = lpm
+                    && usize::from(*last) == length
+                {
+                    note(std::slice::from_ref(last), Of::PrefixLen);
+                }
+                fits(field, length, key).then_some(())
             }
             _ => None,
         }
@@ -297,7 +364,7 @@ fn once(seen: u64, at: usize) -> Option<u64> {
 }
 
 /// Puts a value at the end of its place, which holds zeros. An empty or too large one is not of the usual kind.
-fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
+pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     let excess = value.len().saturating_sub(place.len());
     let (front, value) = value.split_at(excess);
     let (first, zeros) = (*value.first()?, front.iter().all(|byte| *byte == 0));
@@ -311,14 +378,15 @@ fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
 }
 
 /// A number of at most 64 bits.
-fn number_of(value: &[u8], width: usize) -> Option<u64> {
+pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     let mut word = [0; 8];
     put(value, 64, &mut word)?;
     let number = u64::from_be_bytes(word);
     (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
 }
 
-fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
+/// Whether the last of some bytes' bits are zeros.
+pub(crate) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     let (whole, rest) = (bits / 8, bits % 8);
     let (front, end) = bytes.split_at(bytes.len() - whole);
     let partial = front
@@ -489,6 +557,53 @@ mod tests {
                     prop_assert!(expected.is_err() || unusual, "{update:?}");
                 }
             }
+        }
+    }
+
+    /// A request of updates as they are encoded.
+    fn of_encoded<const N: usize>(updates: [&[u8]; N]) -> Request {
+        let mut body = Vec::new();
+        for update in updates {
+            prost::encoding::bytes::encode(4, &update.to_vec(), &mut body);
+        }
+        Request::read(body.into()).unwrap()
+    }
+
+    /// What is read of a request's last update.
+    fn last(plans: &Plans, request: &Request) -> Result<String, tonic::Code> {
+        let batch = Batch::decode(plans, request).map_err(|status| status.code())?;
+        let last = batch.items().last().unwrap();
+        Ok(match last {
+            Item::Entry(item) => {
+                let (operation, entry) = (item.operation, batch.compiled(item));
+                format!("{operation:?} {} {entry:?}", item.plan.id)
+            }
+            Item::Update(update) => format!("{update:?}"),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_update_means_the_same_after_any_other(
+            entry in entry(),
+            operation in 0..4,
+            changes in proptest::collection::vec(
+                (any::<prop::sample::Index>(), prop_oneof![Just(0u8), Just(0x80), any::<u8>()]),
+                0..4,
+            ),
+        ) {
+            let (schema, store) = schema_and_store();
+            let plans = Plans::new(&schema, store.program());
+            let request = request(entry, operation);
+            let one = request.updates().next().unwrap();
+            let mut other = one.to_vec();
+            for (at, byte) in changes {
+                let at = at.index(other.len());
+                other[at] = byte;
+            }
+            let alone = last(&plans, &of_encoded([&other]));
+            prop_assert_eq!(last(&plans, &of_encoded([one, &other])), alone.clone());
+            prop_assert_eq!(last(&plans, &of_encoded([one, &other, one, &other])), alone);
         }
     }
 

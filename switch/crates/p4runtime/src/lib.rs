@@ -13,7 +13,7 @@
 //! * [`role`]: what a role may do
 //! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`error`]: per-update errors
 //! * [`entity`]: one file for each kind of entity
-//! * [`request`], [`batch`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
+//! * [`request`], [`batch`], [`shape`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
 //! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`], [`tls`]: gRPC
 //!
@@ -43,6 +43,7 @@ pub mod role;
 pub mod schema;
 pub mod server;
 pub mod service;
+pub mod shape;
 pub mod tls;
 pub mod wire;
 pub mod write;

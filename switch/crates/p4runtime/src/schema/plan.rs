@@ -3,6 +3,8 @@
 //!
 //! There are plans for tables of the usual kind: exact and longest-prefix fields, actions of their own, no direct meters.
 
+use std::ops::Range;
+
 use sluice_program::{ActionId, MatchKind, Program, TableId};
 
 use super::{Schema, Scope, TableSchema};
@@ -21,6 +23,13 @@ pub struct FieldPlan {
     pub offset: usize,
     /// It is matched by its longest prefix, and may be left out.
     pub is_lpm: bool,
+}
+
+impl FieldPlan {
+    /// Its bytes in the key.
+    pub fn place(&self) -> Range<usize> {
+        self.offset..self.offset + self.width.div_ceil(8)
+    }
 }
 
 /// A parameter of up to 64 bits.
