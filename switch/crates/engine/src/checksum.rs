@@ -105,6 +105,18 @@ impl<T: Trace> Machine<'_, T> {
     /// The value of a named calculation.
     pub(crate) fn calculate(&mut self, id: CalculationId) -> u64 {
         let calculation = self.program.calculation(id);
+        if calculation.unseen {
+            let scratch = &mut self.work.hash_input;
+            let came_in = self.context.input;
+            gather(
+                self.program,
+                self.packet,
+                came_in,
+                &calculation.input,
+                scratch,
+            );
+            return hash::blend(scratch);
+        }
         hash_inputs(
             self.program,
             (self.packet, self.context.input),

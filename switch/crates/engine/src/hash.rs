@@ -38,49 +38,54 @@ pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     }
 }
 
-/// Whether a selector with this algorithm may take [`spread`] instead: a CRC or xxHash promises nothing
-/// but that flows are spread evenly, and any member of a group is right. Exclusive or, sums and
-/// identity treat some flows alike (the two directions of a connection), which one may want.
-pub(crate) fn only_spreads(algorithm: HashAlgorithm) -> bool {
-    match algorithm {
-        HashAlgorithm::Crc8Custom
-        | HashAlgorithm::Crc16
-        | HashAlgorithm::Crc16Custom
-        | HashAlgorithm::CrcCcitt
-        | HashAlgorithm::Crc32
-        | HashAlgorithm::Crc32Custom
-        | HashAlgorithm::Crc64Custom
-        | HashAlgorithm::Xxh64 => true,
-        HashAlgorithm::Csum16
-        | HashAlgorithm::Xor16
-        | HashAlgorithm::Xor32
-        | HashAlgorithm::Identity
-        | HashAlgorithm::Random => false,
-    }
-}
-
 /// What [`spread`] multiplies by (from splitmix64).
 pub(crate) const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// A hash for selectors, in a few instructions a word: the words of the input, the last one padded with 0,
+/// A hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads): any member of a group is right
+/// then. It takes a few instructions a word: the words of the input, the last one padded with 0,
 /// each but the last mixed by a multiplication whose halves are combined. The choice of a bucket does
 /// the same with the result, so one word needs nothing here.
 pub(crate) fn spread(data: &[u8]) -> u64 {
-    let mut words = data.chunks(8).map(|chunk| {
+    let mut words = words(data);
+    let first = words.next().unwrap_or(0);
+    words.fold(first, |hash, word| fold(hash) ^ word)
+}
+
+/// The words of an input, the last one padded with 0.
+fn words(data: &[u8]) -> impl Iterator<Item = u64> {
+    data.chunks(8).map(|chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_be_bytes(word)
-    });
-    let first = words.next().unwrap_or(0);
-    words.fold(first, |hash, word| {
-        let product = u128::from(hash) * u128::from(MULTIPLIER);
-        (product >> 64) as u64 ^ product as u64 ^ word
     })
+}
+
+/// The halves of a product, combined.
+fn fold(word: u64) -> u64 {
+    let product = u128::from(word) * u128::from(MULTIPLIER);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// What [`blend`] multiplies a word of the input by: odd numbers without a pattern (splitmix64).
+pub(crate) const fn weight(index: usize) -> u64 {
+    let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ word >> 31) | 1
+}
+
+/// A hash in the place of a CRC or xxHash that nobody sees ([`unseen`](sluice_program::Calculation::unseen)): the
+/// sum of the input's words, each times a number of its own, which do not wait for each other; mixed in the end,
+/// since few bits of it may be taken.
+pub(crate) fn blend(data: &[u8]) -> u64 {
+    let weighted = words(data).enumerate();
+    let weighted = weighted.map(|(index, word)| word.wrapping_mul(weight(index)));
+    fold(weighted.fold(0, u64::wrapping_add))
 }
 
 /// What a selector chooses by.
 pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
-    if only_spreads(algorithm) {
+    if algorithm.only_spreads() {
         spread(data)
     } else {
         hash(algorithm, data, random)
@@ -252,6 +257,46 @@ mod tests {
                 assert!(
                     (128..=384).contains(&count),
                     "{bytes} bytes, at {place}: {counts:?}"
+                );
+            }
+        }
+    }
+
+    /// Few bits of what nobody sees spread flows as well, whichever they are, and whatever is added to them.
+    #[test]
+    fn what_nobody_sees_spreads_flows_in_a_row() {
+        for (bytes, place) in [(4, 2), (8, 6), (13, 2), (13, 6), (13, 9), (37, 30)] {
+            for (bits, seed) in [(4, 0), (16, 0), (32, 0), (32, 0x1234_5678)] {
+                let mut counts = [0u32; 16];
+                for flow in 0..1u16 << 12 {
+                    let mut input = vec![0x5a; bytes];
+                    input[place..place + 2].copy_from_slice(&flow.to_be_bytes());
+                    let taken = blend(&input).wrapping_add(seed) & ((1 << bits) - 1);
+                    let chosen = fold(spread(&(taken as u32).to_be_bytes()));
+                    counts[((u128::from(chosen) * 16) >> 64) as usize] += 1;
+                }
+                let used = counts.iter().filter(|count| **count > 0).count();
+                if bits > 4 {
+                    let even = counts.iter().all(|count| (128..=384).contains(count));
+                    assert!(even, "{bytes} bytes, at {place}, {bits} bits: {counts:?}");
+                } else {
+                    assert!(used > 7, "{bytes} bytes, at {place}: {counts:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_bit_of_the_input_counts_in_what_nobody_sees() {
+        for bytes in [1, 8, 13, 37] {
+            let whole = blend(&vec![0x5a; bytes]);
+            for bit in 0..bytes * 8 {
+                let mut input = vec![0x5a; bytes];
+                input[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(
+                    blend(&input) as u16,
+                    whole as u16,
+                    "bit {bit} of {bytes} bytes"
                 );
             }
         }

@@ -80,6 +80,24 @@ pub enum HashAlgorithm {
     Random,
 }
 
+impl HashAlgorithm {
+    /// Whether it promises nothing but that flows are spread evenly: a CRC or xxHash. Exclusive or, sums and
+    /// identity treat some flows alike (the two directions of a connection), which one may want.
+    pub fn only_spreads(self) -> bool {
+        match self {
+            Self::Crc8Custom
+            | Self::Crc16
+            | Self::Crc16Custom
+            | Self::CrcCcitt
+            | Self::Crc32
+            | Self::Crc32Custom
+            | Self::Crc64Custom
+            | Self::Xxh64 => true,
+            Self::Csum16 | Self::Xor16 | Self::Xor32 | Self::Identity | Self::Random => false,
+        }
+    }
+}
+
 /// An input of a calculation, most significant bit first, without padding in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CalculationInput {
@@ -104,6 +122,8 @@ pub struct Calculation {
     pub algorithm: HashAlgorithm,
     /// What is hashed, in order.
     pub input: Vec<CalculationInput>,
+    /// Nothing depends on its value but which member of a group a selector chooses, and the algorithm only spreads.
+    pub unseen: bool,
 }
 
 /// A checksum that is verified after parsing, updated before deparsing, or both.

@@ -9,6 +9,7 @@ mod headers;
 mod parsers;
 mod pipelines;
 mod references;
+mod unseen;
 
 use std::collections::HashMap;
 
@@ -77,7 +78,7 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     let standard_metadata = loader.headers.standard_metadata(&root)?;
     refuse_externs(&root)?;
 
-    Ok(Program {
+    let mut program = Program {
         name: root
             .get("program")
             .map_or(Ok(""), |name| name.str())?
@@ -109,7 +110,9 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
         digests: externs.digests,
         field_lists: externs.field_lists,
         standard_metadata,
-    })
+    };
+    unseen::note(&mut program);
+    Ok(program)
 }
 
 /// serde_json's own limit of 128 levels is less than a long expression needs; ours still bounds the

@@ -160,7 +160,11 @@ impl Lower<'_> {
                 self.either(
                     all,
                     |lower| {
-                        let value = lower.hashed(&calculation.algorithm, &input);
+                        let value = if calculation.unseen {
+                            lower.blend(&input)
+                        } else {
+                            lower.hashed(&calculation.algorithm, &input)
+                        };
                         lower.b.def_var(result, value);
                     },
                     calculate,
@@ -177,6 +181,23 @@ impl Lower<'_> {
             let valid = self.is_valid(*header);
             self.both(all, valid)
         })
+    }
+
+    /// [`hash::blend`] of an input.
+    fn blend(&mut self, input: &Input) -> Value {
+        let words = self.input_words(input, 0).into_iter().enumerate();
+        let weighted = words.map(|(index, word)| {
+            let weight = self.int(hash::weight(index));
+            self.b.ins().imul(word, weight)
+        });
+        let weighted: Vec<Value> = weighted.collect();
+        let sum = weighted
+            .into_iter()
+            .reduce(|sum, word| self.b.ins().iadd(sum, word));
+        match sum {
+            Some(sum) => self.fold(sum, hash::MULTIPLIER),
+            None => self.int(0),
+        }
     }
 
     /// A hash of an input, by an algorithm of the program that is not the random one.

@@ -29,7 +29,7 @@ pub(super) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> 
         same && table.meter.is_some()
     });
     !metered
-        && hash::only_spreads(selector.algorithm)
+        && selector.algorithm.only_spreads()
         && pieces(program, &selector.input).is_some_and(|input| input.headers.is_empty())
 }
 
@@ -211,7 +211,7 @@ impl Lower<'_> {
             lower.b.def_var(result, hash);
         };
         match pieces(self.program, &selector.input) {
-            Some(input) if hash::only_spreads(selector.algorithm) => {
+            Some(input) if selector.algorithm.only_spreads() => {
                 let valid = self.all_valid(&input.headers);
                 self.either(
                     valid,
@@ -240,7 +240,7 @@ impl Lower<'_> {
     }
 
     /// The exclusive or of the halves of a product.
-    fn fold(&mut self, value: Value, by: u64) -> Value {
+    pub(super) fn fold(&mut self, value: Value, by: u64) -> Value {
         let by = self.int(by);
         let low = self.b.ins().imul(value, by);
         let high = self.b.ins().umulhi(value, by);

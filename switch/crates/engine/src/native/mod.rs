@@ -11,7 +11,7 @@
 //! header vector, metadata is as far as it can be in registers or not there at all (`facts`), steps are compiled once for
 //! each likely set of facts (`variants`), actions stand where their tables are applied, tables with constant entries are
 //! decisions without a look-up, and arithmetic is done in as many words as can matter. Tables that the
-//! control plane fills, hashes and rare operations are functions in `runtime` that the code calls.
+//! control plane fills, hashes and rare operations are functions in `runtime` and `lookups` that the code calls.
 //!
 //! Promises: what it does with a packet is what [`crate::Interpreter`] does, counters and random
 //! numbers included. Every access to the packet is preceded by the check that the interpreter makes.

@@ -76,6 +76,7 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
             name: json.name()?,
             algorithm: algorithm(&json.at("algo")?)?,
             input: headers.calculation_inputs(&json.at("input")?)?,
+            unseen: false,
         });
     }
     for json in root.list("learn_lists")? {
