@@ -19,6 +19,7 @@ use sluice_pages::Items;
 
 use super::runs::{POSITIONS, Runs};
 use crate::item::Item;
+use crate::lines::Lines;
 
 /// Bytes of a unit.
 const UNIT: usize = 8;
@@ -235,6 +236,30 @@ impl<I: Item> Chunks<I> {
     /// The item of a chunk that has one run.
     pub(super) fn only_item(&self, at: u32) -> Option<I> {
         (self.run_count(at) == 1).then(|| self.items(at, 1)[0])
+    }
+
+    /// Room for what is stored here and no more.
+    pub(super) fn emptied(&self) -> Self {
+        let mut empty = Self::new();
+        empty
+            .lines
+            .reserve((self.used - self.free_units).div_ceil(LINE));
+        empty
+    }
+
+    /// Asks for the memory of a chunk, or for what a small one has.
+    pub(super) fn ask(&self, at: u32) {
+        let first = self.base().wrapping_add(at as usize * UNIT);
+        Lines::from(first, 3).fetch();
+    }
+
+    /// Stores a chunk of another store; returns where it is here.
+    pub(super) fn store_copy(&mut self, other: &Self, at: u32) -> u32 {
+        let units = units_of::<I>(other.run_count(at));
+        let to = self.allocate(units);
+        let (from, place) = (at as usize, to as usize);
+        self.units_mut()[place..place + units].copy_from_slice(&other.units()[from..from + units]);
+        to
     }
 
     /// Bytes.

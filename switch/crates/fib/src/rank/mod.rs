@@ -34,6 +34,9 @@ pub type Rank32 = Rank<u32>;
 /// Addresses of a first-level chunk, in bits.
 const FIRST: u32 = 16;
 
+/// How many chunks ahead memory is asked for when they are moved.
+const AHEAD: usize = 16;
+
 /// First-level chunks.
 const BLOCKS: usize = 1 << FIRST;
 
@@ -177,12 +180,39 @@ impl<I: Item> Rank<I> {
         outcome
     }
 
-    /// Starts afresh where there are too many places of sizes that nobody asks for any more.
-    fn tidy(&mut self, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
-        if self.chunks.is_full_of_holes() {
-            *self = Self::build(rib).map_err(|_| NeedsRebuild)?;
+    /// Moves the chunks together where there are too many places of sizes that nobody asks for any more.
+    fn tidy(&mut self) {
+        if !self.chunks.is_full_of_holes() {
+            return;
         }
-        Ok(())
+        let mut chunks = self.chunks.emptied();
+        // One that several /16s share is moved once.
+        let mut moved = HashMap::new();
+        for (at, _) in self.shared.values_mut() {
+            let to = chunks.store_copy(&self.chunks, *at);
+            moved.insert(*at, to);
+            *at = to;
+        }
+        for block in 0..BLOCKS {
+            if let Some(later) = self.direct.get(block + AHEAD) {
+                self.chunks.ask(*later);
+            }
+            let at = &mut self.direct[block];
+            *at = match moved.get(at) {
+                Some(to) => *to,
+                None => chunks.store_copy(&self.chunks, *at),
+            };
+        }
+        let mut is_free = vec![false; self.second.places.len()];
+        for index in &self.second.free {
+            is_free[*index as usize] = true;
+        }
+        for (at, is_free) in self.second.places.iter_mut().zip(is_free) {
+            if !is_free {
+                *at = chunks.store_copy(&self.chunks, *at);
+            }
+        }
+        self.chunks = chunks;
     }
 
     /// Puts `scratch.ranges` into a part of a /16, and leaves there the range that reaches beyond.
@@ -329,7 +359,8 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
     fn refresh(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
         let prefix = Prefix::new(prefix.address(), prefix.length().min(24));
         self.fill(prefix, rib).map_err(|_| NeedsRebuild)?;
-        self.tidy(rib)
+        self.tidy();
+        Ok(())
     }
 
     fn follow(&mut self, change: Change<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
@@ -341,7 +372,8 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
                 // One more than the value is the answer, and 0 is that of no route.
                 let item = I::new(value.wrapping_add(1));
                 self.assign(prefix, item).map_err(|_| NeedsRebuild)?;
-                self.tidy(rib)
+                self.tidy();
+                Ok(())
             }
             _ => self.refresh(prefix, rib),
         }
@@ -351,5 +383,53 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         let places =
             self.direct.capacity() + self.second.places.capacity() + self.second.free.capacity();
         size_of::<Self>() + places * 4 + self.chunks.memory_bytes() + self.shared.capacity() * 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_moved_together_where_there_are_many_holes() {
+        let mut rib = Rib::new();
+        let prefix = |index: u32| {
+            let (block, cell, rest) = (index / 250, index % 250, index % 250 % 7);
+            let length = if rest == 3 { 26 } else { 24 };
+            Prefix::new(10 << 24 | block << 16 | cell << 8 | rest << 5, length)
+        };
+        let routes = 60_000;
+        for index in 0..routes {
+            rib.insert(prefix(index), index % 11);
+        }
+        rib.insert(Prefix::new(192 << 24, 8), 5);
+        let mut rank = Rank16::build(&rib).expect("the values are small");
+        let agrees = |rank: &Rank16, rib: &Rib<u32>| {
+            for index in 0..2 * routes {
+                let address = prefix(index).address() | 0x33;
+                let expected = rib.lookup(address).map_or(NONE, |(_, value)| value);
+                assert_eq!(rank.lookup(address), expected, "{address:x}");
+            }
+            assert_eq!((rank.lookup(192 << 24), rank.lookup(9 << 24)), (5, NONE));
+        };
+        let mut moved = 0;
+        for step in 0..3 * routes {
+            // Some go, and come back, and go.
+            let index = step.wrapping_mul(7919) % routes;
+            let change = match rib.take(prefix(index)) {
+                Some((_, change)) => change,
+                None => rib.put(prefix(index), step % 13, 0).1,
+            };
+            let before = rank.chunks.memory_bytes();
+            rank.follow(change, &rib).expect("the values are small");
+            if rank.chunks.memory_bytes() < before * 9 / 10 {
+                moved += 1;
+                agrees(&rank, &rib);
+            }
+        }
+        assert!(moved > 1, "{moved}");
+        agrees(&rank, &rib);
+        let fresh = Rank16::build(&rib).expect("the values are small");
+        assert!(rank.chunks.memory_bytes() < fresh.chunks.memory_bytes() * 3 / 2 + (1 << 17));
     }
 }
