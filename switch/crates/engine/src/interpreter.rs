@@ -57,6 +57,13 @@ pub trait Engine: Send {
         true
     }
 
+    /// Whether [`forward`](Self::forward) and [`receive`](Self::receive) write by themselves what a packet has that
+    /// began with [`Packet::start_bare`].
+    #[inline(always)]
+    fn starts_packets(&self) -> bool {
+        false
+    }
+
     /// Runs the parser and verifies checksums.
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed;
 

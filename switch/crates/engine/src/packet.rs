@@ -84,6 +84,8 @@ pub struct Packet {
     /// Length as counters and meters count it: as it came in or was recirculated.
     pub(crate) ingress_length: u64,
     pub(crate) ingress_port: u32,
+    /// The header vector is still what an earlier packet left.
+    pub(crate) fresh: bool,
     /// See [`request`](Self::request).
     pub(crate) requested: bool,
     /// All `None` unless `requested`.
@@ -101,6 +103,7 @@ impl Packet {
             length: 0,
             ingress_length: 0,
             ingress_port: 0,
+            fresh: false,
             requested: false,
             requests: Requests::default(),
         }
@@ -138,15 +141,25 @@ impl Packet {
     /// A packet that starts anew with so many bytes that came in: nothing parsed, metadata 0.
     #[inline]
     pub(crate) fn start(&mut self, bytes: usize, port: u32) {
+        self.start_bare(bytes, port);
         self.phv.reset();
+        self.fresh = false;
+    }
+
+    /// Likewise, but for most of the header vector: an engine that [starts packets](crate::Engine::starts_packets)
+    /// writes it.
+    #[inline]
+    pub(crate) fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
             self.spare = buffer;
         }
+        self.phv.reset_touched();
         self.parsed = 0;
         self.truncate = usize::MAX;
         self.length = bytes as u64;
         self.ingress_length = self.length;
         self.ingress_port = port;
+        self.fresh = true;
         self.take_requests();
     }
 
@@ -175,6 +188,7 @@ impl Packet {
     /// A copy of another packet in its present state, without its requests and length limit.
     pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
+        self.fresh = false;
         if let Some(buffer) = self.recirculated.take() {
             self.spare = buffer;
         }

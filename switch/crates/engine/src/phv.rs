@@ -101,13 +101,24 @@ impl Phv {
             }
         }
         self.bytes[self.validity..].copy_from_slice(&self.valid_at_start);
+        self.reset_touched();
+    }
+
+    /// Likewise, but only what [`touch`](Self::touch) is for.
+    #[inline]
+    pub(crate) fn reset_touched(&mut self) {
         if std::mem::take(&mut self.touched) {
-            for run in &self.fixed[self.plain..] {
-                self.bytes[run.clone()].fill(0);
-            }
-            self.varbit_bits.fill(0);
-            self.filled.fill(0);
+            self.clear_touched();
         }
+    }
+
+    #[cold]
+    fn clear_touched(&mut self) {
+        for run in &self.fixed[self.plain..] {
+            self.bytes[run.clone()].fill(0);
+        }
+        self.varbit_bits.fill(0);
+        self.filled.fill(0);
     }
 
     /// To be called before bytes are written that may belong to a header with a `varbit` field.

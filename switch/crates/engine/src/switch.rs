@@ -93,8 +93,12 @@ impl<E: Engine> Switch<E> {
             input: input.data,
         };
         self.engine.counters().received += 1;
-        self.packet.start(input.data.len(), input.port);
-        self.standard.enter_ingress(&mut self.packet, input.now_us);
+        if self.engine.starts_packets() {
+            self.packet.start_bare(input.data.len(), input.port);
+        } else {
+            self.packet.start(input.data.len(), input.port);
+            self.standard.enter_ingress(&mut self.packet, input.now_us);
+        }
         if self.engine.config().max_passes == 0 {
             return self.pass_limit();
         }

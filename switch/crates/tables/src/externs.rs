@@ -2,6 +2,8 @@
 //! Indirect counters, meters and registers: arrays shared by packets and control plane.
 
 use std::fmt;
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RawMutex;
@@ -22,6 +24,11 @@ pub struct CounterCell {
 }
 
 impl CounterCell {
+    /// Where the packets are in a cell, for machine code.
+    pub const PACKETS: usize = offset_of!(Self, packets);
+    /// Likewise the bytes.
+    pub const BYTES: usize = offset_of!(Self, bytes);
+
     /// Counts a packet of so many bytes.
     #[inline]
     pub fn count(&self, bytes: u64) {
@@ -101,7 +108,10 @@ impl RegisterArray {
 /// All arrays of a program. Direct counters and meters live in their entries instead.
 #[derive(Debug)]
 pub struct Externs {
-    counters: Vec<Vec<CounterCell>>,
+    /// The cells of all counters, in the order of the program.
+    counters: Vec<CounterCell>,
+    /// Where each counter's cells are among them.
+    counter_cells: Vec<Range<usize>>,
     meters: Vec<Vec<Meter>>,
     registers: Vec<RegisterArray>,
 }
@@ -113,12 +123,11 @@ fn zeroed<T: Default>(size: usize) -> Vec<T> {
 impl Externs {
     /// All cells zero, all meters not configured.
     pub fn new(program: &Program) -> Self {
+        let counters = (0..program.counters.len()).map(|index| CounterId(index as u32));
+        let counter_cells: Vec<_> = counters.map(|id| Self::cells_of(program, id)).collect();
         Self {
-            counters: program
-                .counters
-                .iter()
-                .map(|counter| zeroed(counter.size))
-                .collect(),
+            counters: zeroed(counter_cells.last().map_or(0, |last| last.end)),
+            counter_cells,
             meters: program
                 .meters
                 .iter()
@@ -141,10 +150,23 @@ impl Externs {
         }
     }
 
+    /// Which of [`all_counters`](Self::all_counters) are those of a counter.
+    pub fn cells_of(program: &Program, id: CounterId) -> Range<usize> {
+        let sizes = program.counters.iter().map(|counter| counter.size);
+        let start = sizes.clone().take(id.index()).sum();
+        start..start + program.counter(id).size
+    }
+
+    /// The cells of all counters. They stay where they are.
+    #[inline]
+    pub fn all_counters(&self) -> &[CounterCell] {
+        &self.counters
+    }
+
     /// A counter cell; `None` beyond the array.
     #[inline]
     pub fn counter(&self, id: CounterId, index: usize) -> Option<&CounterCell> {
-        self.counters[id.index()].get(index)
+        self.counters[self.counter_cells[id.index()].clone()].get(index)
     }
 
     /// A meter cell; `None` beyond the array.
@@ -226,7 +248,7 @@ impl Externs {
 
     /// Number of cells of an indirect counter.
     pub fn counter_size(&self, id: CounterId) -> usize {
-        self.counters[id.index()].len()
+        self.counter_cells[id.index()].len()
     }
 
     /// Number of cells of an indirect meter.

@@ -453,8 +453,8 @@ impl Lower<'_> {
     fn extern_op(&mut self, op: &Op, params: &Params) {
         match op {
             Op::Count(id, index) => {
-                let (id, index) = (self.int(id.0.into()), self.index(index, params));
-                self.call(runtime::count as *const (), &[id, index], 0);
+                let index = self.index(index, params);
+                self.count(*id, index);
             }
             Op::ExecuteMeter(id, index, target) => {
                 let (id, index) = (self.int(id.0.into()), self.index(index, params));

@@ -15,7 +15,7 @@ use sluice_program::{Program, Slot};
 
 use super::code::Pages;
 use super::facts::{self, Facts};
-use super::frame::Frame;
+use super::frame::{Frame, MIDDLE};
 use super::lower::{Lower, Statics};
 use super::variants::Interest;
 use crate::config::Config;
@@ -73,7 +73,8 @@ pub struct Code {
     _statics: Statics,
 }
 
-type Entry = unsafe extern "C" fn(&mut Frame<'_>) -> u64;
+/// Takes the address [`MIDDLE`] bytes into a frame.
+type Entry = unsafe extern "C" fn(*mut u8) -> u64;
 
 impl Code {
     /// Compiles a program. The drop port and the limits of steps become part of the code.
@@ -190,11 +191,12 @@ impl Code {
         let Some(entry) = self.entries[part as usize] else {
             return 0;
         };
-        // SAFETY: the pages live as long as this value. The frame points to what it says it does, and to
+        let frame: *mut Frame<'_> = frame;
+        // SAFETY: a frame is longer than that. The pages live as long as this value. The frame points to what it says it does, and to
         // nothing that others use meanwhile.
         // The code stays inside the header vector, whose layout the loader checked, and inside the
         // packet, since every read is preceded by the check of its length.
-        unsafe { entry(frame) }
+        unsafe { entry(frame.cast::<u8>().add(MIDDLE)) }
     }
 }
 
@@ -252,6 +254,7 @@ fn build(
     );
     match part {
         Part::Forward => {
+            lower.start();
             if facts.keep.get() {
                 lower.keep_fields();
             }

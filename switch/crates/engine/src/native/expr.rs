@@ -485,8 +485,9 @@ impl Lower<'_> {
         if slot.lead != 0 || slot.signed || !fits || self.is_kept(*slot) {
             return None;
         }
-        // Loading it the other way notes who looks at metadata in memory.
+        // Loading it the other way notes who looks at metadata in memory, and at headers.
         self.note_load(*slot);
+        self.note_read(*slot);
         let number = constant_words(constant, 1)[0].swap_bytes() >> (64 - slot.width);
         let raw = self.load(ty, self.phv, slot.byte);
         let number = self.b.ins().iconst(ty, number as i64);

@@ -12,7 +12,7 @@
 //! is certain is not tested.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -49,6 +49,8 @@ pub(super) struct Facts {
     pub(super) whole: Cell<bool>,
     /// The bytes of each header with a `varbit` field.
     varbit: Vec<Range<u32>>,
+    /// Headers that can be named in code, by their place; and whether one is read where it may not be valid.
+    headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Fields may be kept at all.
     pub(super) keep: Cell<bool>,
     /// It is known which kept fields are read from memory.
@@ -75,6 +77,7 @@ impl Facts {
             .filter(|header| program.header_type(header.ty).varbit.is_some())
             .map(|header| header.offset..header.offset + header.bytes);
         let mut facts = Self {
+            headers: named_headers(program),
             fields,
             whole: Cell::new(false),
             varbit: varbit.collect(),
@@ -176,6 +179,37 @@ impl Facts {
         self.whole.get() || field.is_some_and(|field| field.observed.get())
     }
 
+    /// Bytes of the header vector, first and end, in order, that may be read before they are written; headers with a
+    /// `varbit` field are not among them.
+    pub(super) fn read_unwritten(&self, program: &Program) -> Vec<(u32, u32)> {
+        let all = self.whole.get() || !self.pruned.get();
+        let fields = self.fields.iter();
+        let fields = fields.filter(|field| all || field.observed.get() || field.reread.get());
+        let fields =
+            fields.map(|field| (field.slot.byte, field.slot.byte + whole_bytes(field.slot)));
+        let named = self.headers.iter();
+        let written = named.filter(|(_, _, read)| !read.get() && !all);
+        let written: BTreeSet<HeaderId> = written.map(|(_, id, _)| *id).collect();
+        let headers = program.headers.iter().zip(0..);
+        let headers = headers.filter(|(header, id)| {
+            let plain = program.header_type(header.ty).varbit.is_none();
+            !header.metadata && plain && header.bytes != 0 && !written.contains(&HeaderId(*id))
+        });
+        let headers = headers.map(|(header, _)| (header.offset, header.offset + header.bytes));
+        let mut runs: Vec<(u32, u32)> = fields.chain(headers).collect();
+        runs.sort_unstable();
+        runs
+    }
+
+    /// The header outside of stacks and unions in which a slot lies.
+    fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
+        let after = self
+            .headers
+            .partition_point(|(bytes, ..)| bytes.start <= slot.byte);
+        let header = &self.headers[after.checked_sub(1)?];
+        header.0.contains(&slot.byte).then_some(header)
+    }
+
     /// The number of the metadata field in which a slot lies.
     pub(super) fn index(&self, slot: Slot) -> Option<usize> {
         self.field(slot).map(|(index, _)| index)
@@ -183,10 +217,36 @@ impl Facts {
 
     /// Somebody looks at a slot in the header vector.
     fn observe(&self, slot: Slot) {
+        if let Some((_, _, read)) = self.named_header(slot) {
+            read.set(true);
+        }
         if let Some((index, _)) = self.field(slot) {
             self.fields[index].observed.set(true);
         }
     }
+}
+
+/// Bytes in which a field lies.
+fn whole_bytes(slot: Slot) -> u32 {
+    (u32::from(slot.lead) + u32::from(slot.width)).div_ceil(8)
+}
+
+/// The headers outside of stacks and unions, of which code always says which one it means; of them none is read yet.
+fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
+    let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
+    let stacked: BTreeSet<HeaderId> = stacked.copied().collect();
+    let headers = program.headers.iter().zip(0..);
+    let named = headers.filter(|(header, id)| {
+        !header.metadata && header.union.is_none() && !stacked.contains(&HeaderId(*id))
+    });
+    let mut named: Vec<_> = named
+        .map(|(header, id)| {
+            let bytes = header.offset..header.offset + header.bytes;
+            (bytes, HeaderId(id), Cell::new(false))
+        })
+        .collect();
+    named.sort_by_key(|(bytes, ..)| bytes.start);
+    named
 }
 
 /// What is certain at a place of the code.
@@ -304,6 +364,15 @@ impl Lower<'_> {
     /// Notes that a slot which is not kept is looked at in the header vector.
     pub(super) fn note_load(&self, slot: Slot) {
         self.kept(slot);
+    }
+
+    /// Notes that a header's bytes are looked at, whether it is valid or not.
+    pub(super) fn note_read(&self, slot: Slot) {
+        if let Some((_, id, read)) = self.facts.named_header(slot)
+            && self.known.valid(*id) != Some(true)
+        {
+            read.set(true);
+        }
     }
 
     /// Whether a slot lies in a kept field.

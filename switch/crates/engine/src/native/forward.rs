@@ -197,7 +197,11 @@ impl Lower<'_> {
     }
 
     /// Writes a metadata field, if somebody looks at it.
-    fn set_observed(&mut self, slot: Option<Slot>, value: impl FnOnce(&mut Self) -> Value) {
+    pub(super) fn set_observed(
+        &mut self,
+        slot: Option<Slot>,
+        value: impl FnOnce(&mut Self) -> Value,
+    ) {
         if let Some(slot) = slot
             && self.facts.is_observed(slot)
         {

@@ -3,7 +3,7 @@
 //! need.
 
 use sluice_program::Program;
-use sluice_tables::{Externs, Side, TableHandle};
+use sluice_tables::{CounterCell, Externs, Side, TableHandle};
 
 use super::Waiting;
 use crate::config::Config;
@@ -41,10 +41,16 @@ pub(super) struct Frame<'a> {
     pub(super) counters: *mut Counters,
     /// One for each table.
     pub(super) tables: *const TableHandle,
+    /// The cells of all indirect counters.
+    pub(super) cells: *const CounterCell,
     /// Now, in microseconds.
     pub(super) now_us: u64,
     /// What counters count of the packet.
     pub(super) ingress_length: u64,
+    /// Where the packet came in.
+    pub(super) ingress_port: u64,
+    /// Not 0 where the header vector is still what an earlier packet left.
+    pub(super) fresh: u64,
     /// Not 0 where nobody else counts packets at the same time.
     pub(super) alone: u64,
     packet: *mut Packet,
@@ -54,6 +60,10 @@ pub(super) struct Frame<'a> {
     config: &'a Config,
     context: Context<'a>,
 }
+
+/// Machine code is given the address so many bytes into a frame: the distances to all fields fit in a signed byte.
+pub(super) const MIDDLE: usize = 128;
+const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
 
 impl<'a> Frame<'a> {
     pub(super) fn new(
@@ -85,8 +95,11 @@ impl<'a> Frame<'a> {
                 out: std::ptr::null_mut(),
                 counters: &raw mut (*work).counters,
                 tables: context.side.handles(),
+                cells: context.externs.all_counters().as_ptr(),
                 now_us: context.now_us,
                 ingress_length: (*packet).ingress_length,
+                ingress_port: (*packet).ingress_port.into(),
+                fresh: (*packet).fresh.into(),
                 alone: (!context.side.is_shared()).into(),
                 packet,
                 work,

@@ -5,7 +5,7 @@
 //! As in [`runtime`](super::runtime), arguments and results are 64 bits wide.
 
 use sluice_program::{ProfileId, TableId};
-use sluice_tables::{EntryState, Lookup, Side};
+use sluice_tables::{Lookup, Side};
 
 use super::Waiting;
 use super::frame::Frame;
@@ -169,16 +169,6 @@ pub(super) extern "C" fn row_wide(
         }
         _ => side.row_wide(table, exact, address),
     }
-}
-
-/// Counts the packet at what is behind a row, where others count as well.
-///
-/// # Safety
-/// `state` is where machine code found it.
-pub(super) unsafe extern "C" fn leave_behind(frame: &mut Frame<'_>, state: *const EntryState) {
-    // SAFETY: the caller's promise.
-    let state = unsafe { &*state };
-    state.hit(frame.ingress_length, frame.now_us());
 }
 
 /// What a row leads to, whatever the table has: a selector, a direct counter, a direct meter. Counts

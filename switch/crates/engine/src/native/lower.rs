@@ -10,8 +10,8 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{
-    AbiParam, InstBuilder, InstructionData, MemFlagsData, Opcode, SigRef, Signature, StackSlotData,
-    StackSlotKind, Type, Value,
+    AbiParam, InstBuilder, InstructionData, MemFlagsData, Opcode, SigRef, Signature, StackSlot,
+    StackSlotData, StackSlotKind, Type, Value,
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilder;
@@ -19,7 +19,7 @@ use sluice_program::Program;
 use sluice_program::layout::Slot;
 
 use super::facts::{Facts, Flow, Known};
-use super::frame::Frame;
+use super::frame::{Frame, MIDDLE};
 use super::runtime;
 use crate::config::Config;
 use crate::profile::Place;
@@ -68,11 +68,12 @@ pub(super) struct Lower<'a> {
     signatures: Vec<(usize, usize, SigRef)>,
     /// Values of which only so many low bits can be set.
     narrow: BTreeMap<Value, u32>,
-    pub(super) frame: Value,
+    scratch: Option<StackSlot>,
+    /// The address [`MIDDLE`] bytes into the frame.
+    frame: Value,
     pub(super) phv: Base,
-    filled: Value,
-    varbit: Value,
-    counters: Value,
+    /// The handles of all tables, if they were just read.
+    pub(super) tables: Option<Value>,
 }
 
 impl<'a> Lower<'a> {
@@ -91,14 +92,14 @@ impl<'a> Lower<'a> {
         b.switch_to_block(entry);
         b.seal_block(entry);
         let frame = b.block_params(entry)[0];
-        let mut field = |offset: usize| {
-            let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-            b.ins().load(I64, flags, frame, offset as i32)
-        };
-        let phv = field(offset_of!(Frame<'static>, phv));
-        let filled = field(offset_of!(Frame<'static>, filled));
-        let varbit = field(offset_of!(Frame<'static>, varbit));
-        let counters = field(offset_of!(Frame<'static>, counters));
+        // Used everywhere: read once, here.
+        let flags = MemFlagsData::trusted();
+        let phv = b.ins().load(
+            I64,
+            flags,
+            frame,
+            offset_of!(Frame<'static>, phv) as i32 - MIDDLE as i32,
+        );
         Self {
             program,
             config,
@@ -111,18 +112,19 @@ impl<'a> Lower<'a> {
             call_conv,
             signatures: Vec::new(),
             narrow: BTreeMap::new(),
+            scratch: None,
             frame,
             phv,
-            filled,
-            varbit,
-            counters,
+            tables: None,
         }
     }
 
-    /// A field of the frame that does not change during a call.
+    /// A field of the frame. Read each time: kept in a register until it is wanted again, it would mostly be kept on
+    /// the stack, or something else would.
     pub(super) fn frame_field(&mut self, offset: usize) -> Value {
-        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-        self.b.ins().load(I64, flags, self.frame, offset as i32)
+        let flags = MemFlagsData::new().with_notrap();
+        let offset = offset as i32 - MIDDLE as i32;
+        self.b.ins().load(I64, flags, self.frame, offset)
     }
 
     /// Ends the function with this result.
@@ -236,7 +238,8 @@ impl<'a> Lower<'a> {
         args: &[Value],
         results: usize,
     ) -> Vec<Value> {
-        let mut all = vec![self.frame];
+        let start = self.b.ins().iadd_imm_s(self.frame, -(MIDDLE as i64));
+        let mut all = vec![start];
         all.extend_from_slice(args);
         self.call_bare(function, &all, results)
     }
@@ -268,11 +271,15 @@ impl<'a> Lower<'a> {
         self.b.inst_results(call).to_vec()
     }
 
-    /// `bytes` of stack; their address.
+    /// `bytes` of stack, always the same ones: what is handed to the next call, or comes of it. Their address.
     pub(super) fn stack(&mut self, bytes: usize) -> Value {
         let bytes = u32::try_from(bytes.max(1)).expect("no key or number is this long");
-        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
-        let slot = self.b.create_sized_stack_slot(data);
+        let slot = *self.scratch.get_or_insert_with(|| {
+            let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
+            self.b.create_sized_stack_slot(data)
+        });
+        let data = &mut self.b.func.sized_stack_slots[slot];
+        data.size = data.size.max(bytes);
         self.b.ins().stack_addr(I64, slot, 0)
     }
 
@@ -450,6 +457,14 @@ impl<'a> Lower<'a> {
 
     /// Likewise, from memory.
     pub(super) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+        if base == self.phv {
+            self.note_read(slot);
+        }
+        self.load_guarded(base, slot)
+    }
+
+    /// Likewise, where what is read counts only if the header that it is of is valid.
+    pub(super) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()

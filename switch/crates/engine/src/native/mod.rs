@@ -25,6 +25,7 @@ mod choice;
 mod code;
 mod compile;
 mod constant;
+mod count;
 mod deparser;
 mod expr;
 mod facts;
@@ -43,6 +44,7 @@ mod parser;
 mod pipeline;
 mod profiled;
 mod runtime;
+mod start;
 mod states;
 mod table;
 mod variants;
@@ -142,6 +144,11 @@ impl Engine for Native {
 
     fn looks_at(&self, slot: Slot) -> bool {
         self.code.looks_at(slot)
+    }
+
+    #[inline(always)]
+    fn starts_packets(&self) -> bool {
+        true
     }
 
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {

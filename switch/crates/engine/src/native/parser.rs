@@ -162,6 +162,8 @@ impl Lower<'_> {
             .iter()
             .map(|id| parsing.target(self, Target::State(*id)))
             .collect();
+        // What of a loop's code can be done before it is done where it is entered, not where all packets come.
+        let blocks = self.apart(group, &blocks, parsing);
         // In all of them only that is certain which is so on every way in, and stays so.
         self.known = self.incoming_to_any(&blocks);
         self.known.parsed = None;
@@ -176,6 +178,20 @@ impl Lower<'_> {
         }
         self.incoming_to_any(&blocks);
         blocks.iter().for_each(|block| self.b.seal_block(*block));
+    }
+
+    /// Blocks of their own for the states of a group; from outside each is entered by the block that it had.
+    fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
+        let blocks = group.iter().zip(outer).map(|(id, outer)| {
+            parsing.states[id.index()] = Variants::default();
+            let inner = parsing.target(self, Target::State(*id));
+            if self.is_reached(*outer) {
+                self.enter(*outer);
+                self.jump(inner);
+            }
+            inner
+        });
+        blocks.collect()
     }
 
     /// Nothing is certain any more of what a parser's operation may write.

@@ -9,8 +9,8 @@ use num_integer::Integer;
 use num_traits::Zero;
 use sluice_program::action::LogPart;
 use sluice_program::{
-    ActionId, CalculationId, CounterId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId,
-    MeterUnit, RegisterId, StackId, UnionId, UnionStackId, ValueSetId,
+    ActionId, CalculationId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId, MeterUnit,
+    RegisterId, StackId, UnionId, UnionStackId, ValueSetId,
 };
 
 use super::frame::Frame;
@@ -194,16 +194,6 @@ pub(super) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
         .phv
         .varbits_equal(program, left, right)
         .into()
-}
-
-/// Counts the packet; 0 beyond the array.
-pub(super) extern "C" fn count(frame: &mut Frame<'_>, counter: u64, index: u64) {
-    let externs = frame.externs();
-    match externs.counter(CounterId(counter as u32), index as usize) {
-        Some(cell) if frame.alone != 0 => cell.count_alone(frame.ingress_length),
-        Some(cell) => cell.count(frame.ingress_length),
-        None => frame.machine().out_of_range(),
-    }
 }
 
 /// Executes a meter; the colour, or [`NONE`] beyond the array.

@@ -9,7 +9,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value};
 use sluice_program::control::KeySource;
 use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
-use sluice_tables::{Access, EntryState, NO_ACTION, ROW_HIT, ROW_HOLDER, RowShape, TableHandle};
+use sluice_tables::{Access, NO_ACTION, ROW_HIT, ROW_HOLDER, RowShape, TableHandle};
 
 use super::action::{End, param_words};
 use super::expr::Params;
@@ -97,7 +97,7 @@ impl Lower<'_> {
             KeySource::Field(header, slot) => {
                 let valid = self.is_valid(header);
                 let zero = self.int(0);
-                let value = self.load_slot(self.phv, slot);
+                let value = self.load_guarded(self.phv, slot);
                 value
                     .into_iter()
                     .map(|word| self.select(valid, word, zero))
@@ -121,6 +121,7 @@ impl Lower<'_> {
     /// Looks the table's key up, and runs what it leads to. Ends the block.
     fn look_up_and_run(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
+        self.tables = Some(self.frame_field(offset_of!(Frame<'static>, tables)));
         if let Access::Direct(bits) = Access::of(table)
             && table.profile.is_some()
             && table.meter.is_none()
@@ -128,10 +129,13 @@ impl Lower<'_> {
             let key = self.direct_key(table, bits);
             let head = self.head_of(id, key);
             let row = |lower: &mut Self| lower.row_of_direct(id, table, key);
-            return self.run_head_of(id, row, head, true, graph);
+            self.run_head_of(id, row, head, true, graph);
+            self.tables = None;
+            return;
         }
         let row = self.look_up(id, table);
         self.run_row_of(id, row, !table.key.is_empty(), graph);
+        self.tables = None;
     }
 
     /// Runs what a miss leads to. Ends the block.
@@ -217,29 +221,6 @@ impl Lower<'_> {
         }
     }
 
-    /// Counts the packet, and notes when it came.
-    pub(super) fn leave_behind(&mut self, state: Value) {
-        let alone = self.frame_field(offset_of!(Frame<'static>, alone));
-        self.either(
-            alone,
-            |lower| {
-                let one = lower.int(1);
-                let bytes = lower.frame_field(offset_of!(Frame<'static>, ingress_length));
-                for (index, more) in [one, bytes].into_iter().enumerate() {
-                    let place = (EntryState::COUNTER + index * size_of::<u64>()) as u32;
-                    let before = lower.load(I64, state, place);
-                    let after = lower.b.ins().iadd(before, more);
-                    lower.store(after, state, place);
-                }
-                let now = lower.frame_field(offset_of!(Frame<'static>, now_us));
-                lower.store(now, state, EntryState::LAST_HIT as u32);
-            },
-            |lower| {
-                lower.call(lookups::leave_behind as *const (), &[state], 0);
-            },
-        );
-    }
-
     /// A field of a table's handle.
     pub(super) fn handle(&mut self, id: TableId, field: usize) -> Value {
         self.handle_of(I64, id, field)
@@ -247,7 +228,10 @@ impl Lower<'_> {
 
     /// Likewise, of another type.
     pub(super) fn handle_of(&mut self, ty: Type, id: TableId, field: usize) -> Value {
-        let tables = self.frame_field(offset_of!(Frame<'static>, tables));
+        let tables = match self.tables {
+            Some(tables) => tables,
+            None => self.frame_field(offset_of!(Frame<'static>, tables)),
+        };
         let offset = id.index() * size_of::<TableHandle>() + field;
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         self.b.ins().load(ty, flags, tables, offset as i32)

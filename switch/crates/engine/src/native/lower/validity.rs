@@ -57,27 +57,31 @@ impl Lower<'_> {
 
     /// Elements in a stack; union stacks come after the `stacks` of the program.
     pub(in crate::native) fn filled(&mut self, stack: usize) -> Value {
-        let value = self.load(I32, self.filled, stack as u32 * 4);
+        let filled = self.frame_field(offset_of!(Frame<'static>, filled));
+        let value = self.load(I32, filled, stack as u32 * 4);
         self.b.ins().uextend(I64, value)
     }
 
     pub(in crate::native) fn set_filled(&mut self, stack: usize, elements: Value) {
         self.touch();
         let elements = self.b.ins().ireduce(I32, elements);
-        self.store(elements, self.filled, stack as u32 * 4);
+        let filled = self.frame_field(offset_of!(Frame<'static>, filled));
+        self.store(elements, filled, stack as u32 * 4);
     }
 
     /// Bits in a header's `varbit` field.
     pub(in crate::native) fn varbit_bits(&mut self, header: HeaderId) -> Value {
-        let value = self.load(I32, self.varbit, header.0 * 4);
+        let varbit = self.frame_field(offset_of!(Frame<'static>, varbit));
+        let value = self.load(I32, varbit, header.0 * 4);
         self.b.ins().uextend(I64, value)
     }
 
     /// Adds 1 to a counter of the worker, given by its offset in [`Counters`].
     pub(in crate::native) fn bump(&mut self, offset: usize) {
-        let old = self.load(I64, self.counters, offset as u32);
+        let counters = self.frame_field(offset_of!(Frame<'static>, counters));
+        let old = self.load(I64, counters, offset as u32);
         let new = self.b.ins().iadd_imm_s(old, 1);
-        self.store(new, self.counters, offset as u32);
+        self.store(new, counters, offset as u32);
     }
 
     /// Notes an access beyond an array or stack.
