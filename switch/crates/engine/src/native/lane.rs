@@ -88,7 +88,8 @@ impl Common {
         }
     }
 
-    /// A packet has come to a panic.
+    /// Whether a packet of the batch under way has come to a panic.
+    #[inline]
     pub(super) fn has_failed(&self) -> bool {
         self.failed.get()
     }
