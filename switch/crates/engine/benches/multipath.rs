@@ -5,6 +5,9 @@
 //! at all. *unused*: the same route with groups beside it. *used*: the route leads to a group of 1
 //! to 64 members. Prints every round as JSON, as `sluice-bench` does.
 //!
+//! Each round has switches of its own, made beside those of the rounds before: where code and data happen to lie is
+//! worth some nanoseconds, as much as a group, and a switch would have the luck of its place in all rounds.
+//!
 //! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`; one case alone (0 is
 //! *single-path*) is for counting instructions: the difference of two numbers of rounds. (Under valgrind it needs another
 //! clock than [`cpu_time`], which reads the vdso and ends there.)
@@ -25,46 +28,46 @@ const BATCH: usize = 32;
 const PASSES: usize = 32;
 const ROUNDS: usize = 7;
 
-struct Lane {
-    bench: cases::Bench<Native>,
+/// A case: its name, and what its tables hold.
+struct Case {
+    name: String,
+    tables: String,
     rounds: Vec<f64>,
 }
 
-impl Lane {
-    fn new(tables: &str) -> Self {
+impl Case {
+    /// A new switch with the case's tables.
+    fn switch(&self) -> cases::Bench<Native> {
         let bench = cases::Bench::load(&traces::program());
         let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
-        let run = bench.run_text(tables, "tables");
+        let run = bench.run_text(&self.tables, "tables");
         run.unwrap_or_else(|error| panic!("{error}"));
-        Self {
-            bench,
-            rounds: Vec::new(),
-        }
+        bench
     }
+}
 
-    /// Packets per second of this thread's CPU time.
-    fn round(&mut self, packets: &[Vec<u8>], passes: usize) -> f64 {
-        let mut sink = Count::default();
-        let start = cpu_time();
-        for pass in 0..passes {
-            for batch in packets.chunks(BATCH) {
-                let side = self.bench.reader.pin();
-                for data in batch {
-                    let now_us = pass as u64;
-                    let input = PacketIn {
-                        data,
-                        port: 1,
-                        now_us,
-                    };
-                    let externs = self.bench.store.externs();
-                    self.bench.switch.process(&side, externs, input, &mut sink);
-                }
+/// Packets per second of this thread's CPU time.
+fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) -> f64 {
+    let mut sink = Count::default();
+    let start = cpu_time();
+    for pass in 0..passes {
+        for batch in packets.chunks(BATCH) {
+            let side = bench.reader.pin();
+            for data in batch {
+                let now_us = pass as u64;
+                let input = PacketIn {
+                    data,
+                    port: 1,
+                    now_us,
+                };
+                let externs = bench.store.externs();
+                bench.switch.process(&side, externs, input, &mut sink);
             }
         }
-        let elapsed = cpu_time() - start;
-        assert_eq!(sink.0, passes * packets.len(), "not every packet left");
-        sink.0 as f64 * 1e9 / elapsed.max(1) as f64
     }
+    let elapsed = cpu_time() - start;
+    assert_eq!(sink.0, passes * packets.len(), "not every packet left");
+    sink.0 as f64 * 1e9 / elapsed.max(1) as f64
 }
 
 /// The number behind a flag of the command line.
@@ -80,34 +83,42 @@ fn main() {
     let only = number("--only");
     let packets = traces::multipath::packets();
     let cases = traces::multipath::cases().into_iter().enumerate();
-    let mut lanes: Vec<(String, Lane)> = cases
+    let mut cases: Vec<Case> = cases
         .filter(|(index, _)| only.is_none_or(|only| only == *index))
-        .map(|(_, (name, tables))| (name, Lane::new(&tables)))
+        .map(|(_, (name, tables))| Case {
+            name,
+            tables,
+            rounds: Vec::new(),
+        })
         .collect();
-    for (_, lane) in &mut lanes {
-        lane.round(&packets, passes);
-    }
+    // They stay, so that those of the next round lie elsewhere.
+    let mut switches = Vec::new();
     for round in 0..rounds {
-        let count = lanes.len();
-        for turn in 0..count {
-            let (_, lane) = &mut lanes[(round + turn) % count];
-            let rate = lane.round(&packets, passes);
-            lane.rounds.push(rate);
+        let mut made: Vec<_> = cases.iter().map(Case::switch).collect();
+        for bench in &mut made {
+            rate(bench, &packets, passes);
         }
+        let count = cases.len();
+        for turn in 0..count {
+            let at = (round + turn) % count;
+            let rate = rate(&mut made[at], &packets, passes);
+            cases[at].rounds.push(rate);
+        }
+        switches.push(made);
     }
-    let case = |(name, lane): &(String, Lane)| {
+    let shown = |case: &Case| {
         json!({
-            "workload": name,
-            "kind": if name == "unused" { "unused" } else { "used" },
-            "ours": lane.rounds,
-            "peers": {"single-path": lanes[0].1.rounds},
+            "workload": case.name,
+            "kind": if case.name == "unused" { "unused" } else { "used" },
+            "ours": case.rounds,
+            "peers": {"single-path": cases[0].rounds},
             "details": {},
         })
     };
-    let cases: Vec<_> = lanes[1..].iter().map(case).collect();
+    let shown: Vec<_> = cases[1..].iter().map(shown).collect();
     let report = json!({
         "unit": "packets per second of one core",
-        "cases": cases,
+        "cases": shown,
         "memory": [],
         "missing": {},
         "input": {"packets": "60 bytes, IPv4, one route", "rounds": rounds.to_string()},
