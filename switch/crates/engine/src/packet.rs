@@ -154,6 +154,8 @@ impl Packet {
             self.spare = buffer;
         }
         self.phv.reset_touched();
+        #[cfg(debug_assertions)]
+        self.phv.poison();
         self.parsed = 0;
         self.truncate = usize::MAX;
         self.length = bytes as u64;

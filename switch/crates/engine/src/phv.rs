@@ -104,6 +104,16 @@ impl Phv {
         self.reset_touched();
     }
 
+    /// What an engine that starts packets has to write before it reads it holds no zeros by luck.
+    #[cfg(debug_assertions)]
+    pub(crate) fn poison(&mut self) {
+        const POISON: u8 = 0xa5;
+        for run in &self.fixed[..self.plain] {
+            self.bytes[run.clone()].fill(POISON);
+        }
+        self.bytes[self.validity..].fill(POISON);
+    }
+
     /// Likewise, but only what [`touch`](Self::touch) is for.
     #[inline]
     pub(crate) fn reset_touched(&mut self) {
