@@ -3,6 +3,7 @@
 
 import ipaddress
 import json
+import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -44,18 +45,25 @@ def ping(
     size: int = 56,
     options: tuple[str, ...] = (),
 ) -> Ping:
-    """Ping `address`; `size` is the payload's, in bytes."""
+    """Ping `address` up to `count` answers; `size` is the payload's, in bytes.
+
+    Once ping has had an answer it waits for the last one no longer than an interval or two round
+    trips, and a late one would look lost. So it goes on, more than `count` requests if need be,
+    until there are as many answers: what has been lost are the gaps before the last of them.
+    """
+    patience = ("-W", "2") if count == 1 else ("-w", str(math.ceil(count * interval) + 5))
     done = place.run(
-        *("ping", "-n", "-c", str(count), "-i", str(interval), "-W", "2", "-s", str(size)),
+        *("ping", "-n", "-c", str(count), "-i", str(interval), *patience, "-s", str(size)),
         *options,
         address,
         check=False,
     )
     text = done.stdout + done.stderr
     numbers = re.search(r"(\d+) packets transmitted, (\d+) received", text)
+    answered = [int(found) for found in re.findall(r"icmp_seq=(\d+) ttl=", text)]
     times = [float(found) for found in re.findall(r"time=([\d.]+) ms", text)]
     return Ping(
-        int(numbers[1]) if numbers else count,
+        max(answered) if answered else int(numbers[1]) if numbers else count,
         int(numbers[2]) if numbers else 0,
         statistics.fmean(times) if times else None,
         statistics.median(times) if times else None,
