@@ -44,14 +44,15 @@ def ping(
     interval: float = 0.02,
     size: int = 56,
     options: tuple[str, ...] = (),
+    answered: bool = False,
 ) -> Ping:
-    """Ping `address` up to `count` answers; `size` is the payload's, in bytes.
+    """Ping `address`; `size` is the payload's, in bytes.
 
     Once ping has had an answer it waits for the last one no longer than an interval or two round
-    trips, and a late one would look lost. So it goes on, more than `count` requests if need be,
-    until there are as many answers: what has been lost are the gaps before the last of them.
+    trips, and a late one looks lost. `answered` has it go on, with more than `count` requests if
+    need be, until there are as many answers: lost is then what is missing before the last of them.
     """
-    patience = ("-W", "2") if count == 1 else ("-w", str(math.ceil(count * interval) + 5))
+    patience = ("-w", str(math.ceil(count * interval) + 5)) if answered else ("-W", "2")
     done = place.run(
         *("ping", "-n", "-c", str(count), "-i", str(interval), *patience, "-s", str(size)),
         *options,
@@ -60,10 +61,12 @@ def ping(
     )
     text = done.stdout + done.stderr
     numbers = re.search(r"(\d+) packets transmitted, (\d+) received", text)
-    answered = [int(found) for found in re.findall(r"icmp_seq=(\d+) ttl=", text)]
+    sent = int(numbers[1]) if numbers else count
+    if answered:
+        sent = max(map(int, re.findall(r"icmp_seq=(\d+) ttl=", text)), default=sent)
     times = [float(found) for found in re.findall(r"time=([\d.]+) ms", text)]
     return Ping(
-        max(answered) if answered else int(numbers[1]) if numbers else count,
+        sent,
         int(numbers[2]) if numbers else 0,
         statistics.fmean(times) if times else None,
         statistics.median(times) if times else None,
