@@ -14,6 +14,9 @@ use crate::lines::fetch;
 /// Addresses in flight: enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
 
+/// Values that are asked together whether one of them is a reference.
+const PASSED: usize = 16;
+
 /// Which instructions to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
@@ -344,11 +347,8 @@ impl<I: Item> View<'_, I> {
             4 => self.all::<4>(addresses, values, count),
             _ => self.all::<0>(addresses, values, count),
         }
-        let all = values
-            .iter()
-            .fold(0, |all, &value| all | referred::<I>(value).bits());
-        if I::new(all).part().is_some() {
-            Lanes::default().go_further(self, addresses, values, count);
+        if any_refers::<I>(values) {
+            Lanes { ..Lanes::EMPTY }.go_further(self, addresses, values, count);
         }
     }
 
@@ -455,47 +455,40 @@ fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)
 
 /// Addresses on their way through a segment after the first.
 struct Lanes {
+    /// Which addresses.
+    whose: [usize; CHUNK],
     keys: [u32; CHUNK],
     /// The line that each has come to.
     lines: [u32; CHUNK],
-}
-
-impl Default for Lanes {
-    fn default() -> Self {
-        Self {
-            keys: [0; CHUNK],
-            lines: [0; CHUNK],
-        }
-    }
+    /// How many there are.
+    count: usize,
 }
 
 impl Lanes {
-    /// Brings the first `lanes` lanes from the top to their leaves.
+    /// None, with room for [`CHUNK`].
+    const EMPTY: Self = Self {
+        whose: [0; CHUNK],
+        keys: [0; CHUNK],
+        lines: [0; CHUNK],
+        count: 0,
+    };
+
+    /// Brings all lanes from the top to their leaves.
     #[inline(always)]
-    fn go_down<I: Item>(
-        &mut self,
-        view: View<'_, I>,
-        lanes: usize,
-        height: usize,
-        count: impl Count,
-    ) {
-        for _ in 3..height {
-            let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
+    fn go_down<I: Item>(&mut self, view: View<'_, I>, height: usize, count: impl Count) {
+        for level in 1..height {
+            let lanes = self.keys.iter().zip(&mut self.lines).take(self.count);
             for (key, line) in lanes {
                 *line = view.child(*line, *key, count);
-            }
-        }
-        if height > 1 {
-            let lanes = self.keys.iter().zip(&mut self.lines).take(lanes);
-            for (key, line) in lanes {
-                *line = view.child(*line, *key, count);
-                fetch(view.line(*line));
+                if level + 1 == height {
+                    fetch(view.line(*line));
+                }
             }
         }
     }
 
     /// Replaces values that are references as if they were answers by what the segments say that
-    /// they refer to.
+    /// they refer to. They are few, so those without one are passed by in groups.
     #[inline(always)]
     fn go_further<I: Item>(
         &mut self,
@@ -504,33 +497,66 @@ impl Lanes {
         values: &mut [u32],
         count: impl Count,
     ) {
-        let mut whose = [0; CHUNK];
-        for segment in 1..SEGMENTS {
-            let mut next = 0;
-            let mut any = false;
-            while next < values.len() {
-                let mut lanes = 0;
-                while next < values.len() && lanes < CHUNK {
-                    if let Some(index) = referred::<I>(values[next]).part() {
-                        whose[lanes] = next;
-                        self.keys[lanes] = key(addresses[next], segment);
-                        self.lines[lanes] = view.trees.further[index as usize];
-                        lanes += 1;
-                    }
-                    next += 1;
-                }
-                self.go_down(view, lanes, view.trees.heights[segment], count);
-                for lane in 0..lanes {
-                    let item = view.item(self.lines[lane], self.keys[lane], count);
-                    values[whose[lane]] = item.value();
-                    any |= item.part().is_some();
+        let mut first = 0;
+        while first < values.len() {
+            let group = &values[first..values.len().min(first + PASSED)];
+            if any_refers::<I>(group) {
+                for (whose, value) in (first..).zip(group) {
+                    self.whose[self.count] = whose;
+                    self.count += usize::from(refers::<I>(*value));
                 }
             }
-            if !any {
+            first += PASSED;
+            if self.count > CHUNK - PASSED {
+                self.finish(view, addresses, values, count);
+            }
+        }
+        self.finish(view, addresses, values, count);
+    }
+
+    /// Goes on with all lanes, segment by segment, until they have their answers.
+    #[inline(always)]
+    fn finish<I: Item>(
+        &mut self,
+        view: View<'_, I>,
+        addresses: &[u128],
+        values: &mut [u32],
+        count: impl Count,
+    ) {
+        for segment in 1..SEGMENTS {
+            if self.count == 0 {
                 return;
+            }
+            for lane in 0..self.count {
+                let whose = self.whose[lane];
+                self.keys[lane] = key(addresses[whose], segment);
+                let referred = referred::<I>(values[whose]).part();
+                self.lines[lane] = view.trees.further[referred.unwrap_or(0) as usize];
+            }
+            self.go_down(view, view.trees.heights[segment], count);
+            let lanes = std::mem::take(&mut self.count);
+            for lane in 0..lanes {
+                let whose = self.whose[lane];
+                let value = view.item(self.lines[lane], self.keys[lane], count).value();
+                values[whose] = value;
+                self.whose[self.count] = whose;
+                self.count += usize::from(refers::<I>(value));
             }
         }
     }
+}
+
+/// Whether a value is a reference as if it were an answer.
+#[inline(always)]
+fn refers<I: Item>(value: u32) -> bool {
+    value.wrapping_add(1) & (I::LIMIT + 2) != 0
+}
+
+/// Whether any of these is.
+#[inline(always)]
+fn any_refers<I: Item>(values: &[u32]) -> bool {
+    let bits = values.iter().map(|value| value.wrapping_add(1));
+    bits.fold(0, |all, bits| all | bits) & (I::LIMIT + 2) != 0
 }
 
 /// The item that a value has been made of as if it were an answer.
