@@ -38,6 +38,9 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
 
     /// The first 64 bits, zero-padded on the right.
     fn upper(self) -> u64;
+
+    /// The bits after the first 64, zero-padded on the right.
+    fn lower(self) -> u64;
 }
 
 macro_rules! address {
@@ -90,6 +93,12 @@ macro_rules! address {
             fn upper(self) -> u64 {
                 let aligned = u128::from(self) << (u128::BITS - Self::BITS);
                 (aligned >> 64) as u64
+            }
+
+            #[inline]
+            fn lower(self) -> u64 {
+                let aligned = u128::from(self) << (u128::BITS - Self::BITS);
+                aligned as u64
             }
         }
     };

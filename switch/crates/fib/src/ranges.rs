@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranges of addresses with one answer each, in order: for tables so small that they fit into a few
 //! registers or cache lines. Up to 32 ranges, a look-up counts those that begin at or before the
-//! address; more are searched by halves. Of long addresses the upper halves are compared if all
-//! ranges begin where a lower half does. A batch compares sixteen addresses with one bound at a time, a
-//! single address with eight bounds.
+//! address; more are searched by halves. Of long addresses the upper halves are compared, and the lower
+//! ones only with the few ranges that begin within one. A batch compares sixteen addresses with one bound at
+//! a time, a single address with eight bounds.
 
 use std::ops::AddAssign;
 
@@ -30,9 +30,11 @@ const ONE_BY_ONE: usize = 4;
 pub struct Ranges<A> {
     /// Where each range begins; the first does at the lowest address.
     starts: Vec<A>,
-    /// Where ranges are counted and begin where a lower half does: the upper half before each start after
-    /// the first, up to a multiple of [`TOGETHER`] filled with what nothing lies beyond; else nothing.
+    /// Where ranges are counted, for each start after the first: the last upper half whose addresses are not all
+    /// beyond it. Up to a multiple of [`TOGETHER`], filled with what nothing is beyond.
     bounds: Vec<u64>,
+    /// Where ranges are counted: those starts that have a lower half, as two halves.
+    within: Vec<[u64; 2]>,
     /// Each range's; where ranges are counted, so many as can be.
     values: Vec<u32>,
     /// How many ranges there are if they are so few that their bounds are compared one by one; else 0.
@@ -59,20 +61,12 @@ fn detect() -> bool {
     false
 }
 
-/// Values by the counts of starts.
-trait Choose: Fn(&[u32; COUNTED], [u32; LANES]) -> [u32; LANES] {}
-
-impl<T: Fn(&[u32; COUNTED], [u32; LANES]) -> [u32; LANES]> Choose for T {}
-
-fn choose(known: &[u32; COUNTED], counts: [u32; LANES]) -> [u32; LANES] {
-    counts.map(|count| known[count as usize % COUNTED])
-}
-
 impl<A: Address> Ranges<A> {
     fn make(&mut self, rib: &Rib<A>) {
         self.starts.clear();
         self.values.clear();
         self.bounds.clear();
+        self.within.clear();
         self.few = 0;
         rib.for_each_range(Prefix::new(A::default(), 0), &mut |first, value| {
             self.starts.push(first);
@@ -83,90 +77,61 @@ impl<A: Address> Ranges<A> {
         }
         self.values.resize(COUNTED, NONE);
         let starts = &self.starts[1..];
-        if starts
-            .iter()
-            .all(|start| *start == start.truncate(u64::BITS))
-        {
-            self.bounds
-                .extend(starts.iter().map(|start| start.upper() - 1));
-            let whole = starts.len().max(1).next_multiple_of(TOGETHER);
-            if starts.len() <= ONE_BY_ONE {
-                self.few = self.starts.len();
-                self.first[..starts.len()].copy_from_slice(&self.bounds);
+        for start in starts {
+            let (upper, lower) = (start.upper(), start.lower());
+            self.bounds.push(upper - u64::from(lower == 0));
+            if lower != 0 {
+                self.within.push([upper, lower]);
             }
-            self.bounds.resize(whole, u64::MAX);
         }
+        if starts.len() <= ONE_BY_ONE && self.within.is_empty() {
+            self.few = self.starts.len();
+            self.first[..starts.len()].copy_from_slice(&self.bounds);
+        }
+        let whole = starts.len().max(1).next_multiple_of(TOGETHER);
+        self.bounds.resize(whole, u64::MAX);
     }
 
     /// The value for an address, however many ranges there are.
     #[inline(never)]
     fn lookup_among_many(&self, address: A) -> u32 {
-        if !self.bounds.is_empty() {
-            #[cfg(target_arch = "x86_64")]
-            if self.wide {
-                // SAFETY: `detect` has found what the function is compiled for.
-                return unsafe { x86::one_avx512(self, address.upper()) };
-            }
-            let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
-            return self.values[begun.count()];
+        if self.starts.len() > COUNTED {
+            let index = self.starts.partition_point(|start| *start <= address);
+            return self.values[index - 1];
         }
-        if self.starts.len() <= COUNTED {
+        if !self.within.is_empty() {
             let begun = self.starts[1..].iter().filter(|start| **start <= address);
             return self.values[begun.count()];
         }
-        let index = self.starts.partition_point(|start| *start <= address);
-        self.values[index - 1]
-    }
-
-    #[inline(always)]
-    fn lookup_counting(&self, addresses: &[A], values: &mut [u32], choose: impl Choose) {
-        let others = &self.starts[1..];
-        if A::BITS <= u64::BITS || self.bounds.is_empty() {
-            let at_or_after = |address: A, start: A| address >= start;
-            self.count::<A, A, u32>(
-                others,
-                |address| address,
-                at_or_after,
-                addresses,
-                values,
-                choose,
-            );
-        } else {
-            let bounds = &self.bounds[..others.len()];
-            let beyond = |upper: u64, bound: u64| upper > bound;
-            self.count::<u64, u64, u64>(bounds, A::upper, beyond, addresses, values, choose);
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `detect` has found what the function is compiled for.
+            return unsafe { x86::one_avx512(self, address.upper()) };
         }
+        let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
+        self.values[begun.count()]
     }
 
-    /// Counts the bounds that lie before each address, of which `part` is
-    /// compared; counters as wide as that keep it in vectors of one shape.
+    /// Looks up by counting the starts at or before each address, in counters as wide as what is compared: that
+    /// keeps it in vectors of one shape.
     #[inline(always)]
-    fn count<T: Copy + Default, B: Copy, C: Copy + Default + AddAssign + From<bool> + Into<u64>>(
-        &self,
-        bounds: &[B],
-        part: impl Fn(A) -> T,
-        beyond: impl Fn(T, B) -> bool,
-        addresses: &[A],
-        values: &mut [u32],
-        choose: impl Choose,
-    ) {
+    fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {
             return;
         };
+        let starts = &self.starts[1..];
         let (batches, rest) = addresses.as_chunks::<LANES>();
         let (found, found_rest) = values.as_chunks_mut::<LANES>();
         for (addresses, values) in batches.iter().zip(found) {
-            let mut parts = [T::default(); LANES];
-            for lane in 0..LANES {
-                parts[lane] = part(addresses[lane]);
-            }
-            let mut counts = [C::default(); LANES];
-            for bound in bounds {
-                for lane in 0..LANES {
-                    counts[lane] += C::from(beyond(parts[lane], *bound));
-                }
-            }
-            *values = choose(known, counts.map(|count| count.into() as u32));
+            let counts = if A::BITS <= u64::BITS || !self.within.is_empty() {
+                let begun = |address, start| address >= start;
+                count::<A, A, u32>(starts, *addresses, begun).map(|count| count as usize)
+            } else {
+                let (bounds, uppers) = (&self.bounds[..starts.len()], addresses.map(A::upper));
+                let begun = |upper, bound| upper > bound;
+                count::<u64, u64, u64>(bounds, uppers, begun).map(|count| count as usize)
+            };
+            *values = counts.map(|count| known[count % COUNTED]);
         }
         for (address, value) in rest.iter().zip(found_rest) {
             *value = self.lookup(*address);
@@ -174,50 +139,132 @@ impl<A: Address> Ranges<A> {
     }
 }
 
+/// Counts the bounds that each key is beyond.
+#[inline(always)]
+fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
+    bounds: &[B],
+    keys: [T; LANES],
+    beyond: impl Fn(T, B) -> bool,
+) -> [C; LANES] {
+    let mut counts = [C::default(); LANES];
+    for bound in bounds {
+        for lane in 0..LANES {
+            counts[lane] += C::from(beyond(keys[lane], *bound));
+        }
+    }
+    counts
+}
+
 /// The same with wider registers.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Address, COUNTED, LANES, Ranges, TOGETHER, choose};
+    use super::{Address, Algorithm, LANES, Ranges, TOGETHER};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn many_avx2<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
-        ranges.lookup_counting(addresses, values, choose);
-    }
-
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-    pub(super) fn many_avx512<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
-        ranges.lookup_counting(addresses, values, |known, counts| {
-            choose_avx512(known, counts)
-        });
+        ranges.lookup_counting(addresses, values);
     }
 
     /// A table of 32 values is two registers, in which all lanes look at once.
+    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+    pub(super) fn many_avx512<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
+        let (Some(near), Some(far)) = (
+            ranges.values.first_chunk::<LANES>(),
+            ranges.values.last_chunk::<LANES>(),
+        ) else {
+            return;
+        };
+        let (near, far) = (u32s(near), u32s(far));
+        let (batches, rest) = addresses.as_chunks::<LANES>();
+        let (found, found_rest) = values.as_chunks_mut::<LANES>();
+        for (addresses, values) in batches.iter().zip(found) {
+            let counts = if A::BITS > u32::BITS {
+                count_halves(ranges, addresses)
+            } else {
+                count_whole(ranges, addresses)
+            };
+            let all = _mm512_permutex2var_epi32(near, counts, far);
+            // SAFETY: a store of sixteen numbers, as many as there are.
+            unsafe { _mm512_storeu_si512(values.as_mut_ptr().cast(), all) };
+        }
+        for (address, value) in rest.iter().zip(found_rest) {
+            *value = ranges.lookup(*address);
+        }
+    }
+
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn choose_avx512(known: &[u32; COUNTED], counts: [u32; LANES]) -> [u32; LANES] {
-        let (near, far) = known.split_at(COUNTED / 2);
-        let mut values = [0; LANES];
-        // SAFETY: loads and a store of sixteen numbers each, as long as the arrays and their halves are.
-        unsafe {
-            let [near, far, counts] =
-                [near, far, &counts[..]].map(|from| _mm512_loadu_si512(from.as_ptr().cast()));
-            let found = _mm512_permutex2var_epi32(near, counts, far);
-            _mm512_storeu_si512(values.as_mut_ptr().cast(), found);
+    fn u32s(numbers: &[u32; LANES]) -> __m512i {
+        // SAFETY: a load of sixteen numbers, as many as there are.
+        unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn u64s(numbers: &[u64]) -> __m512i {
+        assert!(numbers.len() == TOGETHER);
+        // SAFETY: a load of eight numbers, as many as there are.
+        unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
+    }
+
+    /// The starts at or before each address of at most 32 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn count_whole<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
+        let whole = |address: A| address.bits(0, u32::BITS);
+        let keys = u32s(&addresses.map(whole));
+        let (mut counts, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
+        for start in &ranges.starts[1..] {
+            let start = _mm512_set1_epi32(whole(*start) as i32);
+            let begun = _mm512_cmple_epu32_mask(start, keys);
+            counts = _mm512_mask_add_epi32(counts, begun, counts, one);
         }
-        values
+        counts
+    }
+
+    /// The same for longer ones.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn count_halves<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
+        let halves = |halves: [u64; LANES]| {
+            let (near, far) = halves.split_at(TOGETHER);
+            [u64s(near), u64s(far)]
+        };
+        let one = _mm512_set1_epi64(1);
+        let mut counts = [_mm512_setzero_si512(); 2];
+        let uppers = halves(addresses.map(A::upper));
+        for bound in &ranges.bounds[..ranges.starts.len() - 1] {
+            let bound = _mm512_set1_epi64(*bound as i64);
+            for (count, upper) in counts.iter_mut().zip(uppers) {
+                let begun = _mm512_cmplt_epu64_mask(bound, upper);
+                *count = _mm512_mask_add_epi64(*count, begun, *count, one);
+            }
+        }
+        if !ranges.within.is_empty() {
+            let lowers = halves(addresses.map(A::lower));
+            for start in &ranges.within {
+                let [upper_start, lower_start] = start.map(|half| _mm512_set1_epi64(half as i64));
+                for (count, (upper, lower)) in counts.iter_mut().zip(uppers.into_iter().zip(lowers))
+                {
+                    let same = _mm512_cmpeq_epu64_mask(upper_start, upper);
+                    let begun = _mm512_mask_cmple_epu64_mask(same, lower_start, lower);
+                    *count = _mm512_mask_add_epi64(*count, begun, *count, one);
+                }
+            }
+        }
+        let [near, far] = counts.map(|count| _mm512_cvtepi64_epi32(count));
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(near), far)
     }
 
     /// The value by how many bounds, as many as make up whole registers, are below a key.
     #[target_feature(enable = "avx512f,popcnt")]
     pub(super) fn one_avx512<A: Address>(ranges: &Ranges<A>, key: u64) -> u32 {
         let key = _mm512_set1_epi64(key as i64);
-        let (groups, _) = ranges.bounds.as_chunks::<TOGETHER>();
-        let below = groups.iter().map(|group| {
-            // SAFETY: a load of the group's eight numbers.
-            let group = unsafe { _mm512_loadu_si512(group.as_ptr().cast()) };
-            _mm512_cmplt_epu64_mask(group, key).count_ones()
+        let below = ranges.bounds.chunks_exact(TOGETHER).map(|bounds| {
+            let below = _mm512_cmplt_epu64_mask(u64s(bounds), key);
+            below.count_ones()
         });
         ranges.values[below.sum::<u32>() as usize]
     }
@@ -228,6 +275,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         let mut made = Self {
             starts: Vec::new(),
             bounds: Vec::new(),
+            within: Vec::new(),
             values: Vec::new(),
             few: 0,
             first: [u64::MAX; ONE_BY_ONE],
@@ -252,6 +300,9 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len(), "one value for each address");
+        if self.starts.len() == 1 {
+            return values.fill(self.values[0]);
+        }
         if self.starts.len() > COUNTED {
             for (address, value) in addresses.iter().zip(values) {
                 *value = self.lookup(*address);
@@ -268,7 +319,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
             // SAFETY: the processor has what the function is compiled for.
             return unsafe { x86::many_avx2(self, addresses, values) };
         }
-        self.lookup_counting(addresses, values, choose);
+        self.lookup_counting(addresses, values);
     }
 
     fn refresh(&mut self, _: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild> {
@@ -283,6 +334,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         size_of::<Self>()
             + self.starts.capacity() * size_of::<A>()
             + self.bounds.capacity() * 8
+            + self.within.capacity() * 16
             + self.values.capacity() * 4
     }
 }
