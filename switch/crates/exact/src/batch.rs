@@ -131,7 +131,7 @@ impl<H: HashKey> Exact<H> {
         if let (Some(wide), Some(hasher)) = (&self.wide, self.hasher.known()) {
             let table = crate::wide::Table {
                 directory: &self.directory,
-                depth: self.depth,
+                even: self.even,
                 places: self.places,
             };
             // SAFETY: `wide` exists only where the processor has the instructions; the keys are of the

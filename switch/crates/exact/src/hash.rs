@@ -163,7 +163,7 @@ mod tests {
                 key[start..start + 4].copy_from_slice(&u32::to_be_bytes(number));
                 let hash = hash_of(&hasher, &key);
                 let mixed = hash ^ hash >> 32;
-                counts[0][(hash >> 56) as usize] += 1;
+                counts[0][(hash >> 48 & 255) as usize] += 1;
                 counts[1][(mixed >> 7 & 255) as usize] += 1;
                 counts[2][(mixed >> 21 & 255) as usize] += 1;
             }

@@ -12,11 +12,13 @@
 //!   buckets, nearly always in the first; a bucket knows whether any of its keys is in another, so a
 //!   miss also costs one trip.
 //! * **No pause.** The table is cut into segments of at most [`SEGMENT_BYTES`], found through a
-//!   directory by the first bits of the hash (extendible hashing: Fagin, Nievergelt, Pippenger and
+//!   directory by some bits of the hash (extendible hashing: Fagin, Nievergelt, Pippenger and
 //!   Strong, 1979). As long as there is one segment it needs no directory; it doubles until it is
 //!   four times as large, and is then parted into eight, once. From then on a segment that is full is
 //!   parted in two, so no insertion moves more than one segment's keys.
-//! * **Huge pages.** Segments of large tables lie side by side in blocks of 2 MiB.
+//! * **Huge pages.** Segments of large tables lie in one piece of address space, in huge pages, each where
+//!   these bits of the hash say. As all of them fill at the same rate, they are nearly always parted equally
+//!   often; the directory then says nothing new, and is not read.
 //! * **Room.** Buckets fill to more than nine tenths before a segment is parted, so a table is between
 //!   nine twentieths and nineteen twentieths full.
 //! * **Safe.** The hash has secrets of its own for each table ([`KeyHasher`]). Should keys collide
@@ -37,6 +39,7 @@
 
 mod batch;
 mod bucket;
+mod grow;
 mod hash;
 mod key;
 mod memory;
@@ -50,8 +53,8 @@ pub use hash::{HashKey, KeyHasher};
 
 use bucket::{Look, Shape, Tag};
 use key::{Key, hash_of, with_words};
-use memory::Blocks;
-use segment::{Places, Segment, View};
+use memory::Room;
+use segment::{PLACE, Places, Segment, View};
 
 /// What a batch of look-ups gives where there is no such key. No value that can be inserted.
 pub const NONE: u32 = u32::MAX;
@@ -59,36 +62,32 @@ pub const NONE: u32 = u32::MAX;
 /// The largest segment where there are several: what an insertion moves at worst, plus one bucket.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
-/// The largest segment where there is only one: it is parted into eight, once.
-const ONLY_BYTES: usize = 256 << 10;
-
-/// The first bits of hashes that say the segment, once there are several.
-const FIRST_DEPTH: u32 = 3;
-
 /// So many segments are near: in a core's caches, or those that it shares.
 const NEAR: usize = 128;
-
-/// Places of the directory for each segment, at most; two or four where hashes are as they
-/// should be.
-const SPARSE: usize = 64;
 
 /// A table of keys of one size.
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// For each beginning of a hash, `depth` bits long, its segment as look-ups see it. Up to date
+    /// For each number that the first `depth` of these bits make up, its segment as look-ups see it. Up to date
     /// whenever nobody holds the table exclusively.
     directory: Vec<View>,
     /// The same as the segments' numbers.
     owners: Vec<u32>,
     depth: u32,
+    /// The directory's last place, as many ones as `depth` says.
+    last: usize,
     /// The first of the directory: the only one at depth 0.
     only: View,
+    /// The first segment, if all are parted equally often and in their places.
+    even: Option<View>,
+    /// Segments of the greatest depth that are in their places.
+    placed: usize,
     /// Where hashes belong in each segment: all have the same size.
     places: Places,
     segments: Vec<Segment>,
     /// What segments lie in.
-    blocks: Blocks,
+    room: Room,
     len: usize,
     /// Keys that no bucket takes.
     stashed: usize,
@@ -108,8 +107,8 @@ impl<H: HashKey> Exact<H> {
     /// An empty table with a hash function of the caller's.
     pub fn with_hasher(key_bytes: usize, hasher: H) -> Self {
         let shape = Shape::new(key_bytes);
-        let mut blocks = Blocks::default();
-        let segment = Segment::new(&shape, 0, blocks.lines(shape.lines, 1));
+        let mut room = Room::default();
+        let segment = Segment::new(&shape, 0, room.lines(shape.lines, 0, 1));
         Self {
             #[cfg(target_arch = "x86_64")]
             wide: hasher.known().and_then(|_| wide::Wide::new(key_bytes)),
@@ -118,10 +117,13 @@ impl<H: HashKey> Exact<H> {
             directory: vec![segment.view()],
             owners: vec![0],
             depth: 0,
+            last: 0,
             only: segment.view(),
+            even: None,
+            placed: 0,
             places: segment.places(),
             segments: vec![segment],
-            blocks,
+            room,
             len: 0,
             stashed: 0,
         }
@@ -149,14 +151,13 @@ impl<H: HashKey> Exact<H> {
             + self.segments.capacity() * size_of::<Segment>()
             + self.directory.capacity() * size_of::<View>()
             + self.owners.capacity() * size_of::<u32>()
-            + self.blocks.bytes()
+            + self.room.bytes()
     }
 
     /// The directory's place for a hash.
     #[inline(always)]
     fn place(&self, hash: u64) -> usize {
-        // In two steps, because at depth 0 all 64 bits go.
-        (hash >> 1 >> (63 - self.depth)) as usize
+        hash.rotate_right(PLACE) as usize & self.last
     }
 
     /// The segment of a hash. A small table's only one is there before the hash is known, if the
@@ -168,8 +169,14 @@ impl<H: HashKey> Exact<H> {
         }
         let place = self.place(hash);
         debug_assert!(place < self.directory.len());
-        // SAFETY: `depth` bits of the hash are left, and the directory has 2^depth places.
-        unsafe { *self.directory.get_unchecked(place) }
+        // SAFETY: the directory has 2^depth places. Where segments are even, all of them are in the table's room,
+        // each in its place.
+        unsafe {
+            match self.even {
+                Some(first) => first.behind(place),
+                None => *self.directory.get_unchecked(place),
+            }
+        }
     }
 
     /// The first bucket of a hash.
@@ -333,6 +340,11 @@ impl<H: HashKey> Exact<H> {
         self.segments.len() <= NEAR
     }
 
+    /// The segment of a hash.
+    fn owner(&self, hash: u64) -> usize {
+        self.owners[self.place(hash)] as usize
+    }
+
     /// The value of a key that is in neither of its buckets.
     #[cold]
     fn stashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
@@ -376,129 +388,6 @@ impl<H: HashKey> Exact<H> {
             .iter()
             .for_each(|segment| segment.for_each(shape, &mut visit));
     }
-
-    /// The segment of a hash.
-    fn owner(&self, hash: u64) -> usize {
-        self.owners[self.place(hash)] as usize
-    }
-
-    /// Adds a key that is not there, wherever room can be found or made.
-    fn add(&mut self, hash: u64, key: &[u8], value: u32) {
-        loop {
-            let index = self.owner(hash);
-            let segment = &self.segments[index];
-            let (buckets, keys) = (segment.buckets(&self.shape), segment.len());
-            let capacity = buckets * self.shape.slots;
-            if keys < self.fill(capacity) {
-                let segment = &mut self.segments[index];
-                if segment.add(&self.shape, &self.hasher, hash, key, value) {
-                    return;
-                }
-            }
-            // Full at less than a half is not for want of room: these hashes are alike, and no
-            // growth would part them.
-            let alike = keys * 2 < capacity && buckets > 4;
-            let only = self.segments.len() == 1;
-            if alike || !only && !self.may_split(index) {
-                self.stashed += 1;
-                return self.segments[index].add_to_stash(&self.shape, hash, key, value);
-            }
-            match only {
-                true if 2 * buckets <= self.most(ONLY_BYTES) => self.rebuild(0, 2 * buckets),
-                true => self.rebuild(FIRST_DEPTH, self.most(SEGMENT_BYTES)),
-                false => self.split(index, hash),
-            }
-        }
-    }
-
-    /// Whether a segment may be parted. Hashes that begin alike must not make a large directory for
-    /// a few segments.
-    fn may_split(&self, index: usize) -> bool {
-        let sparse = self.directory.len() > SPARSE * self.segments.len();
-        self.segments[index].depth < self.depth || !sparse
-    }
-
-    /// How many of so many slots may be in use, so that room is found in few steps.
-    fn fill(&self, capacity: usize) -> usize {
-        match self.shape.slots {
-            bucket::MAX_SLOTS => capacity * 95 / 100,
-            _ => capacity * 92 / 100,
-        }
-        .max(1)
-    }
-
-    /// Buckets of so many bytes: a power of two.
-    fn most(&self, bytes: usize) -> usize {
-        (bytes / self.shape.bytes()).max(1)
-    }
-
-    /// Puts the keys of the only segment into 2^depth ones with so many buckets each.
-    fn rebuild(&mut self, depth: u32, buckets: usize) {
-        let count = 1 << depth;
-        let lines = buckets * self.shape.lines;
-        let segment = |_| Segment::new(&self.shape, depth, self.blocks.lines(lines, count));
-        let new: Vec<Segment> = (0..count).map(segment).collect();
-        let old = std::mem::replace(&mut self.segments, new);
-        self.depth = depth;
-        self.places = self.segments[0].places();
-        self.directory = self.segments.iter().map(Segment::view).collect();
-        self.only = self.directory[0];
-        self.owners = (0..count as u32).collect();
-        self.stashed = 0;
-        let shape = self.shape;
-        for segment in old {
-            segment.for_each(&shape, |key, value| {
-                self.put(hash_of(&self.hasher, key), key, value)
-            });
-        }
-    }
-
-    /// Adds a key to its segment, which has room, or else beside the buckets.
-    fn put(&mut self, hash: u64, key: &[u8], value: u32) {
-        let index = self.owner(hash);
-        let segment = &mut self.segments[index];
-        if !segment.add(&self.shape, &self.hasher, hash, key, value) {
-            segment.add_to_stash(&self.shape, hash, key, value);
-            self.stashed += 1;
-        }
-    }
-
-    /// Names a segment in all places for hashes that begin with the same `depth` bits as `hash`.
-    fn direct(&mut self, index: usize, depth: u32, hash: u64) {
-        let places = 1usize << (self.depth - depth);
-        let start = (hash >> 1 >> (63 - depth)) as usize * places;
-        self.directory[start..start + places].fill(self.segments[index].view());
-        self.owners[start..start + places].fill(index as u32);
-    }
-
-    /// Parts a segment by the next bit of the hash. `hash` is one that belongs to it.
-    fn split(&mut self, index: usize, hash: u64) {
-        let depth = self.segments[index].depth + 1;
-        if depth > self.depth {
-            self.directory = doubled(&self.directory);
-            self.owners = doubled(&self.owners);
-            self.depth += 1;
-        }
-        let lines = self.segments[index].buckets(&self.shape) * self.shape.lines;
-        let count = self.segments.len();
-        let mut room = || self.blocks.lines(lines, count);
-        self.segments.push(Segment::new(&self.shape, depth, room()));
-        // What had memory of its own goes to the others, so that these fill a block.
-        let moves = self.segments[index].is_alone() && !self.segments[count].is_alone();
-        let old = self.segments[index].emptied(depth, moves.then(room));
-        self.stashed -= old.stash_len();
-        self.direct(self.segments.len() - 1, depth, hash | 1 << (64 - depth));
-        self.direct(index, depth, hash & !(1 << (64 - depth)));
-        let shape = self.shape;
-        old.for_each(&shape, |key, value| {
-            self.put(hash_of(&self.hasher, key), key, value)
-        });
-    }
-}
-
-/// Each element twice.
-fn doubled<T: Copy>(all: &[T]) -> Vec<T> {
-    all.iter().flat_map(|one| [*one; 2]).collect()
 }
 
 impl<H> fmt::Debug for Exact<H> {

@@ -7,7 +7,9 @@
 //! sorted map beside it that takes what no bucket takes; it is empty otherwise.
 
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 
+use crate::SEGMENT_BYTES;
 use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape, Tag};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
@@ -19,7 +21,7 @@ const SEARCH: usize = 64;
 /// Keys that no bucket takes.
 type Stash = BTreeMap<Box<[u8]>, u32>;
 
-/// A part of the table: the keys whose hashes begin with the same `depth` bits.
+/// A part of the table: the keys whose hashes agree in the first `depth` of the bits that say the segment.
 pub(crate) struct Segment {
     lines: Lines,
     places: Places,
@@ -68,7 +70,7 @@ impl Segment {
         self.len as usize
     }
 
-    /// Bytes of memory that it has beside its table's blocks.
+    /// Bytes of memory that it has beside its table's room.
     pub(crate) fn memory_bytes(&self) -> usize {
         let stash = self.stash.as_ref().map_or(0, |stash| {
             stash.keys().map(|key| key.len() + 32).sum::<usize>()
@@ -81,7 +83,7 @@ impl Segment {
         self.stash.as_ref().map_or(0, |stash| stash.len())
     }
 
-    /// Whether its memory is not a block's.
+    /// Whether its memory is not in its table's room.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.lines, Lines::Alone(_))
     }
@@ -107,7 +109,7 @@ impl Segment {
 
     /// Where its look-ups begin.
     pub(crate) fn view(&self) -> View {
-        View(self.lines.as_ptr())
+        View(NonNull::from(&*self.lines).cast())
     }
 
     fn home(&self, shape: &Shape, hash: u64) -> Home {
@@ -310,9 +312,9 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
 }
 
 /// A segment as look-ups see it; of use as long as the segment is neither replaced nor written to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct View(*const Line);
+pub(crate) struct View(NonNull<Line>);
 
 // SAFETY: a view gives no access by itself: who follows its pointer answers for that.
 unsafe impl Send for View {}
@@ -320,11 +322,26 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
+    /// The segment that begins there.
+    pub(crate) fn of(start: NonNull<Line>) -> Self {
+        Self(start)
+    }
+
     /// Where the segment begins.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn address(self) -> usize {
-        self.0.addr()
+        self.0.addr().get()
+    }
+
+    /// The segment so many places behind this one.
+    ///
+    /// # Safety
+    /// Both lie in one table's room.
+    #[inline(always)]
+    pub(crate) unsafe fn behind(self, places: usize) -> Self {
+        // SAFETY: the caller's promise: what is between is one piece of address space.
+        Self(unsafe { self.0.byte_add(places * SEGMENT_BYTES) })
     }
 
     /// A bucket.
@@ -335,7 +352,7 @@ impl View {
     #[inline(always)]
     pub(crate) unsafe fn look<'a>(self, offset: usize) -> Look<'a> {
         // SAFETY: the caller's promise: the bucket's lines are within the segment's.
-        unsafe { Look::new(self.0.byte_add(offset)) }
+        unsafe { Look::new(self.0.as_ptr().byte_add(offset)) }
     }
 }
 
@@ -343,7 +360,7 @@ impl View {
 /// second buckets in bytes, different ones where there is more than one bucket.
 ///
 /// An offset's bits come from two halves of the hash ([`hash`](crate::hash) says why), the second one's
-/// from behind them. The top of the hash says which segment it is.
+/// from behind them. Others say which segment it is: from [`PLACE`] on, then the lowest ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     /// The bits that offsets of buckets have.
@@ -354,6 +371,9 @@ pub(crate) struct Places {
 
 /// How far the two halves of a hash lie apart.
 pub(crate) const HALF: u32 = 32;
+
+/// The first of a hash's bits that say its segment.
+pub(crate) const PLACE: u32 = 48;
 
 /// Bits of the hash between those that say the first bucket and those that say the second.
 const APART: u32 = 14;

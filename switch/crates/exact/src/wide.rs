@@ -4,10 +4,11 @@
 
 use std::arch::x86_64::*;
 
+use crate::SEGMENT_BYTES;
 use crate::batch::Lanes;
 use crate::bucket::Tag;
 use crate::hash::KeyHasher;
-use crate::segment::{HALF, Places, View};
+use crate::segment::{HALF, PLACE, Places, View};
 
 /// Keys that are hashed together.
 const EIGHT: usize = 8;
@@ -25,7 +26,8 @@ pub(crate) struct Wide {
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) directory: &'a [View],
-    pub(crate) depth: u32,
+    /// The first segment, if places say where all are.
+    pub(crate) even: Option<View>,
     pub(crate) places: Places,
 }
 
@@ -70,7 +72,7 @@ impl Wide {
         assert!(N.is_multiple_of(EIGHT) && count <= N && count * self.key_bytes <= keys.len());
         let four = 4 * self.key_bytes;
         let [first, second] = hasher.pair().map(|secret| _mm512_set1_epi64(secret as i64));
-        let depth = _mm_cvtsi32_si128(64 - table.depth as i32);
+        let last = _mm512_set1_epi64(table.directory.len() as i64 - 1);
         let mask = _mm512_set1_epi64(table.places.mask() as i64);
         // SAFETY: each has 64 bytes.
         let words = unsafe {
@@ -90,8 +92,8 @@ impl Wide {
                 copy[..rest].copy_from_slice(&keys[..rest]);
                 keys = &copy;
             }
-            // SAFETY: there are 64 bytes from the fifth key on. The first `depth` bits of a hash are
-            // less than the directory's places (a shift by 64 leaves 0). There are lanes for whole
+            // SAFETY: there are 64 bytes from the fifth key on. A directory has a power of two
+            // of places, none of which is beyond the last. There are lanes for whole
             // eights.
             unsafe {
                 let front = _mm512_loadu_si512(keys.as_ptr().cast());
@@ -101,10 +103,13 @@ impl Wide {
                     _mm512_add_epi64(word(0), first),
                     _mm512_add_epi64(word(1), second),
                 );
-                let views = if table.depth == 0 {
-                    _mm512_set1_epi64(table.directory[0].address() as i64)
+                let place = _mm512_and_si512(_mm512_ror_epi64::<{ PLACE as i32 }>(hashes), last);
+                let views = if let [only] = table.directory {
+                    _mm512_set1_epi64(only.address() as i64)
+                } else if let Some(first) = table.even {
+                    let first = _mm512_set1_epi64(first.address() as i64);
+                    _mm512_add_epi64(first, _mm512_slli_epi64::<{ SEGMENT_BYTES.ilog2() }>(place))
                 } else {
-                    let place = _mm512_srl_epi64(hashes, depth);
                     _mm512_i64gather_epi64::<8>(place, table.directory.as_ptr().cast())
                 };
                 // As `Places::first` computes them.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a table grows: where a key goes that is not there, and what happens where there is no room for it.
+//!
+//! A segment's place is the number that the first `depth` of its hashes' bits make up, the first bit being the
+//! lowest: when it is parted, one part stays there and the other goes 2^depth places further. So places stay
+//! what they are, and no two segments have the same one.
+
+use crate::bucket;
+use crate::hash::HashKey;
+use crate::key::hash_of;
+use crate::segment::{Segment, View};
+use crate::{Exact, SEGMENT_BYTES};
+
+/// The largest segment where there is only one: it is parted into eight, once.
+const ONLY_BYTES: usize = 256 << 10;
+
+/// The bits of hashes that say the segment, once there are several.
+const FIRST_DEPTH: u32 = 3;
+
+/// Places of the directory for each segment, at most; two or four where hashes are as they
+/// should be.
+const SPARSE: usize = 64;
+
+impl<H: HashKey> Exact<H> {
+    /// Adds a key that is not there, wherever room can be found or made.
+    pub(crate) fn add(&mut self, hash: u64, key: &[u8], value: u32) {
+        loop {
+            let index = self.owner(hash);
+            let segment = &self.segments[index];
+            let (buckets, keys) = (segment.buckets(&self.shape), segment.len());
+            let capacity = buckets * self.shape.slots;
+            if keys < self.fill(capacity) {
+                let segment = &mut self.segments[index];
+                if segment.add(&self.shape, &self.hasher, hash, key, value) {
+                    return;
+                }
+            }
+            // Full at less than a half is not for want of room: these hashes are alike, and no
+            // growth would part them.
+            let alike = keys * 2 < capacity && buckets > 4;
+            let only = self.segments.len() == 1;
+            if alike || !only && !self.may_split(index) {
+                self.stashed += 1;
+                return self.segments[index].add_to_stash(&self.shape, hash, key, value);
+            }
+            match only {
+                true if 2 * buckets <= self.most(ONLY_BYTES) => self.rebuild(0, 2 * buckets),
+                true => self.rebuild(FIRST_DEPTH, self.most(SEGMENT_BYTES)),
+                false => self.split(index, hash),
+            }
+        }
+    }
+
+    /// Whether a segment may be parted. Hashes that are alike must not make a large directory for
+    /// a few segments.
+    fn may_split(&self, index: usize) -> bool {
+        let sparse = self.directory.len() > SPARSE * self.segments.len();
+        self.segments[index].depth < self.depth || !sparse
+    }
+
+    /// How many of so many slots may be in use, so that room is found in few steps.
+    fn fill(&self, capacity: usize) -> usize {
+        match self.shape.slots {
+            bucket::MAX_SLOTS => capacity * 95 / 100,
+            _ => capacity * 92 / 100,
+        }
+        .max(1)
+    }
+
+    /// Buckets of so many bytes: a power of two.
+    fn most(&self, bytes: usize) -> usize {
+        (bytes / self.shape.bytes()).max(1)
+    }
+
+    /// Puts the keys of the only segment into 2^depth ones with so many buckets each.
+    fn rebuild(&mut self, depth: u32, buckets: usize) {
+        let count = 1 << depth;
+        let lines = buckets * self.shape.lines;
+        let segment =
+            |place| Segment::new(&self.shape, depth, self.room.lines(lines, place, count));
+        let new: Vec<Segment> = (0..count).map(segment).collect();
+        let old = std::mem::replace(&mut self.segments, new);
+        (self.depth, self.last) = (depth, count - 1);
+        self.places = self.segments[0].places();
+        self.directory = self.segments.iter().map(Segment::view).collect();
+        self.only = self.directory[0];
+        self.owners = (0..count as u32).collect();
+        (self.even, self.placed, self.stashed) = (None, 0, 0);
+        let shape = self.shape;
+        for segment in old {
+            segment.for_each(&shape, |key, value| {
+                self.put(hash_of(&self.hasher, key), key, value)
+            });
+        }
+    }
+
+    /// Adds a key to its segment, which has room, or else beside the buckets.
+    fn put(&mut self, hash: u64, key: &[u8], value: u32) {
+        let index = self.owner(hash);
+        let segment = &mut self.segments[index];
+        if !segment.add(&self.shape, &self.hasher, hash, key, value) {
+            segment.add_to_stash(&self.shape, hash, key, value);
+            self.stashed += 1;
+        }
+    }
+
+    /// Names a segment in all places of its first `depth` bits, given the first one.
+    fn direct(&mut self, index: usize, depth: u32, first: usize) {
+        let view = self.segments[index].view();
+        for place in (first..self.directory.len()).step_by(1 << depth) {
+            self.directory[place] = view;
+            self.owners[place] = index as u32;
+        }
+    }
+
+    /// Parts a segment by the next bit of the hash. `hash` is one that belongs to it.
+    fn split(&mut self, index: usize, hash: u64) {
+        let depth = self.segments[index].depth + 1;
+        if depth > self.depth {
+            self.directory.extend_from_within(..);
+            self.owners.extend_from_within(..);
+            self.depth += 1;
+            (self.last, self.placed) = (self.directory.len() - 1, 0);
+        }
+        let places = 1 << (depth - 1);
+        let first = self.place(hash) & (places - 1);
+        let other = first + places;
+        let lines = self.segments[index].buckets(&self.shape) * self.shape.lines;
+        let count = self.segments.len();
+        let mut room = |place| self.room.lines(lines, place, count);
+        self.segments
+            .push(Segment::new(&self.shape, depth, room(other)));
+        // What had memory of its own goes to its place among the others.
+        let moves = self.segments[index].is_alone() && !self.segments[count].is_alone();
+        let old = self.segments[index].emptied(depth, moves.then(|| room(first)));
+        self.stashed -= old.stash_len();
+        self.direct(count, depth, other);
+        self.direct(index, depth, first);
+        if depth == self.depth {
+            let placed = [index, count].map(|part| !self.segments[part].is_alone());
+            self.placed += placed.into_iter().filter(|placed| *placed).count();
+        }
+        self.even = match self.placed == self.directory.len() {
+            true => self.room.start().map(View::of),
+            false => None,
+        };
+        let shape = self.shape;
+        old.for_each(&shape, |key, value| {
+            self.put(hash_of(&self.hasher, key), key, value)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeyHasher;
+
+    /// Every key is found at every stage, by the directory and without it.
+    #[test]
+    fn segments_become_even_again_and_again() {
+        let mut table = Exact::with_hasher(13, KeyHasher::seeded(13, 2));
+        let key = |number: u32| {
+            let mut key = [0; 13];
+            key[..4].copy_from_slice(&number.to_le_bytes());
+            key
+        };
+        let mut changes = Vec::new();
+        for number in 0..500_000 {
+            table.insert(&key(number), number);
+            let even = (table.even.is_some(), table.depth);
+            if changes.last() != Some(&even) {
+                changes.push(even);
+                for number in (0..=number).step_by(701) {
+                    assert_eq!(table.get(&key(number)), Some(number));
+                }
+            }
+        }
+        let places = [
+            (true, 5),
+            (false, 6),
+            (true, 6),
+            (false, 7),
+            (true, 7),
+            (false, 8),
+            (true, 8),
+        ];
+        assert!(changes.ends_with(&places), "{changes:?}");
+    }
+}
