@@ -45,10 +45,11 @@ impl Lower<'_> {
 
     /// Counts the packet at what packets leave behind at an entry, and notes when it came.
     pub(super) fn leave_behind(&mut self, state: Value) {
-        let counter = EntryState::COUNTER;
-        self.add_packet(state, [counter, counter + CounterCell::BYTES]);
+        // First what is always done: where the state lies is then worked out before ways part, once.
         let now = self.frame_field(offset_of!(Frame<'static>, now_us));
         self.store(now, state, EntryState::LAST_HIT as u32);
+        let counter = EntryState::COUNTER;
+        self.add_packet(state, [counter, counter + CounterCell::BYTES]);
     }
 
     /// Adds the packet and its bytes to two numbers.

@@ -5,18 +5,24 @@
 //! In the function that parses a packet and runs ingress, metadata fields begin as 0 and are seen by
 //! nobody else but where the program says so (egress, selectors, digests, field lists). They are
 //! *kept*: along every edge of the code goes what is certain on it, values that fields have, registers
-//! that hold them, and the validity of headers. Where edges meet, what is certain on all of them remains; other
-//! fields are read from memory again. (As variables of the function they would be copied wherever edges meet,
-//! which took a quarter of all instructions.) A field is written only if somebody reads it from
-//! memory: the function is built twice, at first to find that out. A condition that is decided by what
-//! is certain is not tested.
+//! that hold them, and the validity of headers. Where edges meet, what is certain on all of them remains. A field that
+//! is in a register on all of them is *near*: if it is read before the next call, the edges bring it along, so that
+//! what a table's action writes is the next table's key without a way through memory. Other fields are read from memory
+//! again. (If all were brought along wherever edges meet, that took a quarter of all instructions.) A field is written
+//! only if somebody reads it from memory: the function is built twice, at first to find that out. A condition that is
+//! decided by what is certain is not tested.
+
+mod conditions;
+mod unwritten;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
+use cranelift_frontend::Variable;
+use sluice_program::expr::HeaderRef;
 use sluice_program::{CalculationInput, HeaderId, Op, Program, Slot};
 
 use super::checksum::takes_kept_fields;
@@ -77,7 +83,7 @@ impl Facts {
             .filter(|header| program.header_type(header.ty).varbit.is_some())
             .map(|header| header.offset..header.offset + header.bytes);
         let mut facts = Self {
-            headers: named_headers(program),
+            headers: unwritten::named_headers(program),
             fields,
             whole: Cell::new(false),
             varbit: varbit.collect(),
@@ -179,37 +185,6 @@ impl Facts {
         self.whole.get() || field.is_some_and(|field| field.observed.get())
     }
 
-    /// Bytes of the header vector, first and end, in order, that may be read before they are written; headers with a
-    /// `varbit` field are not among them.
-    pub(super) fn read_unwritten(&self, program: &Program) -> Vec<(u32, u32)> {
-        let all = self.whole.get() || !self.pruned.get();
-        let fields = self.fields.iter();
-        let fields = fields.filter(|field| all || field.observed.get() || field.reread.get());
-        let fields =
-            fields.map(|field| (field.slot.byte, field.slot.byte + whole_bytes(field.slot)));
-        let named = self.headers.iter();
-        let written = named.filter(|(_, _, read)| !read.get() && !all);
-        let written: BTreeSet<HeaderId> = written.map(|(_, id, _)| *id).collect();
-        let headers = program.headers.iter().zip(0..);
-        let headers = headers.filter(|(header, id)| {
-            let plain = program.header_type(header.ty).varbit.is_none();
-            !header.metadata && plain && header.bytes != 0 && !written.contains(&HeaderId(*id))
-        });
-        let headers = headers.map(|(header, _)| (header.offset, header.offset + header.bytes));
-        let mut runs: Vec<(u32, u32)> = fields.chain(headers).collect();
-        runs.sort_unstable();
-        runs
-    }
-
-    /// The header outside of stacks and unions in which a slot lies.
-    fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
-        let after = self
-            .headers
-            .partition_point(|(bytes, ..)| bytes.start <= slot.byte);
-        let header = &self.headers[after.checked_sub(1)?];
-        header.0.contains(&slot.byte).then_some(header)
-    }
-
     /// The number of the metadata field in which a slot lies.
     pub(super) fn index(&self, slot: Slot) -> Option<usize> {
         self.field(slot).map(|(index, _)| index)
@@ -226,29 +201,6 @@ impl Facts {
     }
 }
 
-/// Bytes in which a field lies.
-fn whole_bytes(slot: Slot) -> u32 {
-    (u32::from(slot.lead) + u32::from(slot.width)).div_ceil(8)
-}
-
-/// The headers outside of stacks and unions, of which code always says which one it means; of them none is read yet.
-fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
-    let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
-    let stacked: BTreeSet<HeaderId> = stacked.copied().collect();
-    let headers = program.headers.iter().zip(0..);
-    let named = headers.filter(|(header, id)| {
-        !header.metadata && header.union.is_none() && !stacked.contains(&HeaderId(*id))
-    });
-    let mut named: Vec<_> = named
-        .map(|(header, id)| {
-            let bytes = header.offset..header.offset + header.bytes;
-            (bytes, HeaderId(id), Cell::new(false))
-        })
-        .collect();
-    named.sort_by_key(|(bytes, ..)| bytes.start);
-    named
-}
-
 /// What is certain at a place of the code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
@@ -256,6 +208,8 @@ pub(super) struct Known {
     fields: BTreeMap<usize, u64>,
     /// The words of other kept fields, least significant first, as far as they are at hand.
     words: BTreeMap<usize, Words>,
+    /// Kept fields that are near: their variables ([`Flow`]) were written since the last call.
+    near: BTreeSet<usize>,
     /// Headers that are valid, or are not.
     valid: BTreeMap<HeaderId, bool>,
     /// Bytes that the parser took so far.
@@ -275,11 +229,23 @@ impl Known {
 
     /// What is also certain in `other`.
     pub(super) fn meet(&mut self, other: &Self) {
-        self.fields
-            .retain(|field, value| other.fields.get(field) == Some(value));
         // What is at hand on all edges comes from a block before all of them.
         self.words
             .retain(|field, words| other.words.get(field) == Some(words));
+        // Where most come with a constant, memory is as near.
+        let heavier = if other.weight > self.weight {
+            other
+        } else {
+            &*self
+        };
+        let constant = &heavier.fields;
+        let near = self.near.iter().filter(|field| {
+            let same = self.fields.get(field) == other.fields.get(field);
+            other.near.contains(field) && (same || !constant.contains_key(field))
+        });
+        self.near = near.copied().collect();
+        self.fields
+            .retain(|field, value| other.fields.get(field) == Some(value));
         self.valid
             .retain(|header, valid| other.valid.get(header) == Some(valid));
         self.parsed = self.parsed.filter(|taken| other.parsed == Some(*taken));
@@ -294,6 +260,8 @@ impl Known {
     /// Nothing is in registers any more.
     pub(super) fn forget_words(&mut self) {
         self.words.clear();
+        let constants = &self.fields;
+        self.near.retain(|field| constants.contains_key(field));
     }
 
     pub(super) fn valid(&self, header: HeaderId) -> Option<bool> {
@@ -319,15 +287,10 @@ impl Known {
 pub(super) struct Flow {
     /// Which metadata fields are kept. Nothing at all in functions that keep none.
     kept: Vec<bool>,
+    /// The words of each kept field, least significant first, as variables: always what the field is where they were
+    /// written last, but used only near there. What would be far is read from memory again.
+    variables: Vec<Vec<Variable>>,
     pub(super) incoming: BTreeMap<Block, Known>,
-}
-
-/// A constant as an unsigned word.
-fn word(constant: &Constant) -> Option<u64> {
-    match constant {
-        Constant::Small(value) => u64::try_from(*value).ok(),
-        Constant::Big(_) => None,
-    }
 }
 
 impl Lower<'_> {
@@ -335,6 +298,18 @@ impl Lower<'_> {
     pub(super) fn keep_fields(&mut self) {
         for (index, field) in self.facts.fields.iter().enumerate() {
             self.flow.kept.push(field.keepable);
+            let words = u32::from(field.slot.width).div_ceil(64);
+            let words = if field.keepable { words } else { 0 };
+            let zero = self.b.ins().iconst(I64, 0);
+            let variables = (0..words).map(|_| {
+                let variable = self.b.declare_var(I64);
+                self.b.def_var(variable, zero);
+                variable
+            });
+            self.flow.variables.push(variables.collect());
+            if field.keepable {
+                self.known.near.insert(index);
+            }
             if field.keepable && field.slot.width <= 64 {
                 self.known.fields.insert(index, 0);
             }
@@ -390,14 +365,41 @@ impl Lower<'_> {
             return words.clone();
         }
         let field = &self.facts.fields[index];
-        field.reread.set(true);
-        let words = if field.observed.get() {
-            self.load_memory(self.phv, field.slot)
+        let words = if self.known.near.contains(&index) {
+            self.near_words(index)
         } else {
-            self.load_own(field.slot)
+            field.reread.set(true);
+            let words = if field.observed.get() {
+                self.load_memory(self.phv, field.slot)
+            } else {
+                self.load_own(field.slot)
+            };
+            self.keep_near(index, &words);
+            words
         };
         self.known.words.insert(index, words.clone());
         words
+    }
+
+    /// A kept field's words as registers that all ways to this place have.
+    fn near_words(&mut self, index: usize) -> Words {
+        let mut bits = u32::from(self.facts.fields[index].slot.width);
+        let mut words = Words::new();
+        for word in 0..self.flow.variables[index].len() {
+            let value = self.b.use_var(self.flow.variables[index][word]);
+            self.note_bits(value, bits.min(64));
+            bits = bits.saturating_sub(64);
+            words.push(value);
+        }
+        words
+    }
+
+    /// Has a kept field's words at hand where ways meet.
+    fn keep_near(&mut self, index: usize, words: &[Value]) {
+        for (variable, word) in self.flow.variables[index].iter().zip(words) {
+            self.b.def_var(*variable, *word);
+        }
+        self.known.near.insert(index);
     }
 
     /// Writes a kept field, if somebody reads it from memory.
@@ -457,105 +459,9 @@ impl Lower<'_> {
                 self.known.words.insert(index, value.clone());
             }
         }
+        self.keep_near(index, &value);
         self.store_field(index, &value);
         true
-    }
-
-    // Conditions.
-
-    /// The outcome of a condition, where it is certain.
-    pub(super) fn holds(&self, condition: &Bool) -> Option<bool> {
-        match condition {
-            Bool::Const(value) => Some(*value),
-            Bool::Valid(HeaderRef::Fixed(id)) => self.known.valid(*id),
-            Bool::Cmp(op, _, operands) => {
-                let (left, right) = (self.certain(&operands.0)?, self.certain(&operands.1)?);
-                Some(match op {
-                    CmpOp::Eq => left == right,
-                    CmpOp::Ne => left != right,
-                    CmpOp::Lt => left < right,
-                    CmpOp::Le => left <= right,
-                    CmpOp::Gt => left > right,
-                    CmpOp::Ge => left >= right,
-                })
-            }
-            Bool::NonZero(arith) => Some(self.certain(&arith.data)? != 0),
-            Bool::BoolEq(operands) => Some(self.holds(&operands.0)? == self.holds(&operands.1)?),
-            Bool::Not(inner) => Some(!self.holds(inner)?),
-            Bool::And(operands) => match (self.holds(&operands.0), self.holds(&operands.1)) {
-                (Some(false), _) | (_, Some(false)) => Some(false),
-                (Some(true), Some(true)) => Some(true),
-                _ => None,
-            },
-            Bool::Or(operands) => match (self.holds(&operands.0), self.holds(&operands.1)) {
-                (Some(true), _) | (_, Some(true)) => Some(true),
-                (Some(false), Some(false)) => Some(false),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The value of an expression that is a constant or an unsigned kept field, where it is certain.
-    fn certain(&self, data: &Data) -> Option<u64> {
-        match data {
-            Data::Const(value) => word(value),
-            Data::Field(slot) if !slot.signed => {
-                let (index, low) = self.facts.field(*slot)?;
-                let value = self.known.field(index)?;
-                Some(value >> low & u64::MAX >> (64 - slot.width))
-            }
-            _ => None,
-        }
-    }
-
-    /// Takes the outcome of a condition for granted.
-    pub(super) fn learn(&mut self, condition: &Bool, holds: bool) {
-        match condition {
-            Bool::Valid(HeaderRef::Fixed(id)) => self.known.set_valid(*id, holds),
-            Bool::Cmp(op @ (CmpOp::Eq | CmpOp::Ne), _, operands) => {
-                let equal = holds == (*op == CmpOp::Eq);
-                match &**operands {
-                    (Data::Field(slot), Data::Const(value))
-                    | (Data::Const(value), Data::Field(slot)) => {
-                        if let Some(value) = word(value) {
-                            self.learn_field(*slot, value, equal);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            Bool::NonZero(arith) => {
-                if let Data::Field(slot) = &arith.data {
-                    self.learn_field(*slot, 0, !holds);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A field is, or is not, equal to a value.
-    fn learn_field(&mut self, slot: Slot, value: u64, equal: bool) {
-        let Some((index, _)) = self.facts.field(slot) else {
-            return;
-        };
-        if !self.keeps(index)
-            || slot.signed
-            || slot.width > 64
-            || self.facts.fields[index].slot.width != slot.width
-        {
-            return;
-        }
-        let most = u64::MAX >> (64 - slot.width);
-        match (equal, most) {
-            (true, _) if value <= most => {
-                self.known.fields.insert(index, value);
-            }
-            (false, 1) if value <= 1 => {
-                self.known.fields.insert(index, 1 - value);
-            }
-            _ => {}
-        }
     }
 
     /// Nothing is certain any more of what an operation may write.
@@ -603,6 +509,7 @@ impl Lower<'_> {
         if let Some((index, _)) = self.facts.field(slot) {
             self.known.fields.remove(&index);
             self.known.words.remove(&index);
+            self.known.near.remove(&index);
         }
     }
 }
