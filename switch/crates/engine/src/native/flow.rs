@@ -30,9 +30,11 @@ impl Lower<'_> {
     }
 
     pub(super) fn branch(&mut self, condition: Value, yes: Block, no: Block) {
-        let share = match self.b.func.layout.is_cold(no) {
-            true => 1.0 - COLD,
-            false => 0.5,
+        let cold = [yes, no].map(|block| self.b.func.layout.is_cold(block));
+        let share = match cold {
+            [false, true] => 1.0 - COLD,
+            [true, false] => COLD,
+            _ => 0.5,
         };
         self.branch_by_share(condition, yes, no, share);
     }

@@ -11,7 +11,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use sluice_program::expr::Arith;
-use sluice_program::parser::{ExtractTo, ParserOp, State, Target};
+use sluice_program::parser::{ExtractTo, ParserOp, Target};
 use sluice_program::{HeaderId, Slot, StateId};
 
 use super::expr::Params;
@@ -19,7 +19,7 @@ use super::frame::Frame;
 use super::lower::Lower;
 use super::number::Words;
 use super::runtime;
-use super::states::{bounds, depths, groups};
+use super::states::{Likelihood, bounds, groups};
 use super::variants::{About, Interest, Variants};
 use crate::counters::Counters;
 use crate::profile::Place;
@@ -45,24 +45,20 @@ struct Parsing {
     cyclic: Vec<bool>,
     /// States in which more may have been entered than are allowed.
     bounded: Vec<bool>,
-    /// How much parsing each state leads to.
-    depths: Vec<u32>,
+    likelihood: Likelihood,
     /// What is asked about behind the parser.
     interest: Interest,
 }
 
 impl Parsing {
-    /// How likely a target is, compared with others: what a program describes in more detail is what it is for.
-    fn weight(&self, target: Target) -> f64 {
-        match target {
-            Target::Accept => 1.0,
-            Target::State(id) => 1.0 + f64::from(self.depths[id.index()]),
-        }
+    /// How likely a target of a state is, compared with the others.
+    fn weight(&self, state: StateId, target: Target) -> f64 {
+        self.likelihood.of(state, target)
     }
 
     /// Likewise where a state leads when nothing matches.
-    fn weight_of_rest(&self, state: &State) -> f64 {
-        state.default.map_or(0.0, |target| self.weight(target))
+    fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
+        rest.map_or(0.0, |target| self.weight(state, target))
     }
 
     /// The block that a transition leads to.
@@ -131,10 +127,11 @@ impl Lower<'_> {
             states: program.states.iter().map(|_| Variants::default()).collect(),
             cyclic,
             bounded,
-            depths: depths(program, &groups),
+            likelihood: Likelihood::new(program, &groups),
             interest,
         };
         self.known.parsed = Some(0);
+        self.b.set_cold_block(parsing.limit);
         self.b.append_block_param(parsing.failed, I64);
         let first = parsing.target(self, program.parser.start);
         self.jump(first);
@@ -372,7 +369,7 @@ impl Lower<'_> {
         for op in &state.ops {
             self.parser_op(op, parsing);
         }
-        self.transition(state, parsing);
+        self.transition(id, parsing);
     }
 
     fn parser_op(&mut self, op: &ParserOp, parsing: &Parsing) {

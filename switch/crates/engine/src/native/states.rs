@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of parser states, and which of them can be entered again.
 
-use sluice_program::parser::Target;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_program::parser::{ParserOp, Target};
 use sluice_program::{Program, StateId};
 
 /// The states that a state may lead to.
@@ -93,8 +95,64 @@ pub(super) fn bounds(
     (cyclic, bounded)
 }
 
+/// The share of packets that take an exception, of those that could.
+const EXCEPTION: f64 = 1.0 / 32.0;
+
+/// How likely it is that a packet goes from a state to another, as a guess from what the program describes.
+#[derive(Debug)]
+pub(super) struct Likelihood(Vec<BTreeMap<StateId, f64>>);
+
+impl Likelihood {
+    pub(super) fn new(program: &Program, groups: &[Vec<StateId>]) -> Self {
+        let beyond = beyond(program, groups);
+        let depths = depths(program, groups);
+        let goes_on = goes_on(program, &beyond);
+        let states = (0..program.states.len() as u32).map(|id| {
+            let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
+            let (on, ends): (Vec<StateId>, Vec<StateId>) =
+                targets.iter().partition(|target| goes_on[target.index()]);
+            // A way round to where the state itself leads as well (a tag, a tunnel, options) is an exception.
+            let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
+                let again = on
+                    .iter()
+                    .filter(|other| other != target && beyond[target.index()].contains(other));
+                2 * again.count() > on.len() - 1
+            });
+            let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
+            weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
+            // So is the end of parsing, where it goes on in several ways, or in one that never comes to this end.
+            for end in ends {
+                let usual = match &ways[..] {
+                    [] => true,
+                    [way] => beyond[way.index()].contains(&end),
+                    _ => false,
+                };
+                weights.insert(end, if usual { 1.0 } else { EXCEPTION });
+            }
+            for way in &ways {
+                // What a program describes in more detail is what it is for.
+                let weight = match ways.len() {
+                    1 => 1.0,
+                    _ => 1.0 + f64::from(depths[way.index()]),
+                };
+                weights.insert(*way, weight);
+            }
+            weights
+        });
+        Self(states.collect())
+    }
+
+    /// Compared with the state's other targets.
+    pub(super) fn of(&self, from: StateId, to: Target) -> f64 {
+        match to {
+            Target::Accept => 1.0,
+            Target::State(to) => self.0[from.index()].get(&to).copied().unwrap_or(1.0),
+        }
+    }
+}
+
 /// How many states follow from each state on at most, it included; states of a cycle count once.
-pub(super) fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
+fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
     let mut depths = vec![0; program.states.len()];
     for group in groups.iter().rev() {
         let behind = group.iter().flat_map(|id| followers(program, *id));
@@ -104,6 +162,31 @@ pub(super) fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
         }
     }
     depths
+}
+
+/// The states that each state leads to, sooner or later.
+fn beyond(program: &Program, groups: &[Vec<StateId>]) -> Vec<BTreeSet<StateId>> {
+    let mut beyond = vec![BTreeSet::new(); program.states.len()];
+    for group in groups.iter().rev() {
+        let next = group.iter().flat_map(|id| followers(program, *id));
+        let mut all: BTreeSet<StateId> = next.collect();
+        let further: Vec<_> = all.iter().map(|id| beyond[id.index()].clone()).collect();
+        all.extend(further.into_iter().flatten());
+        for id in group {
+            beyond[id.index()] = all.clone();
+        }
+    }
+    beyond
+}
+
+/// Whether each state or one beyond it takes a header.
+fn goes_on(program: &Program, beyond: &[BTreeSet<StateId>]) -> Vec<bool> {
+    let extract = |op: &ParserOp| matches!(op, ParserOp::Extract(_) | ParserOp::ExtractVarbit(..));
+    let itself = |id: StateId| program.state(id).ops.iter().any(extract);
+    let states = (0..).map(StateId).zip(beyond);
+    states
+        .map(|(id, beyond)| itself(id) || beyond.iter().any(|id| itself(*id)))
+        .collect()
 }
 
 /// Whether the states of a group can be entered again and again.

@@ -4,8 +4,8 @@
 //!
 //! Where ways through a program meet, what is certain on only some of them would be lost, and be tested
 //! again. A step is therefore compiled once for each of the likeliest ways that differ in something that
-//! matters, and for others together. How likely a way is, is a guess: all targets of a branch
-//! are equally likely, but those that were marked cold.
+//! matters, and for all others together. How likely a way is, is a guess: all targets of a branch
+//! are equally likely, but those that were marked cold, and those of a parser's state ([`super::states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,8 @@ use super::lower::Lower;
 
 /// Ways are told apart first by facts about which at least so many steps ask.
 const MANY: usize = 3;
+/// A set of ways is told apart further only while it has at least this share of all that leads to a step.
+const OPEN_SHARE: f64 = 1.0 / 5.0;
 /// When so many sets of such facts are told apart in a step, no more are.
 const MAIN: usize = 8;
 /// What is told apart has at least this share of all that leads to a step.
@@ -82,7 +84,10 @@ impl Interest {
     /// Also what is asked behind ingress: whether the packet goes on, and what of.
     pub(super) fn end_of_ingress(&mut self, program: &Program, facts: &Facts) {
         let standard = &program.standard_metadata;
-        self.field(facts, standard.egress_spec, (3, 0));
+        // Whether the packet is dropped above all: what is so much likelier that nothing else would count.
+        for step in 0..2 * MANY {
+            self.field(facts, standard.egress_spec, (3, step as u32));
+        }
         if let Some(group) = standard.mcast_grp {
             self.field(facts, group, (3, 0));
         }
@@ -223,24 +228,24 @@ fn weight(ways: &[Way]) -> f64 {
     ways.iter().map(|way| way.weight).sum()
 }
 
-/// Ways by their answers to a question, where enough of all packets give each: those with rarer answers are left
-/// with those that have none.
-fn split(ways: Vec<Way>, least: f64, answer: impl Fn(&About) -> Option<u64>) -> Vec<Vec<Way>> {
+/// Ways by their answers to a question, where enough of all packets give each; those with rarer answers go to `rare`.
+fn split(
+    ways: Vec<Way>,
+    least: f64,
+    rare: &mut Vec<Way>,
+    answer: impl Fn(&About) -> Option<u64>,
+) -> Vec<Vec<Way>> {
     let mut answers: BTreeMap<Option<u64>, Vec<Way>> = BTreeMap::new();
     for way in ways {
         let answers = answers.entry(answer(&way.about)).or_default();
         answers.push(way);
     }
-    let mut rare = answers.remove(&None).unwrap_or_default();
     let mut parts = Vec::new();
     for ways in answers.into_values() {
         match weight(&ways) < least {
             true => rare.extend(ways),
             false => parts.push(ways),
         }
-    }
-    if !rare.is_empty() {
-        parts.push(rare);
     }
     parts
 }
@@ -263,21 +268,31 @@ impl Lower<'_> {
             .filter(|(askers, ..)| *askers >= MANY)
             .map(|(askers, fact, _)| (*askers, *fact))
             .collect();
-        let least = weight(&ways) * LEAST_SHARE;
+        let total = weight(&ways);
+        let least = total * LEAST_SHARE;
         let mut groups = vec![ways];
+        let mut rare = Vec::new();
         // What most steps ask about first.
         for (_, question) in questions.into_iter().rev() {
             for group in std::mem::take(&mut groups) {
-                groups.extend(split(group, least, |about| about.answer(question)));
+                if weight(&group) < total * OPEN_SHARE {
+                    groups.push(group);
+                    continue;
+                }
+                let answer = |about: &About| about.answer(question);
+                groups.extend(split(group, least, &mut rare, answer));
             }
             if groups.len() >= MAIN {
                 break;
             }
         }
         // And how far the parser came: places in the packet are constants then.
-        let parts = groups
-            .into_iter()
-            .flat_map(|ways| split(ways, least, |about| about.parsed));
+        let mut parts = Vec::new();
+        for group in groups {
+            parts.extend(split(group, least, &mut rare, |about| about.parsed));
+        }
+        parts.push(rare);
+        let parts = parts.into_iter();
         parts.filter_map(|ways| self.together(ways)).collect()
     }
 

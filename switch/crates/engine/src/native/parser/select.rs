@@ -3,8 +3,8 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use sluice_program::StackId;
 use sluice_program::parser::{KeyPart, State, Transition, TransitionMatch};
+use sluice_program::{StackId, StateId};
 
 use super::Parsing;
 use crate::native::key::KeyField;
@@ -70,17 +70,18 @@ impl Lower<'_> {
     }
 
     /// Goes to the next state. Ends the block.
-    pub(super) fn transition(&mut self, state: &State, parsing: &mut Parsing) {
+    pub(super) fn transition(&mut self, id: StateId, parsing: &mut Parsing) {
+        let state = self.program.state(id);
         if !state.key.is_empty() {
             let fields = self.key_parts(state, parsing);
             let bytes = fields.last().map_or(0, |field| field.offset + field.bytes);
             let words = self.key_words(&fields, bytes);
-            if !self.switch(state, &words, bytes, parsing) {
+            if !self.switch(id, &words, bytes, parsing) {
                 let cases = state.transitions.iter();
-                let weights = cases.map(|case| parsing.weight(case.next));
-                let mut left = weights.sum::<f64>() + parsing.weight_of_rest(state);
+                let weights = cases.map(|case| parsing.weight(id, case.next));
+                let mut left = weights.sum::<f64>() + parsing.weight_of_rest(id, state.default);
                 for case in &state.transitions {
-                    let weight = parsing.weight(case.next);
+                    let weight = parsing.weight(id, case.next);
                     self.case(case, weight / left, &fields, &words, bytes, parsing);
                     left -= weight;
                 }
@@ -106,11 +107,12 @@ impl Lower<'_> {
     /// block.
     fn switch(
         &mut self,
-        state: &State,
+        id: StateId,
         words: &[Value],
         bytes: usize,
         parsing: &mut Parsing,
     ) -> bool {
+        let state = self.program.state(id);
         let [word] = words else { return false };
         let plain = |case: &Transition| match &case.matches {
             TransitionMatch::Value { value, mask }
@@ -127,10 +129,10 @@ impl Lower<'_> {
         for (value, next) in cases {
             if targets.iter().all(|(known, _)| *known != value) {
                 targets.push((value, parsing.target(self, next)));
-                weights.push(parsing.weight(next));
+                weights.push(parsing.weight(id, next));
             }
         }
-        weights.push(parsing.weight_of_rest(state));
+        weights.push(parsing.weight_of_rest(id, state.default));
         let number = self.shr(*word, (8 - bytes as u32) * 8);
         let none = self.b.create_block();
         self.emit_switch(&targets, number, none, &weights);
