@@ -3,7 +3,7 @@
 //! the branches of one look-up that a processor guesses wrongly then do not cost the hashes of those
 //! behind it, too.
 //!
-//! In a table that fits into caches a group's keys are compared next. In a larger one two groups are
+//! In a table that fits into a core's own caches a group's keys are compared next. In a larger one two groups are
 //! under way while another begins: the buckets of one are asked for; then the keys within them whose
 //! tags agree, or second buckets where none does; then keys are compared. So the ways from memory
 //! overlap with each other and with what there is to compute.
@@ -13,7 +13,10 @@ use crate::hash::HashKey;
 use crate::key::{Key, with_words};
 use crate::{Exact, NONE};
 
-/// Look-ups of a group in a table that fits into caches.
+/// Segments that fit into a core's own caches: a batch has nothing to wait for.
+const NEARBY: usize = 24;
+
+/// Look-ups of a group in a table that fits into these.
 const NEAR: usize = 32;
 
 /// Look-ups between two steps in another table: about as many as a core fetches lines at a time.
@@ -57,7 +60,7 @@ impl<H: HashKey> Exact<H> {
             return values.fill(self.get(&[]).unwrap_or(NONE));
         }
         with_words!(key_bytes, new => {
-            if self.is_near() {
+            if self.segments.len() <= NEARBY {
                 self.lookup_near(keys, values, &new);
             } else {
                 self.lookup_far(keys, values, &new);
@@ -73,6 +76,7 @@ impl<H: HashKey> Exact<H> {
         new: &impl Fn(&'k [u8]) -> K,
     ) {
         let mut lanes = Lanes::<NEAR>::EMPTY;
+        assert_eq!(keys.len(), self.shape.key_bytes * values.len());
         let mut rest = keys;
         for values in values.chunks_mut(NEAR) {
             self.begin(rest, values.len(), &mut lanes, new);
@@ -81,12 +85,15 @@ impl<H: HashKey> Exact<H> {
                 let buckets = &lanes.buckets[..values.len()];
                 buckets.iter().for_each(|bucket| bucket.prefetch_first());
             }
-            let now;
-            (now, rest) = rest.split_at(values.len() * self.shape.key_bytes);
-            let keys = now.chunks_exact(self.shape.key_bytes);
-            for (lane, (value, bytes)) in values.iter_mut().zip(keys).enumerate() {
+            let mut start = 0;
+            for (lane, value) in values.iter_mut().enumerate() {
+                let end = start + self.shape.key_bytes;
+                // SAFETY: there is a key for each value.
+                let bytes = unsafe { rest.get_unchecked(start..end) };
                 *value = self.finish(bytes, &lanes, lane, new);
+                start = end;
             }
+            rest = &rest[start..];
         }
     }
 
@@ -99,7 +106,9 @@ impl<H: HashKey> Exact<H> {
     ) {
         let mut lanes = Lanes::<RING>::EMPTY;
         let (count, key_bytes) = (values.len(), self.shape.key_bytes);
-        let bytes = |at: usize| &keys[at * key_bytes..][..key_bytes];
+        assert_eq!(keys.len(), key_bytes * count);
+        // SAFETY: there is a key for each value, and none further is asked for.
+        let bytes = |at: usize| unsafe { keys.get_unchecked(at * key_bytes..(at + 1) * key_bytes) };
         for at in 0..count + RING {
             let lane = at % RING;
             if let Some(at) = at.checked_sub(RING) {
