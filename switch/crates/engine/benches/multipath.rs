@@ -9,8 +9,7 @@
 //! worth some nanoseconds, as much as a group, and a switch would have the luck of its place in all rounds.
 //!
 //! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`; one case alone (0 is
-//! *single-path*) is for counting instructions: the difference of two numbers of rounds. (Under valgrind it needs another
-//! clock than [`cpu_time`], which reads the vdso and ends there.)
+//! *single-path*) is for counting instructions: the difference of two numbers of rounds.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
