@@ -3,8 +3,9 @@
 //! list, each packet of another flow, so that what look-ups cost is what memory costs. One packet after the other, and in
 //! lanes, in turn.
 //!
-//! `cargo bench -p sluice-engine --bench full -- ROUTES FLOWS RUNS PACKETS` prints nanoseconds of the thread's CPU time a
-//! packet: median, least and most.
+//! `cargo bench -p sluice-engine --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints nanoseconds of the thread's CPU
+//! time a packet: median, least and most. Tables of `FAR` entries are waited for in lanes: with few entries and fewer than
+//! those, what waiting costs by itself is seen.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -40,7 +41,8 @@ fn main() {
     traces::full::fill_tables(&bench.store, routes, flows);
     let frames: Vec<u8> = traces::full::packets(routes, flows).flatten().collect();
     let code = Arc::clone(bench.switch.engine().code());
-    let lanes = Lanes::new(&code, &Config::default(), Lanes::FAR);
+    let far = numbers.get(4).map_or(Lanes::FAR, |far| *far as u64);
+    let lanes = Lanes::new(&code, &Config::default(), far);
     let lanes = lanes.expect("memory for stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut times = [Vec::new(), Vec::new()];

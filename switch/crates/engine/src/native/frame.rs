@@ -53,6 +53,8 @@ pub(super) struct Frame<'a> {
     pub(super) fresh: u64,
     /// Not 0 where nobody else counts packets at the same time.
     pub(super) alone: u64,
+    /// Look-ups in tables of so many entries wait for memory.
+    pub(super) far: u64,
     packet: *mut Packet,
     work: *mut Work,
     sink: *mut (dyn Sink + 'a),
@@ -66,6 +68,8 @@ pub(super) const MIDDLE: usize = 128;
 const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
 
 impl<'a> Frame<'a> {
+    /// In place: most of what it is made of is in registers where a packet is processed.
+    #[inline(always)]
     pub(super) fn new(
         program: &'a Program,
         config: &'a Config,
@@ -101,6 +105,7 @@ impl<'a> Frame<'a> {
                 ingress_port: (*packet).ingress_port.into(),
                 fresh: (*packet).fresh.into(),
                 alone: (!context.side.is_shared()).into(),
+                far: (*work).waiting.as_ref().map_or(u64::MAX, Waiting::far),
                 packet,
                 work,
                 sink,

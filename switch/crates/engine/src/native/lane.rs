@@ -12,13 +12,12 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use corosensei::stack::{DefaultStack, Stack, StackPointer};
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use sluice_program::DigestId;
 use sluice_tables::{Externs, Side, Wait};
 
 use super::Native;
 use super::asked::Asked;
+use super::fiber::{Fiber, Place, enter, leave};
 use super::jobs::Jobs;
 use crate::counters::Counters;
 use crate::packet::Sink;
@@ -30,17 +29,12 @@ const STACK: usize = 256 << 10;
 /// By how much more each lane's stack begins below its top, in bytes.
 const SHIFT: usize = 13 * 64;
 
-/// Why a lane stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// There are no packets any more.
-    Done,
-    /// Its packet waits for memory, or for its turn.
-    Waiting,
-}
+/// Lanes: enough that memory has come when a lane's turn comes round; each takes some of the first-level cache.
+pub(super) const LANES: usize = 8;
 
-type Fiber = Coroutine<(), Stop, (), Shifted>;
-type Pauser = Yielder<(), Stop>;
+/// When so many lanes have had their turn, what they have asked for is fetched.
+const TOGETHER: usize = 4;
+const _: () = assert!(TOGETHER.is_power_of_two() && LANES.is_multiple_of(TOGETHER));
 
 /// What the packets of a batch see, and where they go.
 #[derive(Clone, Copy)]
@@ -58,12 +52,18 @@ pub(super) struct Common {
     pub(super) asked: Asked,
     /// That of the batch under way; what it refers to outlives the batch.
     pub(super) world: Cell<Option<World>>,
+    /// Where lanes can be gone on with.
+    places: [Cell<Place>; LANES],
+    /// And who has them run.
+    home: Cell<Place>,
+    /// A bit for each lane that has a packet, or is to take one.
+    active: Cell<u32>,
+    /// Whether lanes are to run until there are no packets any more, and not only until others can come.
+    finishing: Cell<bool>,
     /// A packet of the batch under way has come to a panic: nothing is sent any more.
     failed: Cell<bool>,
     /// The panic.
     panic: Cell<Option<Box<dyn Any + Send>>>,
-    /// Fibers are to end.
-    ending: Cell<bool>,
 }
 
 impl Common {
@@ -73,9 +73,12 @@ impl Common {
             jobs: Jobs::new(),
             asked: Asked::new(),
             world: Cell::new(None),
+            places: [const { Cell::new(std::ptr::null_mut()) }; LANES],
+            home: Cell::new(std::ptr::null_mut()),
+            active: Cell::new(0),
+            finishing: Cell::new(false),
             failed: Cell::new(false),
             panic: Cell::new(None),
-            ending: Cell::new(false),
         }
     }
 
@@ -106,15 +109,90 @@ impl Common {
     pub(super) fn recover(&self) {
         self.failed.set(false);
     }
+
+    /// Whether a lane is in the middle of a packet.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.active.get() != 0
+    }
+
+    /// Runs lanes in turn until there are no packets any more, if it is to finish, or else until there is room for others
+    /// and not many wait.
+    ///
+    /// # Safety
+    /// The batch that packets see is under way.
+    #[inline]
+    pub(super) unsafe fn run(&self, finishing: bool) {
+        // Those that have a packet, and as many others as packets wait.
+        let mut active = self.active.get();
+        for _ in 0..self.jobs.waiting().min(LANES) {
+            active |= (active + 1) & ((1 << LANES) - 1);
+        }
+        self.active.set(active);
+        self.finishing.set(finishing);
+        if active != 0 {
+            // SAFETY: all lanes have places, and are run by nobody else.
+            unsafe { enter(self) };
+        }
+    }
+
+    /// Who goes on when this lane stops. What some lanes have waited for together is on its way when the first of
+    /// them goes on.
+    #[inline]
+    fn behind(&self, index: usize) -> Place {
+        let active = self.active.get();
+        let behind = active & (!1 << index);
+        if behind == 0 {
+            self.asked.fetch();
+            return self.next_round();
+        }
+        let next = behind.trailing_zeros() as usize;
+        if (index ^ next) >= TOGETHER {
+            self.asked.fetch();
+        }
+        self.places[next].get()
+    }
+
+    /// Who goes on when all lanes have had their turn.
+    #[inline]
+    fn next_round(&self) -> Place {
+        let active = self.active.get();
+        let enough =
+            || !self.finishing.get() && self.jobs.waiting() <= LANES && self.jobs.has_room();
+        if active == 0 || enough() {
+            return self.home.get();
+        }
+        self.places[active.trailing_zeros() as usize].get()
+    }
+}
+
+/// Who goes on when a lane has left its stack, which is at this place.
+pub(super) extern "C" fn next(seat: *const Seat, place: Place) -> Place {
+    // SAFETY: a lane gives its own seat.
+    let seat = unsafe { &*seat };
+    // SAFETY: what lanes have in common outlives them.
+    let common = unsafe { &*seat.common };
+    common.places[seat.index].set(place);
+    common.behind(seat.index)
+}
+
+/// Who goes on when lanes are to run, at least one; who has them run is at this place.
+pub(super) extern "C" fn first(common: *const Common, place: Place) -> Place {
+    // SAFETY: who has lanes run gives what they have in common.
+    let common = unsafe { &*common };
+    common.home.set(place);
+    common.places[common.active.get().trailing_zeros() as usize].get()
 }
 
 /// What a packet needs to wait in a lane.
-struct Seat {
+pub(super) struct Seat {
     /// The packet's number.
     number: Cell<usize>,
-    /// Lies on the lane's stack; none before the lane has run.
-    pauser: Cell<*const Pauser>,
     common: *const Common,
+    /// The lane's.
+    index: usize,
+    /// Used by the lane alone while a batch is under way.
+    switch: NonNull<Switch<Native>>,
     /// A panic has left the engine in no good state.
     broken: Cell<bool>,
 }
@@ -141,10 +219,10 @@ impl Waiting {
         unsafe { &*self.seat().common }
     }
 
-    /// Whether look-ups in a table of so many entries wait for memory.
+    /// Look-ups in tables of so many entries wait for memory.
     #[inline]
-    pub(crate) fn is_far(&self, entries: u64) -> bool {
-        entries >= self.common().far
+    pub(super) fn far(&self) -> u64 {
+        self.common().far
     }
 
     /// Waits until this is the oldest packet under way.
@@ -171,8 +249,8 @@ impl Wait for Waiting {
 
     #[inline]
     fn pause(&self) {
-        // SAFETY: who waits is a packet in the lane, on whose stack the pauser lies.
-        unsafe { &*self.seat().pauser.get() }.suspend(Stop::Waiting);
+        // SAFETY: who waits is a packet in the lane.
+        unsafe { leave(self.0.as_ptr()) };
     }
 }
 
@@ -220,40 +298,11 @@ impl Sink for InTurn {
     }
 }
 
-/// A stack that begins somewhat below its top: what lies at the tops of stacks would otherwise fall into the same few
-/// sets of the caches.
-struct Shifted {
-    stack: DefaultStack,
-    base: StackPointer,
-}
-
-impl Shifted {
-    fn new(shift: usize) -> io::Result<Self> {
-        let stack = DefaultStack::new(STACK)?;
-        let base = StackPointer::new(stack.base().get() - shift);
-        let base = base.ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { stack, base })
-    }
-}
-
-// SAFETY: it is the inner stack but for some bytes at its top, a multiple of a stack's alignment, which are left alone;
-// they are few beside `STACK`.
-unsafe impl Stack for Shifted {
-    fn base(&self) -> StackPointer {
-        self.base
-    }
-
-    fn limit(&self) -> StackPointer {
-        self.stack.limit()
-    }
-}
-
 /// See the module.
 pub(super) struct Lane {
-    fiber: Fiber,
-    /// Used by the fiber alone while a batch is under way.
-    switch: NonNull<Switch<Native>>,
     seat: NonNull<Seat>,
+    /// What the seat's place lies on.
+    _fiber: Fiber,
 }
 
 /// An engine whose packets wait on this seat.
@@ -265,28 +314,28 @@ fn switch(mut engine: Native, seat: NonNull<Seat>) -> Switch<Native> {
 impl Lane {
     /// The lane of this index. What lanes have in common must outlive it.
     pub(super) fn new(engine: Native, common: NonNull<Common>, index: usize) -> io::Result<Self> {
-        let stack = Shifted::new(index * SHIFT)?;
-        let seat = NonNull::from(Box::leak(Box::new(Seat {
+        let fiber = Fiber::new(STACK)?;
+        let seat = Box::new(Seat {
             number: Cell::new(0),
-            pauser: Cell::new(std::ptr::null()),
             common: common.as_ptr(),
+            index,
+            switch: NonNull::dangling(),
             broken: Cell::new(false),
-        })));
+        });
+        let mut seat = NonNull::from(Box::leak(seat));
         let switch = NonNull::from(Box::leak(Box::new(switch(engine, seat))));
-        Ok(Self {
-            fiber: fiber(stack, switch, seat),
-            switch,
-            seat,
-        })
-    }
-
-    /// Runs until the packet that is in the lane waits, or there are no packets any more.
-    #[inline]
-    pub(super) fn run(&mut self) -> Stop {
-        match self.fiber.resume(()) {
-            CoroutineResult::Yield(stop) => stop,
-            CoroutineResult::Return(()) => Stop::Done,
+        // SAFETY: nobody else has the seat yet.
+        unsafe { seat.as_mut().switch = switch };
+        // SAFETY: nothing was on the stack, which is much larger than all shifts, multiples of 64. What lanes have in
+        // common is there.
+        unsafe {
+            let place = fiber.begin(index * SHIFT, run, seat.as_ptr());
+            common.as_ref().places[index].set(place);
         }
+        Ok(Self {
+            seat,
+            _fiber: fiber,
+        })
     }
 
     /// Between batches: if a panic has left the engine in no good state, puts another one in its place, and gives what
@@ -302,38 +351,41 @@ impl Lane {
 
     /// The engine around which it runs, while no batch is under way.
     pub(super) fn switch(&mut self) -> &mut Switch<Native> {
-        // SAFETY: it is the lane's own; the fiber uses it for packets of a batch only, and whoever has the lane
-        // exclusively and does not run it has no batch under way.
-        unsafe { self.switch.as_mut() }
+        // SAFETY: it is the lane's own; its packets use it, and whoever has the lane exclusively and does not run it
+        // has no batch under way.
+        unsafe { self.seat.as_ref().switch.as_ptr().as_mut_unchecked() }
     }
 }
 
-fn fiber(stack: Shifted, switch: NonNull<Switch<Native>>, seat: NonNull<Seat>) -> Fiber {
-    Coroutine::with_stack(stack, move |pauser: &Pauser, ()| {
-        let waiting = Waiting(seat);
-        let (seat, common) = (waiting.seat(), waiting.common());
-        seat.pauser.set(pauser);
-        while !common.ending.get() {
-            // SAFETY: the engine is this fiber's own while a batch is under way.
-            let run = || process(unsafe { &mut *switch.as_ptr() }, waiting);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-                seat.broken.set(true);
-                common.fail(panic);
-                common.jobs.over(seat.number.get());
-            }
-            pauser.suspend(Stop::Done);
+/// What is done on a lane's stack, for ever: it is gone on with when packets are to be processed, and left when there
+/// are none any more. Nothing is on it then that would have to be dropped.
+extern "C" fn run(seat: *const Seat) -> ! {
+    // SAFETY: a lane's seat is there as long as the lane, and nobody goes on with its stack later.
+    let seat = unsafe { &*seat };
+    // SAFETY: what lanes have in common outlives them.
+    let common = unsafe { &*seat.common };
+    loop {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| process(seat, common))) {
+            seat.broken.set(true);
+            common.fail(panic);
+            common.jobs.over(seat.number.get());
         }
-    })
+        common.active.set(common.active.get() & !(1 << seat.index));
+        // SAFETY: this is the lane's stack, and runs because a batch is under way.
+        unsafe { leave(seat) };
+    }
 }
 
 /// Processes packets until there are no more.
-fn process(switch: &mut Switch<Native>, waiting: Waiting) {
-    let (seat, common) = (waiting.seat(), waiting.common());
+fn process(seat: &Seat, common: &Common) {
     let world = common.world.get().expect("a batch is under way");
     // SAFETY: what the world refers to outlives the batch.
     let (side, externs) = unsafe { (&*world.side, &*world.externs) };
+    let waiting = Waiting(NonNull::from(seat));
     let sink = world.sink;
     let mut sink = InTurn { sink, waiting };
+    // SAFETY: the engine is this lane's own while a batch is under way.
+    let switch = unsafe { &mut *seat.switch.as_ptr() };
     // SAFETY: packets' bytes stay until the batch has ended.
     while let Some((number, packet)) = unsafe { common.jobs.take() } {
         seat.number.set(number);
@@ -344,15 +396,10 @@ fn process(switch: &mut Switch<Native>, waiting: Waiting) {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if self.fiber.started() && !self.fiber.done() {
-            // No packet is in it: it ends.
-            // SAFETY: what lanes have in common outlives them.
-            unsafe { (*self.seat.as_ref().common).ending.set(true) };
-            self.fiber.resume(());
-        }
-        // SAFETY: both were made of boxes, and the fiber that used them has ended or never began.
+        // No packet is in it, and nobody goes on with its stack.
+        // SAFETY: both were made of boxes, and nobody else has them.
         unsafe {
-            drop(Box::from_raw(self.switch.as_ptr()));
+            drop(Box::from_raw(self.seat.as_ref().switch.as_ptr()));
             drop(Box::from_raw(self.seat.as_ptr()));
         }
     }

@@ -26,21 +26,11 @@ use sluice_program::{HashAlgorithm, Op, Program};
 use sluice_tables::{Externs, Side};
 
 use super::jobs;
-use super::lane::{Common, Lane, Stop, World};
+use super::lane::{Common, LANES, Lane, World};
 use super::{Code, Native};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::{PacketIn, Sink};
-
-/// Packets under way at most: enough that memory has come when a lane's turn comes round; each takes some of the
-/// first-level cache.
-const LANES: usize = 8;
-
-/// A bit for each lane.
-const ALL: u32 = (1 << LANES) - 1;
-
-/// When so many lanes have had their turn, what they have asked for is fetched.
-const TOGETHER: usize = 4;
 
 /// See the module.
 pub struct Lanes {
@@ -48,8 +38,6 @@ pub struct Lanes {
     lanes: Vec<Lane>,
     /// Made of a box.
     common: NonNull<Common>,
-    /// A bit for each lane that has a packet.
-    busy: u32,
     /// The bytes of packets that would not stay.
     copies: Vec<Vec<u8>>,
     /// What engines that a panic has ended had counted.
@@ -78,7 +66,6 @@ impl Lanes {
         let mut lanes = Self {
             lanes: Vec::with_capacity(LANES),
             common: NonNull::from(Box::leak(Box::new(Common::new(far)))),
-            busy: 0,
             copies: vec![Vec::new(); jobs::ROOM],
             ended: Counters::default(),
             code: Arc::clone(code),
@@ -146,9 +133,8 @@ impl Lanes {
     /// # Panics
     /// If one of them leads to a panic.
     fn make_room(&mut self) {
-        // SAFETY: as for `common`; this borrow lasts while lanes run.
-        let jobs = unsafe { &self.common.as_ref().jobs };
-        self.run(|| jobs.waiting() <= LANES && jobs.has_room());
+        // SAFETY: who takes packets has a batch under way.
+        unsafe { self.common().run(false) };
         if self.common().has_failed() {
             self.finish();
         }
@@ -159,7 +145,8 @@ impl Lanes {
     /// # Panics
     /// If one of them leads to a panic.
     fn finish(&mut self) {
-        self.run(|| false);
+        // SAFETY: the batch that ends is still under way.
+        unsafe { self.common().run(true) };
         self.common().jobs.clear();
         if let Some(panic) = self.common().take_panic() {
             self.mend();
@@ -167,40 +154,12 @@ impl Lanes {
         }
     }
 
-    /// Runs lanes in turn until it is enough or there is nothing more to do.
-    #[inline]
-    fn run(&mut self, enough: impl Fn() -> bool) {
-        // SAFETY: as for `common`; this borrow lasts while lanes run.
-        let Common { jobs, asked, .. } = unsafe { self.common.as_ref() };
-        let lanes = self.lanes.as_mut_slice();
-        let lanes: &mut [Lane; LANES] = lanes.try_into().expect("as many lanes as there are");
-        // Those that have a packet, and as many others as packets wait.
-        let mut active = self.busy;
-        for _ in 0..jobs.waiting().min(LANES) {
-            active |= (active + 1) & ALL;
-        }
-        while active != 0 {
-            for (index, lane) in lanes.iter_mut().enumerate() {
-                if active >> index & 1 != 0 && lane.run() == Stop::Done {
-                    active &= !(1 << index);
-                }
-                // What the last of them waits for is on its way when the first goes on.
-                if index % TOGETHER == TOGETHER - 1 {
-                    asked.fetch();
-                }
-            }
-            if enough() {
-                break;
-            }
-        }
-        self.busy = active;
-    }
-
     /// Gives up packets that no lane has taken, and runs the others to their ends, but nothing is sent any more.
     #[cold]
     fn abandon(&mut self) {
         self.common().fail(Box::new("the batch was given up"));
-        self.run(|| false);
+        // SAFETY: the batch that ends is still under way.
+        unsafe { self.common().run(true) };
         self.common().jobs.clear();
         // That of who gave the batch goes on.
         drop(self.common().take_panic());
@@ -290,7 +249,7 @@ struct Ending<'a>(&'a mut Lanes);
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let lanes = &mut *self.0;
-        if lanes.busy != 0 || lanes.common().jobs.waiting() != 0 {
+        if lanes.common().is_busy() || lanes.common().jobs.waiting() != 0 {
             // What gave the batch has panicked.
             lanes.abandon();
         }

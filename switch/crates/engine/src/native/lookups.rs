@@ -5,9 +5,8 @@
 //! As in [`runtime`](super::runtime), arguments and results are 64 bits wide.
 
 use sluice_program::{ProfileId, TableId};
-use sluice_tables::{Lookup, Side};
+use sluice_tables::Lookup;
 
-use super::Waiting;
 use super::frame::Frame;
 use super::runtime::NONE;
 use crate::checksum::select;
@@ -25,11 +24,75 @@ pub(super) struct Found {
     action: u64,
 }
 
-/// Looks a key of `bytes` bytes up; the row that it leads to.
+/// A look-up: at once, and with time for other packets while memory is waited for. Both take the same arguments, the
+/// first of which is the table's number.
+#[derive(Clone, Copy)]
+pub(super) struct LookUp {
+    pub(super) at_once: *const (),
+    pub(super) waiting: *const (),
+}
+
+/// By a key of any size in a table of any kind: arguments are the key's address and its bytes.
+pub(super) fn bytes() -> LookUp {
+    LookUp {
+        at_once: row as *const (),
+        waiting: row_waiting as *const (),
+    }
+}
+
+/// By a key of one 64-bit word, of two, and so on, in a table that is matched exactly; the last word may be incomplete.
+/// Arguments are those of [`bytes`]. None for a longer key.
+pub(super) fn exact(key_bytes: usize) -> Option<LookUp> {
+    fn of<const WORDS: usize>() -> LookUp {
+        LookUp {
+            at_once: row_exact::<WORDS> as *const (),
+            waiting: row_exact_waiting::<WORDS> as *const (),
+        }
+    }
+    Some(match key_bytes.div_ceil(size_of::<u64>()) {
+        1 => of::<1>(),
+        2 => of::<2>(),
+        3 => of::<3>(),
+        4 => of::<4>(),
+        5 => of::<5>(),
+        6 => of::<6>(),
+        7 => of::<7>(),
+        8 => of::<8>(),
+        _ => return None,
+    })
+}
+
+/// By an address of at most 32 bits: arguments are the exact fields as one number, and the address, left-aligned.
+pub(super) fn narrow() -> LookUp {
+    LookUp {
+        at_once: row_narrow as *const (),
+        waiting: row_narrow_waiting as *const (),
+    }
+}
+
+/// By an address of at most 128 bits likewise, in two words, the higher one first.
+pub(super) fn wide() -> LookUp {
+    LookUp {
+        at_once: row_wide as *const (),
+        waiting: row_wide_waiting as *const (),
+    }
+}
+
+/// See [`bytes`].
 ///
 /// # Safety
 /// `key` points to as many bytes.
-pub(super) unsafe extern "C" fn row(
+unsafe extern "C" fn row(frame: &Frame<'_>, table: u64, key: *const u8, bytes: u64) -> *const u64 {
+    // SAFETY: the caller's promise.
+    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    frame.side().row(TableId(table as u32), key)
+}
+
+/// As [`row`], of a packet in a lane.
+///
+/// # Safety
+/// As for [`row`].
+unsafe extern "C" fn row_waiting(
     frame: &Frame<'_>,
     table: u64,
     key: *const u8,
@@ -39,29 +102,12 @@ pub(super) unsafe extern "C" fn row(
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
-        Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_waiting(table, key, &waiting)
-        }
-        _ => side.row(table, key),
+        Some(waiting) => side.row_waiting(table, key, &waiting),
+        None => side.row(table, key),
     }
 }
 
-/// As [`row`], in a table that is matched exactly.
-pub(super) type RowExact = unsafe extern "C" fn(&Frame<'_>, u64, *const u8, u64) -> *const u64;
-
-/// For keys of one 64-bit word, of two, and so on; the last may be incomplete.
-pub(super) const ROW_EXACT: [RowExact; 8] = [
-    row_exact::<1>,
-    row_exact::<2>,
-    row_exact::<3>,
-    row_exact::<4>,
-    row_exact::<5>,
-    row_exact::<6>,
-    row_exact::<7>,
-    row_exact::<8>,
-];
-
-/// See [`ROW_EXACT`].
+/// See [`exact`].
 ///
 /// # Safety
 /// As for [`row`], and the key has `WORDS` words; in the last one zeros are behind it.
@@ -94,33 +140,28 @@ unsafe fn row_exact_of_many<const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> *const u64 {
-    let side = frame.side();
     // SAFETY: the caller's promise.
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
-    match frame.waiting() {
-        // SAFETY: the caller's promise.
-        Some(waiting) if waiting.is_far(side.entries(table)) => unsafe {
-            row_exact_far::<WORDS>(waiting, side, table, key.as_ptr(), key.len())
-        },
-        _ => side.row_exact(table, key),
-    }
+    frame.side().row_exact(table, key)
 }
 
-/// As [`row_exact_of_many`], where memory is waited for.
+/// As [`row_exact`], of a packet in a lane.
 ///
 /// # Safety
 /// As for [`row_exact`].
-#[inline(never)]
-unsafe fn row_exact_far<const WORDS: usize>(
-    waiting: Waiting,
-    side: &Side,
-    table: TableId,
+unsafe extern "C" fn row_exact_waiting<const WORDS: usize>(
+    frame: &Frame<'_>,
+    table: u64,
     key: *const u8,
-    bytes: usize,
+    bytes: u64,
 ) -> *const u64 {
     // SAFETY: the caller's promise.
-    let key = unsafe { key_of::<WORDS>(key, bytes) };
-    side.row_exact_waiting(table, key, &waiting)
+    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.waiting() {
+        Some(waiting) => side.row_exact_waiting(table, key, &waiting),
+        None => side.row_exact(table, key),
+    }
 }
 
 /// A key of so many words.
@@ -137,8 +178,14 @@ unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u
     }
 }
 
-/// Looks an address of at most 32 bits up, left-aligned, under exact fields that make one number.
-pub(super) extern "C" fn row_narrow(
+/// See [`narrow`].
+extern "C" fn row_narrow(frame: &Frame<'_>, table: u64, exact: u64, address: u64) -> *const u64 {
+    let table = TableId(table as u32);
+    frame.side().row_narrow(table, exact, address as u32)
+}
+
+/// As [`row_narrow`], of a packet in a lane.
+extern "C" fn row_narrow_waiting(
     frame: &Frame<'_>,
     table: u64,
     exact: u64,
@@ -146,29 +193,41 @@ pub(super) extern "C" fn row_narrow(
 ) -> *const u64 {
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
-        Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_narrow_waiting(table, exact, address as u32, &waiting)
-        }
-        _ => side.row_narrow(table, exact, address as u32),
+        Some(waiting) => side.row_narrow_waiting(table, exact, address as u32, &waiting),
+        None => side.row_narrow(table, exact, address as u32),
     }
 }
 
-/// Looks an address of at most 128 bits up likewise.
-pub(super) extern "C" fn row_wide(
+/// See [`wide`].
+extern "C" fn row_wide(
     frame: &Frame<'_>,
     table: u64,
     exact: u64,
     high: u64,
     low: u64,
 ) -> *const u64 {
-    let address = u128::from(high) << 64 | u128::from(low);
+    let table = TableId(table as u32);
+    frame.side().row_wide(table, exact, joined(high, low))
+}
+
+/// As [`row_wide`], of a packet in a lane.
+extern "C" fn row_wide_waiting(
+    frame: &Frame<'_>,
+    table: u64,
+    exact: u64,
+    high: u64,
+    low: u64,
+) -> *const u64 {
     let (side, table) = (frame.side(), TableId(table as u32));
+    let address = joined(high, low);
     match frame.waiting() {
-        Some(waiting) if waiting.is_far(side.entries(table)) => {
-            side.row_wide_waiting(table, exact, address, &waiting)
-        }
-        _ => side.row_wide(table, exact, address),
+        Some(waiting) => side.row_wide_waiting(table, exact, address, &waiting),
+        None => side.row_wide(table, exact, address),
     }
+}
+
+fn joined(high: u64, low: u64) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
 }
 
 /// What a row leads to, whatever the table has: a selector, a direct counter, a direct meter. Counts

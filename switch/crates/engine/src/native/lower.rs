@@ -238,10 +238,21 @@ impl<'a> Lower<'a> {
         args: &[Value],
         results: usize,
     ) -> Vec<Value> {
+        let function = self.int(function as usize as u64);
+        self.call_by(function, args, results)
+    }
+
+    /// Likewise a function that is found at run time.
+    pub(super) fn call_by(
+        &mut self,
+        function: Value,
+        args: &[Value],
+        results: usize,
+    ) -> Vec<Value> {
         let start = self.b.ins().iadd_imm_s(self.frame, -(MIDDLE as i64));
         let mut all = vec![start];
         all.extend_from_slice(args);
-        self.call_bare(function, &all, results)
+        self.call_address(function, &all, results)
     }
 
     /// Calls a runtime function that needs no frame.
@@ -251,6 +262,11 @@ impl<'a> Lower<'a> {
         args: &[Value],
         results: usize,
     ) -> Vec<Value> {
+        let function = self.int(function as usize as u64);
+        self.call_address(function, args, results)
+    }
+
+    fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
         // What is in registers across a call would be saved to memory; fields are there already.
         self.known.forget_words();
         let known = self
@@ -266,8 +282,7 @@ impl<'a> Lower<'a> {
             self.signatures.push((args.len(), results, signature));
             signature
         });
-        let address = self.int(function as usize as u64);
-        let call = self.b.ins().call_indirect(signature, address, args);
+        let call = self.b.ins().call_indirect(signature, function, args);
         self.b.inst_results(call).to_vec()
     }
 

@@ -29,6 +29,7 @@ mod count;
 mod deparser;
 mod expr;
 mod facts;
+mod fiber;
 mod flow;
 mod forward;
 mod frame;

@@ -15,7 +15,7 @@ use super::action::{End, param_words};
 use super::expr::Params;
 use super::frame::Frame;
 use super::key::KeyField;
-use super::lookups::{self, HIT, ROW_EXACT};
+use super::lookups::{self, HIT, LookUp};
 use super::lower::Lower;
 use super::number::Words;
 use super::pipeline::Graph;
@@ -255,20 +255,17 @@ impl Lower<'_> {
                 let address = lower.key_value(&table.key[field]);
                 let width = u32::from(table.key[field].width);
                 let number = lower.int(id.0.into());
-                let function = if width <= u32::BITS {
-                    lookups::row_narrow as *const ()
-                } else {
-                    lookups::row_wide as *const ()
-                };
                 let mut arguments = vec![number, exact];
-                if width <= u32::BITS {
+                let function = if width <= u32::BITS {
                     arguments.push(lower.shl(address[0], u32::BITS - width));
+                    lookups::narrow()
                 } else {
                     let address = lower.resize(address, 2);
                     let aligned = lower.shift_left(&address, u128::BITS - width);
                     arguments.extend([aligned[1], aligned[0]]);
-                }
-                lower.call(function, &arguments, 1)[0]
+                    lookups::wide()
+                };
+                lower.look_up_by(id, function, arguments)
             }),
             Access::Exact | Access::Bytes => self.unless_empty(id, |lower| {
                 let fields: Vec<KeyField> = table
@@ -282,15 +279,31 @@ impl Lower<'_> {
                     .collect();
                 let key = lower.key_in_memory(&fields, table.key_bytes);
                 let (number, bytes) = (lower.int(id.0.into()), table.key_bytes as u64);
-                let arguments = [number, key, lower.int(bytes)];
-                let sized = ROW_EXACT.get(table.key_bytes.div_ceil(size_of::<u64>()) - 1);
-                let function = match (access, sized) {
-                    (Access::Exact, Some(function)) => *function as *const (),
-                    _ => lookups::row as *const (),
+                let arguments = vec![number, key, lower.int(bytes)];
+                let function = match access {
+                    Access::Exact => lookups::exact(table.key_bytes),
+                    _ => None,
                 };
-                lower.call(function, &arguments, 1)[0]
+                let function = function.unwrap_or_else(lookups::bytes);
+                lower.look_up_by(id, function, arguments)
             }),
         }
+    }
+
+    /// What a look-up gives: at once, or where the memory of the table is waited for, with time for other packets.
+    fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
+        let far = self.is_far(id);
+        let [at_once, waiting] =
+            [function.at_once, function.waiting].map(|address| self.int(address as usize as u64));
+        let function = self.select(far, waiting, at_once);
+        self.call_by(function, &arguments, 1)[0]
+    }
+
+    /// Whether the memory of a table is waited for.
+    fn is_far(&mut self, id: TableId) -> Value {
+        let entries = self.handle(id, TableHandle::ENTRIES);
+        let far = self.frame_field(offset_of!(Frame<'static>, far));
+        self.compare(IntCC::UnsignedGreaterThanOrEqual, entries, far)
     }
 
     /// The row of a miss where the table has no entries, else what `look_up` gives.
