@@ -272,8 +272,9 @@ fn build(
             }
         }
         Part::Deparser => {
-            let bytes = lower.deparser();
-            lower.b.ins().return_(&[bytes]);
+            lower.deparser(&|lower, bytes| {
+                lower.b.ins().return_(&[bytes]);
+            });
         }
     }
     lower.b.seal_all_blocks();

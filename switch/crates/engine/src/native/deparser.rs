@@ -1,27 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The deparser: checksums, extern calls, then every valid header at the next place of the output.
 //! What follows the headers is the caller's to append.
+//!
+//! Where it is not certain any more which headers are valid, their validity is compared as a whole with what the
+//! likeliest packets have after parsing: for these, headers are written without a test of each, at known places.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I8X16, I64};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
 use sluice_program::{HeaderId, Program};
 
 use super::expr::Params;
 use super::frame::Frame;
-use super::lower::Lower;
+use super::lower::{Lower, chunks};
 use super::runtime;
 use crate::profile::Place;
 
 /// Where output ends so far: an address, and bytes behind it.
 type End = (Value, u32);
 
+/// So many sets of valid headers are looked for as a whole, where it is not certain of so many headers.
+const MOST_SETS: usize = 6;
+const MANY_UNCERTAIN: usize = 4;
+
+/// Headers that are valid together, and how likely that is.
+#[derive(Clone, Debug)]
+pub(super) struct Together {
+    weight: f64,
+    valid: BTreeSet<HeaderId>,
+}
+
 impl Lower<'_> {
-    /// The deparser; how many bytes it has written.
-    pub(super) fn deparser(&mut self) -> Value {
+    /// Notes which headers are valid when a packet was parsed, if that is certain.
+    pub(super) fn note_together(&mut self) {
+        let order = &self.program.deparser.order;
+        let known = order
+            .iter()
+            .map(|id| Some((*id, self.known.valid(*id)?)))
+            .collect::<Option<Vec<_>>>();
+        if let Some(known) = known {
+            let valid = known.into_iter().filter(|(_, valid)| *valid);
+            let valid = valid.map(|(id, _)| id).collect();
+            let weight = self.known.weight;
+            self.together.push(Together { weight, valid });
+        }
+    }
+
+    /// The deparser; `finish` is given how many bytes it has written, and ends the block.
+    pub(super) fn deparser(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         self.mark(Place::Checksums);
         self.update_checksums();
         self.mark(Place::Deparser);
@@ -29,9 +58,74 @@ impl Lower<'_> {
         for op in &program.deparser.ops {
             self.op(op, &Params::None);
         }
+        let order = program.deparser.order.iter();
+        if order.filter(|id| self.known.valid(**id).is_none()).count() >= MANY_UNCERTAIN {
+            self.likeliest_headers(finish);
+        }
+        let bytes = self.headers();
+        finish(self, bytes);
+    }
+
+    /// The likeliest sets of valid headers; goes on where it is none of them.
+    fn likeliest_headers(&mut self, finish: &dyn Fn(&mut Self, Value)) {
+        let order: BTreeSet<HeaderId> = self.program.deparser.order.iter().copied().collect();
+        let (Some(first), Some(last)) = (order.first(), order.last()) else {
+            return;
+        };
+        let words = words(last.0 - first.0 + 1);
+        if words.len() > u8::BITS as usize {
+            return;
+        }
+        let possible = |set: &Together| {
+            let mut certain = order
+                .iter()
+                .filter_map(|id| Some((id, self.known.valid(*id)?)));
+            certain.all(|(id, valid)| set.valid.contains(id) == valid)
+        };
+        let mut sets: Vec<_> = self.together.iter().filter(|set| possible(set)).collect();
+        sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
+        sets.truncate(MOST_SETS);
+        let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
+        // A byte is 0 or 1: eight words of them are one, each in bits of its own.
+        let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
+            let bytes = (0..ty.bytes()).filter(|byte| {
+                let id = HeaderId(first.0 + at + byte);
+                valid.contains(&id)
+            });
+            bytes.fold(0, |word, byte| word | 1_u64 << (8 * byte))
+        };
+        let validity = self.validity(*first);
+        let mut all = self.int(0);
+        for (shift, word) in (0..).zip(&words) {
+            let value = self.load_wide(word.0, self.phv, validity + word.1);
+            // Headers that are not written do not matter.
+            let value = self.and(value, bits_of(&order, *word) * 0xff);
+            let value = self.shl(value, shift);
+            all = self.b.ins().bor(all, value);
+        }
+        for set in sets {
+            let wanted = (0..)
+                .zip(&words)
+                .fold(0, |all, (shift, word)| all | bits_of(&set, *word) << shift);
+            let wanted = self.int(wanted);
+            let same = self.compare(IntCC::Equal, all, wanted);
+            let [yes, no] = [(); 2].map(|()| self.b.create_block());
+            self.branch(same, yes, no);
+            self.enter(yes);
+            for id in &order {
+                self.known.set_valid(*id, set.contains(id));
+            }
+            let bytes = self.headers();
+            finish(self, bytes);
+            self.enter(no);
+        }
+    }
+
+    /// Writes every valid header; how many bytes that takes.
+    fn headers(&mut self) -> Value {
         let start = self.frame_field(offset_of!(Frame<'static>, out));
         let mut end = (start, 0);
-        for ids in runs(program) {
+        for ids in runs(self.program) {
             let any = match ids {
                 [id] => self.is_valid(*id),
                 _ => self.any_valid(ids),
@@ -108,6 +202,15 @@ impl Lower<'_> {
             (end.0, end.1 + header.bytes)
         }
     }
+}
+
+/// Words of at most 64 bits that make up so many bytes.
+fn words(bytes: u32) -> Vec<(Type, u32)> {
+    let halves = |(ty, at)| match ty {
+        I8X16 => vec![(I64, at), (I64, at + I64.bytes())],
+        _ => vec![(ty, at)],
+    };
+    chunks(bytes).into_iter().flat_map(halves).collect()
 }
 
 /// The order in runs: 8, 4 or 2 elements of stacks whose ids follow each other, and single headers.

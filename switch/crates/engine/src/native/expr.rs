@@ -187,11 +187,7 @@ impl Lower<'_> {
                 17..=32 => I32,
                 _ => I64,
             };
-            let value = self.load(ty, *address, first as u32 * 8);
-            return vec![match ty {
-                I64 => value,
-                _ => self.b.ins().uextend(I64, value),
-            }];
+            return vec![self.load_wide(ty, *address, first as u32 * 8)];
         }
         (0..words)
             .map(|index| {

@@ -214,6 +214,8 @@ pub(super) struct Known {
     valid: BTreeMap<HeaderId, bool>,
     /// Bytes that the parser took so far.
     pub(super) parsed: Option<u64>,
+    /// States of the parser that were entered at most, if that is bounded.
+    pub(super) entered: Option<u64>,
     /// How likely it is that a packet comes here, as a guess.
     pub(super) weight: f64,
 }
@@ -249,6 +251,7 @@ impl Known {
         self.valid
             .retain(|header, valid| other.valid.get(header) == Some(valid));
         self.parsed = self.parsed.filter(|taken| other.parsed == Some(*taken));
+        self.entered = self.entered.zip(other.entered).map(|(a, b)| a.max(b));
         self.weight += other.weight;
     }
 

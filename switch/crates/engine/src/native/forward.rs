@@ -240,9 +240,10 @@ impl Lower<'_> {
 
     /// Ends the function with the headers written.
     fn send(&mut self, ends: &Ends) {
-        let bytes = self.deparser();
-        let port = self.b.use_var(ends.port);
-        self.leave(DEPARSED, bytes, port);
+        self.deparser(&|lower, bytes| {
+            let port = lower.b.use_var(ends.port);
+            lower.leave(DEPARSED, bytes, port);
+        });
     }
 
     /// Ends the function.

@@ -18,6 +18,7 @@ use cranelift_frontend::FunctionBuilder;
 use sluice_program::Program;
 use sluice_program::layout::Slot;
 
+use super::deparser::Together;
 use super::facts::{Facts, Flow, Known};
 use super::frame::{Frame, MIDDLE};
 use super::runtime;
@@ -72,6 +73,8 @@ pub(super) struct Lower<'a> {
     /// The address [`MIDDLE`] bytes into the frame.
     frame: Value,
     pub(super) phv: Base,
+    /// Which headers are valid together behind the parser.
+    pub(super) together: Vec<Together>,
     /// The handles of all tables, if they were just read.
     pub(super) tables: Option<Value>,
 }
@@ -115,6 +118,7 @@ impl<'a> Lower<'a> {
             scratch: None,
             frame,
             phv,
+            together: Vec::new(),
             tables: None,
         }
     }

@@ -130,7 +130,7 @@ impl Lower<'_> {
             likelihood: Likelihood::new(program, &groups),
             interest,
         };
-        self.known.parsed = Some(0);
+        (self.known.parsed, self.known.entered) = (Some(0), Some(0));
         self.b.set_cold_block(parsing.limit);
         self.b.append_block_param(parsing.failed, I64);
         let first = parsing.target(self, program.parser.start);
@@ -163,7 +163,7 @@ impl Lower<'_> {
         let blocks = self.apart(group, &blocks, parsing);
         // In all of them only that is certain which is so on every way in, and stays so.
         self.known = self.incoming_to_any(&blocks);
-        self.known.parsed = None;
+        (self.known.parsed, self.known.entered) = (None, None);
         for op in group.iter().flat_map(|id| &program.state(*id).ops) {
             self.forget_parsed(op);
         }
@@ -227,6 +227,7 @@ impl Lower<'_> {
     fn finish_parser(&mut self, mut parsing: Parsing, after: &mut dyn FnMut(&mut Self)) {
         for block in self.settle(std::mem::take(&mut parsing.accepted)) {
             self.enter(block);
+            self.note_together();
             let no_error = self.int(self.program.core_errors.no_error.into());
             self.parsed(no_error, &parsing, after);
         }
@@ -358,8 +359,11 @@ impl Lower<'_> {
             let entered = self.b.use_var(steps);
             let entered = self.b.ins().iadd_imm_s(entered, 1);
             self.b.def_var(steps, entered);
-            if parsing.bounded[id.index()] {
-                let most = self.int(self.config.max_parser_steps.into());
+            let most = u64::from(self.config.max_parser_steps);
+            self.known.entered = self.known.entered.map(|entered| entered + 1);
+            let within = self.known.entered.is_some_and(|entered| entered <= most);
+            if parsing.bounded[id.index()] && !within {
+                let most = self.int(most);
                 let over = self.compare(IntCC::UnsignedGreaterThan, entered, most);
                 let after = self.b.create_block();
                 self.branch(over, parsing.limit, after);

@@ -351,13 +351,21 @@ impl Lower<'_> {
 
     /// Some key fields, of at most 64 bits together, as one number.
     fn packed(&mut self, table: &Table, which: impl Fn(&Key) -> bool) -> Value {
-        let mut number = self.int(0);
+        let (mut number, mut bits) = (None, 0);
         for key in table.key.iter().filter(|key| which(key)) {
             let value = self.key_value(key)[0];
-            let before = self.shl(number, u32::from(key.width));
-            number = self.b.ins().bor(before, value);
+            bits += u32::from(key.width);
+            number = Some(match number {
+                None => value,
+                Some(before) => {
+                    let before = self.shl(before, u32::from(key.width));
+                    let number = self.b.ins().bor(before, value);
+                    self.note_bits(number, bits);
+                    number
+                }
+            });
         }
-        number
+        number.unwrap_or_else(|| self.int(0))
     }
 
     /// Runs one of the table's actions, given by its number. Ends the block.
