@@ -3,7 +3,7 @@
 //! and what leaves is copied into a ring that nobody reads. For measuring what lies between ports.
 //!
 //! A frame comes as a network card leaves it, in memory that the switch has not touched; a frame that leaves is
-//! written once, as into a card's ring.
+//! written once, as into a card's ring. Both are in huge pages, as such rings are.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluice_pages::Items;
 
 use crate::pcap::Reader;
 use crate::poller::Waker;
@@ -24,16 +26,22 @@ const SLOT: usize = 2048 + 64;
 /// Frames one behind the other.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    bytes: Items<u8>,
+    ends: Items<usize>,
 }
 
 impl Frames {
     /// Adds a frame. One longer than [`MAX_FRAME`] is cut.
     pub fn push(&mut self, frame: &[u8]) {
-        self.bytes
-            .extend_from_slice(&frame[..frame.len().min(MAX_FRAME)]);
-        self.ends.push(self.bytes.len());
+        let frame = &frame[..frame.len().min(MAX_FRAME)];
+        let start = self.bytes.len();
+        let end = start + frame.len();
+        make_room(&mut self.bytes, end);
+        self.bytes.resize(end, 0);
+        self.bytes[start..].copy_from_slice(frame);
+        let count = self.ends.len() + 1;
+        make_room(&mut self.ends, count);
+        self.ends.resize(count, end);
     }
 
     /// How many there are.
@@ -49,6 +57,13 @@ impl Frames {
     fn get(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start..self.ends[index]]
+    }
+}
+
+/// Makes sure that there is room for so many items; if there is not, for twice as many as before at least.
+fn make_room<T: Copy>(items: &mut Items<T>, count: usize) {
+    if count > items.capacity() {
+        items.reserve(count.max(2 * items.capacity()));
     }
 }
 
@@ -180,7 +195,7 @@ impl Receiver for ReplayReceiver {
 /// The sending half.
 #[derive(Debug)]
 pub struct DiscardTransmitter {
-    ring: Box<[u8]>,
+    ring: Items<u8>,
     slot: usize,
     packets: u64,
     bytes: u64,
@@ -190,8 +205,10 @@ pub struct DiscardTransmitter {
 impl DiscardTransmitter {
     /// A half whose frames nobody reads.
     pub fn new(counters: Arc<PortCounters>) -> Self {
+        let mut ring = Items::new();
+        ring.resize(SLOTS * SLOT, 0);
         Self {
-            ring: vec![0; SLOTS * SLOT].into(),
+            ring,
             slot: 0,
             packets: 0,
             bytes: 0,
