@@ -53,8 +53,9 @@ impl Fiber {
     }
 }
 
-/// Makes the functions that leave a stack: `$code` keeps registers on it, asks `$next` with who leaves and the stack's
-/// place, and goes on with what that gives.
+/// Makes the functions that leave a stack: `$code` keeps registers on it, asks with who leaves and the stack's place, and
+/// goes on with what that gives.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! leaving {
     ($($code:literal),*) => {
         /// Leaves a lane's stack until somebody goes on with it.
@@ -173,7 +174,36 @@ unsafe extern "C" fn start() {
     std::arch::naked_asm!("mov x0, x19", "blr x20", "brk 1")
 }
 
+/// Where no machine code is made ([`NativeError`](super::NativeError)) there are no lanes.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("the native engine goes from stack to stack on x86-64 and aarch64 only");
+mod none {
+    use super::{Common, Seat, lane};
+
+    pub(in crate::native) unsafe extern "C" fn leave(seat: *const Seat) {
+        lane::next(seat, std::ptr::null_mut());
+        unreachable!("there are no lanes on this kind of processor");
+    }
+
+    pub(in crate::native) unsafe extern "C" fn enter(common: *const Common) {
+        lane::first(common, std::ptr::null_mut());
+        unreachable!("there are no lanes on this kind of processor");
+    }
+
+    pub(super) unsafe extern "C" fn start() {
+        unreachable!("there are no lanes on this kind of processor");
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod kept {
+    pub(super) const KEPT: usize = 4;
+    pub(super) const FUNCTION: usize = 0;
+    pub(super) const ARGUMENT: usize = 1;
+    pub(super) const GO_ON: usize = 2;
+}
 
 use kept::{ARGUMENT, FUNCTION, GO_ON, KEPT};
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use none::start;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) use none::{enter, leave};
