@@ -160,7 +160,7 @@ def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
     for (address, length), to in tables.routes.items():
         yield templates[length].fill(address.to_bytes(4), to.to_bytes(2))
     marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
-    key: dict[str, Any] = dict.fromkeys(("is_later_fragment", "is_local", "bundle"), 0)
+    key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
     key |= {"list_id": LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
     key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
     verdict: dict[str, Any] = {"epoch": EPOCH, "rule": 3, "verdict": "BYPASS", "sa_bundle": 0}

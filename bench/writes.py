@@ -125,7 +125,7 @@ def ipv6_routes(schema: Schema, count: int) -> Entries:
 
 def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
     """Entries of the flow cache, with idle timeouts."""
-    key: dict[str, Any] = dict.fromkeys(("is_later_fragment", "is_local", "bundle"), 0)
+    key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
     key |= {"list_id": p4_cpu.LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
     key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
     verdict: dict[str, Any] = {

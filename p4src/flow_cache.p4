@@ -3,6 +3,10 @@
 // What is about to leave, against SPD-O (RFC 4301, 5.1): the outbound list of
 // the interface that routing chose. The cache holds the policy's verdict and
 // never the next hop, so a change of routes retires nothing here.
+//
+// One kind of packet is not looked up: an ICMP error of this router about a packet
+// that an SA carried. It quotes plaintext, so it leaves by that packet's bundle or not
+// at all (RFC 4301, section 6).
 
 #ifndef SLUICE_FLOW_CACHE_P4
 #define SLUICE_FLOW_CACHE_P4
@@ -54,6 +58,7 @@ control flow_cache(in headers_t hdr, inout metadata_t meta) {
             meta.outbound.outcome: ternary;
             meta.outbound.verdict: ternary;
             meta.outbound.bundle:  ternary;
+            meta.fragment:         ternary;
         }
         actions = {
             bypass;
@@ -63,21 +68,29 @@ control flow_cache(in headers_t hdr, inout metadata_t meta) {
         }
         const default_action = refuse(drop_reason_t.OUTBOUND_DISCARD);
         const entries = {
-            (outcome_t.MISS, _, _):                     ask(punt_reason_t.OUTBOUND_MISS);
-            (outcome_t.UNPARSED, _, _):                 ask(punt_reason_t.EXTENSION_HEADERS);
-            (outcome_t.STALE, _, _):                    refuse(drop_reason_t.STALE_VERDICT);
-            (outcome_t.NOT_READY, _, _):                refuse(drop_reason_t.LIST_NOT_READY);
-            (outcome_t.VERDICT, verdict_t.BYPASS, _):   bypass();
-            (outcome_t.VERDICT, verdict_t.PROTECT, 0):  refuse(drop_reason_t.NO_SA);
-            (outcome_t.VERDICT, verdict_t.PROTECT, _):  protect();
+            (outcome_t.MISS, _, _, fragment_t.WHOLE):     ask(punt_reason_t.OUTBOUND_MISS);
+            (outcome_t.MISS, _, _, _):                    ask(punt_reason_t.FRAGMENT);
+            (outcome_t.UNPARSED, _, _, _):                ask(punt_reason_t.EXTENSION_HEADERS);
+            (outcome_t.STALE, _, _, _):                   refuse(drop_reason_t.STALE_VERDICT);
+            (outcome_t.NOT_READY, _, _, _):               refuse(drop_reason_t.LIST_NOT_READY);
+            (outcome_t.VERDICT, verdict_t.BYPASS, _, _):  bypass();
+            (outcome_t.VERDICT, verdict_t.PROTECT, 0, _): refuse(drop_reason_t.NO_SA);
+            (outcome_t.VERDICT, verdict_t.PROTECT, _, _): protect();
         }
     }
 
     apply {
-        outbound_binding.apply();
-        if (meta.fate == fate_t.CONTINUE && meta.outbound.list_id != 0) {
-            outbound.apply(hdr, meta, meta.outbound);
-            outbound_decision.apply();
+        if (meta.origin == origin_t.LOCAL && meta.bundle != 0) {
+            meta.sa_bundle = meta.bundle;
+        } else {
+            outbound_binding.apply();
+            if (meta.fate == fate_t.CONTINUE && meta.outbound.list_id != 0) {
+                if (meta.origin == origin_t.LOCAL) {
+                    meta.outbound.is_local = 1;
+                }
+                outbound.apply(hdr, meta, meta.outbound);
+                outbound_decision.apply();
+            }
         }
     }
 }

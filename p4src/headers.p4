@@ -108,6 +108,7 @@ header packet_in_t {
     punt_reason_t reason;
     stage_t       stage;
     origin_t      origin;
+    drop_reason_t drop_reason;          // of a dropped packet that the audit log wants, else NONE
     bit<8>        is_local;             // 1: the inbound list was asked about a packet for this router
     bundle_t      bundle;               // that the packet was decrypted by
     verdict_t     verdict;              // of the outbound list, where it had one already
@@ -132,7 +133,7 @@ header packet_out_t {
     vrf_t             vrf;
     l3_if_t           egress_l3_if;
     nexthop_id_t      nexthop_id;
-    bundle_t          bundle;           // that the packet was decrypted by
+    bundle_t          bundle;           // that the packet, or the packet it is an error about, was decrypted by
     bundle_t          sa_bundle;        // that a verdict of PROTECT names
     rule_t            rule;
     list_t            list_id;

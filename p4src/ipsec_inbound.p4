@@ -13,16 +13,15 @@
 #ifndef SLUICE_IPSEC_INBOUND_P4
 #define SLUICE_IPSEC_INBOUND_P4
 
-// Who reassembles fragmented ESP. Later fragments name no SA, so a first fragment
-// must not follow its own SA either: two engines would each wait for the other's
-// part. All fragments go to this engine alike, without bundle or SA; what it has
-// put together it decrypts by the SPI, so it holds every inbound SA.
+// Fragments of ESP. Later fragments name no SA, so a first fragment must not follow
+// its own SA either: two engines would each wait for the other's part. All fragments
+// of a VRF go to one engine alike, without bundle or SA; what it has put together it
+// decrypts by the SPI, so it holds every inbound SA of that VRF.
 //
 // Fragments of ESP in UDP have no such way: the later ones look like those of any
-// datagram, of IKE among them, and are under policy as UDP is. So the first, which
+// datagram, of IKE among them, and are under policy as UDP is. So the first, if it
 // shows what it is, is dropped by name, and the rest can amount to nothing. Peers
 // avoid such fragments by the path MTU.
-const engine_t REASSEMBLY_ENGINE = 1;
 
 control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.INBOUND) inbound;
@@ -40,10 +39,6 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.UNKNOWN_SPI);
     }
 
-    action reassemble() {
-        decrypt(0, REASSEMBLY_ENGINE, 0);
-    }
-
     // SAs to this router, by the SPI that it chose itself (RFC 4301, 4.1).
     table inbound_sa {
         key = {
@@ -56,6 +51,23 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         }
         const default_action = unknown_spi();
         size = 16384;
+    }
+
+    action reassemble(engine_t engine) {
+        decrypt(0, engine, 0);
+    }
+
+    // The engine that puts fragments of ESP together; none: the VRF has no SA.
+    table reassembly_engine {
+        key = {
+            meta.vrf: exact @name("vrf");
+        }
+        actions = {
+            reassemble;
+            @defaultonly unknown_spi;
+        }
+        const default_action = unknown_spi();
+        size = 1024;
     }
 
     action check_inbound(list_t list_id) {
@@ -83,9 +95,11 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         size = 1024;
     }
 
-    // The SPD that an SA was negotiated under, whatever interface it came in by.
+    // The SPD that an SA was negotiated under, whatever interface it came in by; in
+    // its own VRF only.
     table bundle_binding {
         key = {
+            meta.vrf:    exact @name("vrf");
             meta.bundle: exact @name("bundle");
         }
         actions = {
@@ -113,6 +127,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
             meta.inbound.verdict: ternary;
             meta.bundle:          ternary;
             carrier_matches:      ternary;
+            meta.fragment:        ternary;
         }
         actions = {
             accept_packet;
@@ -121,32 +136,33 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         }
         const default_action = refuse(drop_reason_t.INBOUND_DISCARD);
         const entries = {
-            (outcome_t.MISS, _, _, _):                       ask(punt_reason_t.INBOUND_MISS);
-            (outcome_t.UNPARSED, _, _, _):                   ask(punt_reason_t.EXTENSION_HEADERS);
-            (outcome_t.STALE, _, _, _):                      refuse(drop_reason_t.STALE_VERDICT);
-            (outcome_t.NOT_READY, _, _, _):                  refuse(drop_reason_t.LIST_NOT_READY);
-            (outcome_t.VERDICT, verdict_t.DISCARD, _, _):    refuse(drop_reason_t.INBOUND_DISCARD);
-            (outcome_t.VERDICT, verdict_t.BYPASS, 0, _):     accept_packet();
-            (outcome_t.VERDICT, verdict_t.PROTECT, 0, _):    refuse(drop_reason_t.INBOUND_CLEARTEXT);
-            (outcome_t.VERDICT, _, 0, _):                    refuse(drop_reason_t.INBOUND_DISCARD);
-            (outcome_t.VERDICT, verdict_t.PROTECT, _, 1):    accept_packet();
-            (outcome_t.VERDICT, _, _, _):                    refuse(drop_reason_t.INBOUND_WRONG_SA);
+            (outcome_t.MISS, _, _, _, fragment_t.WHOLE):     ask(punt_reason_t.INBOUND_MISS);
+            (outcome_t.MISS, _, _, _, _):                    ask(punt_reason_t.FRAGMENT);
+            (outcome_t.UNPARSED, _, _, _, _):                ask(punt_reason_t.EXTENSION_HEADERS);
+            (outcome_t.STALE, _, _, _, _):                   refuse(drop_reason_t.STALE_VERDICT);
+            (outcome_t.NOT_READY, _, _, _, _):               refuse(drop_reason_t.LIST_NOT_READY);
+            (outcome_t.VERDICT, verdict_t.DISCARD, _, _, _): refuse(drop_reason_t.INBOUND_DISCARD);
+            (outcome_t.VERDICT, verdict_t.BYPASS, 0, _, _):  accept_packet();
+            (outcome_t.VERDICT, verdict_t.PROTECT, 0, _, _): refuse(drop_reason_t.INBOUND_CLEARTEXT);
+            (outcome_t.VERDICT, _, 0, _, _):                 refuse(drop_reason_t.INBOUND_DISCARD);
+            (outcome_t.VERDICT, verdict_t.PROTECT, _, 1, _): accept_packet();
+            (outcome_t.VERDICT, _, _, _, _):                 refuse(drop_reason_t.INBOUND_WRONG_SA);
         }
     }
 
     apply {
         bool may_be_sealed = meta.is_local == 1 && meta.bundle == 0 && meta.entry == stage_t.ADMIT;
-        if (may_be_sealed && hdr.esp.isValid()) {
-            if (meta.is_fragment == 1 && hdr.udp.isValid()) {
+        if (may_be_sealed && meta.has_esp == 1) {
+            if (meta.fragment != fragment_t.WHOLE && hdr.udp.isValid()) {
                 drop_packet(meta, drop_reason_t.ESP_IN_UDP_FRAGMENT);
             } else {
                 inbound_sa.apply();
-                if (meta.fate == fate_t.ENGINE && meta.is_fragment == 1) {
-                    reassemble();
+                if (meta.fate == fate_t.ENGINE && meta.fragment != fragment_t.WHOLE) {
+                    reassembly_engine.apply();
                 }
             }
-        } else if (may_be_sealed && meta.is_later_fragment == 1 && meta.protocol == PROTOCOL_ESP) {
-            reassemble();
+        } else if (may_be_sealed && meta.fragment == fragment_t.LATER && meta.protocol == PROTOCOL_ESP) {
+            reassembly_engine.apply();
         } else {
             if (meta.bundle == 0) {
                 inbound_binding.apply();

@@ -176,10 +176,11 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
     table header_check {
         key = {
             meta.malformed:        ternary;
-            meta.is_fragment:      ternary;
+            meta.fragment:         ternary;
             meta.checksum_error:   ternary;
             meta.frame_too_short:  ternary;
             meta.source_routed:    ternary;
+            meta.overlaps_header:  ternary;
             meta.length_deficit:   ternary;
             meta.has_transport:    ternary;
             meta.transport_length: ternary;
@@ -190,64 +191,62 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = refuse(drop_reason_t.MALFORMED);   // a length deficit
         const entries = {
-            (1, 1, _, _, _, _, _, _): refuse(drop_reason_t.FRAGMENT_TOO_SHORT);
-            (1, 0, _, _, _, _, _, _): refuse(drop_reason_t.MALFORMED);
-            (0, _, 1, _, _, _, _, _): refuse(drop_reason_t.BAD_CHECKSUM);
-            (0, _, 0, 1, _, _, _, _): refuse(drop_reason_t.BAD_LENGTH);
-            (0, _, 0, 0, 1, _, _, _): refuse(drop_reason_t.SOURCE_ROUTE);
-            (0, _, 0, 0, 0, 0, 0, _): well_formed();
-            (0, 1, 0, 0, 0, 0, 1, 0 &&& 0xfff8): refuse(drop_reason_t.FRAGMENT_TOO_SHORT);
-            (0, 0, 0, 0, 0, 0, 1, 0 &&& 0xfff8): refuse(drop_reason_t.MALFORMED);
-            (0, _, 0, 0, 0, 0, 1, _): well_formed();
+            (1, fragment_t.WHOLE, _, _, _, _, _, _, _): refuse(drop_reason_t.MALFORMED);
+            (1, _, _, _, _, _, _, _, _): refuse(drop_reason_t.FRAGMENT_TOO_SHORT);
+            (0, _, 1, _, _, _, _, _, _): refuse(drop_reason_t.BAD_CHECKSUM);
+            (0, _, 0, 1, _, _, _, _, _): refuse(drop_reason_t.BAD_LENGTH);
+            (0, _, 0, 0, 1, _, _, _, _): refuse(drop_reason_t.SOURCE_ROUTE);
+            (0, _, 0, 0, 0, 1, _, _, _): refuse(drop_reason_t.FRAGMENT_OVERLAP);
+            (0, _, 0, 0, 0, 0, 0, 0, _): well_formed();
+            (0, fragment_t.WHOLE, 0, 0, 0, 0, 0, 1, 0 &&& 0xfff8): refuse(drop_reason_t.MALFORMED);
+            (0, _, 0, 0, 0, 0, 0, 1, 0 &&& 0xfff8): refuse(drop_reason_t.FRAGMENT_TOO_SHORT);
+            (0, _, 0, 0, 0, 0, 0, 1, _): well_formed();
         }
     }
 
-    // The shim speaks for a packet's past, so only an engine's port may bring it.
-    action encrypted() {
-        meta.entry = stage_t.ROUTING;
-        meta.origin = origin_t.ENCRYPTED;
+    action own_source() {
+        drop_packet(meta, drop_reason_t.MARTIAN);
     }
 
-    action decrypted() {
-        meta.origin = origin_t.DECRYPTED;
-        meta.bundle = hdr.shim.bundle;
-    }
-
-    table shim_admit {
+    // This router's own addresses, which nobody else sends from.
+    table own_source_ipv4 {
         key = {
-            meta.role:          ternary;
-            hdr.shim.isValid(): ternary;
-            hdr.shim.kind:      ternary;
-            hdr.shim.bundle:    ternary;
+            meta.vrf:          exact @name("vrf");
+            hdr.ipv4.src_addr: exact @name("src_addr");
         }
         actions = {
-            encrypted;
-            decrypted;
-            refuse;
+            own_source;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        const entries = {
-            (role_t.ENGINE, false, _, _): refuse(drop_reason_t.SHIM_INVALID);
-            (role_t.ENGINE, true, shim_kind_t.ENCRYPTED, _): encrypted();
-            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, 0): refuse(drop_reason_t.SHIM_INVALID);
-            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, _): decrypted();
-            (role_t.ENGINE, true, _, _): refuse(drop_reason_t.SHIM_INVALID);
-            (_, true, _, _): refuse(drop_reason_t.FORGED_SHIM);
-        }
+        size = 4096;
     }
 
+    table own_source_ipv6 {
+        key = {
+            meta.vrf:          exact @name("vrf");
+            hdr.ipv6.src_addr: exact @name("src_addr");
+        }
+        actions = {
+            own_source;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    engine_return() from_engine;
+
     apply {
+        // A neighbour advertisement to a group: whoever has one of our addresses says
+        // so from that address, while we ask whether it is free (RFC 4862, 5.4.4).
+        bool answers_duplicate_detection = meta.is_group == 1 && meta.ttl == 255
+            && meta.protocol == PROTOCOL_ICMPV6 && meta.dst_port[15:8] == 136;
+
         l3_interface.apply();
         if (meta.fate == fate_t.CONTINUE) {
-            shim_admit.apply();
-        }
-        if (meta.fate == fate_t.CONTINUE) {
-            if (hdr.shim.isValid()) {
-                meta.ingress_l3_if = hdr.shim.ingress_l3_if;
-                meta.vrf = hdr.shim.vrf;
-                hdr.ethernet.ether_type = hdr.shim.ether_type;
-                hdr.shim.setInvalid();
+            if (meta.role == role_t.ENGINE || hdr.shim.isValid()) {
+                from_engine.apply(hdr, meta);
             } else if (!hdr.ethernet.isValid()) {
                 drop_packet(meta, drop_reason_t.MALFORMED);
             } else if (hdr.ethernet.dst_addr[40:40] == 1) {
@@ -265,11 +264,19 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
                 drop_packet(meta, drop_reason_t.UNLISTED_PROTOCOL);
             }
         }
+        // The outer header of what the engine encrypted is this router's own.
         if (meta.fate == fate_t.CONTINUE) {
             if (hdr.ipv4.isValid()) {
                 ipv4_martian.apply();
+                if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED) {
+                    own_source_ipv4.apply();
+                }
             } else if (hdr.ipv6.isValid()) {
                 ipv6_martian.apply();
+                if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED
+                    && !answers_duplicate_detection) {
+                    own_source_ipv6.apply();
+                }
             }
         }
     }

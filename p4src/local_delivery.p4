@@ -65,7 +65,7 @@ control local_delivery(inout metadata_t meta) {
 
     // The first entry that matches decides. dst_port holds type and code of
     // ICMPv6: neighbour discovery is 133 to 137 (RFC 4861), valid only with the
-    // hop limit that no forwarded packet can have.
+    // hop limit that no forwarded packet can have, and never in fragments (RFC 6980).
     table delivery {
         key = {
             meta.is_local:       ternary;
@@ -76,6 +76,8 @@ control local_delivery(inout metadata_t meta) {
             meta.protocol:       ternary;
             meta.src_port:       ternary;
             meta.dst_port:       ternary;
+            meta.ether_type:     ternary;
+            meta.fragment:       ternary;
         }
         actions = {
             deliver;
@@ -84,28 +86,28 @@ control local_delivery(inout metadata_t meta) {
         }
         const default_action = forward();
         const entries = {
-            (_, 1, 0, _, _, _, _, _): refuse(drop_reason_t.NOT_FOR_ROUTER);
-            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
-            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
-            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
-            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00): refuse(drop_reason_t.ND_INVALID);
-            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00): refuse(drop_reason_t.ND_INVALID);
-            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00): refuse(drop_reason_t.ND_INVALID);
-            (0, _, 1, _, _, _, _, _): refuse(drop_reason_t.MULTICAST);
-            (1, _, _, _, _, PROTOCOL_OSPF, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_TCP, PORT_BGP, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_BGP): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_TCP, PORT_LDP, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_LDP): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_LDP): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD_MULTI): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIP): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIPNG): deliver(punt_reason_t.ROUTING_PROTOCOL);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE): deliver(punt_reason_t.IKE);
-            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE_NAT_T): deliver(punt_reason_t.IKE);
-            (1, _, _, _, _, _, _, _): deliver(punt_reason_t.LOCAL);
-            (_, _, _, 1, _, _, _, _): refuse(drop_reason_t.LINK_LOCAL);
+            (_, 1, 0, _, _, _, _, _, _, _): refuse(drop_reason_t.NOT_FOR_ROUTER);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00, ETHERTYPE_IPV6, fragment_t.WHOLE): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00, ETHERTYPE_IPV6, fragment_t.WHOLE): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (1, _, _, _, 255, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00, ETHERTYPE_IPV6, fragment_t.WHOLE): deliver(punt_reason_t.NEIGHBOR_DISCOVERY);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8500 &&& 0xff00, ETHERTYPE_IPV6, _): refuse(drop_reason_t.ND_INVALID);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8600 &&& 0xfe00, ETHERTYPE_IPV6, _): refuse(drop_reason_t.ND_INVALID);
+            (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00, ETHERTYPE_IPV6, _): refuse(drop_reason_t.ND_INVALID);
+            (0, _, 1, _, _, _, _, _, _, _): refuse(drop_reason_t.MULTICAST);
+            (1, _, _, _, _, PROTOCOL_OSPF, _, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, PORT_BGP, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_BGP, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, PORT_LDP, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_TCP, _, PORT_LDP, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_LDP, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_BFD_MULTI, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIP, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_RIPNG, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE, _, _): deliver(punt_reason_t.IKE);
+            (1, _, _, _, _, PROTOCOL_UDP, _, PORT_IKE_NAT_T, _, _): deliver(punt_reason_t.IKE);
+            (1, _, _, _, _, _, _, _, _, _): deliver(punt_reason_t.LOCAL);
+            (_, _, _, 1, _, _, _, _, _, _): refuse(drop_reason_t.LINK_LOCAL);
         }
     }
 

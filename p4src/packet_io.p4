@@ -6,7 +6,8 @@
 //                 a bare port (egress_port). Anything else is refused here:
 //                 policy must not be stepped around through the CPU port.
 //   LOCAL_ORIGIN  IP that this router made. With an egress interface its MAC
-//                 addresses came with it; with none, routing finds both.
+//                 addresses came with it; with none, routing finds both, and with a
+//                 bundle it leaves by that bundle's SA.
 //   REINJECT      a packet that was punted goes on at the stage that punted it,
 //                 with what the punt carried.
 
@@ -32,6 +33,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         meta.egress_l3_if = hdr.packet_out.egress_l3_if;
     }
 
+    // With a bundle: an ICMP error about what that bundle carried (flow_cache.p4).
     action local_origin_to_routing() {
         meta.entry = stage_t.ROUTING;
         meta.origin = origin_t.LOCAL;
@@ -115,7 +117,8 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _): to_port();
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _): local_origin_to_routing();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _): local_origin_to_interface();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, 0, _, _, _, _, _): local_origin_to_interface();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.REINJECT, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
             (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.LOCAL, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.ENCRYPTED, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);

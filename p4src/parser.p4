@@ -15,14 +15,16 @@
 #ifndef SLUICE_PARSER_P4
 #define SLUICE_PARSER_P4
 
-// What is read behind all IP headers, by protocol number.
-#define TRANSPORT_STATES(icmp_protocol) \
-    icmp_protocol: parse_icmp;          \
-    PROTOCOL_TCP:  parse_ports;         \
-    PROTOCOL_SCTP: parse_ports;         \
-    PROTOCOL_UDP:  parse_udp;           \
-    PROTOCOL_ESP:  parse_esp;           \
-    default:       accept;
+// What is read behind all IP headers, by protocol number. ICMP and ICMPv6 are
+// read over either IP version: rules may name the type of both.
+#define TRANSPORT_STATES          \
+    PROTOCOL_ICMP:   parse_icmp;  \
+    PROTOCOL_ICMPV6: parse_icmp;  \
+    PROTOCOL_TCP:    parse_ports; \
+    PROTOCOL_SCTP:   parse_ports; \
+    PROTOCOL_UDP:    parse_udp;   \
+    PROTOCOL_ESP:    parse_esp;   \
+    default:         accept;
 
 parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
     ARCH_PARSER_LOCALS
@@ -77,27 +79,33 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     state parse_ipv4_fragmentation {
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.more_fragments) {
-            (0, 0):  parse_ipv4_payload;
-            (0, 1):  parse_ipv4_first_fragment;
-            default: later_fragment;
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.more_fragments, hdr.ipv4.protocol) {
+            (0, 0, _):            parse_ipv4_payload;
+            (0, 1, _):            parse_ipv4_first_fragment;
+            (1, _, PROTOCOL_TCP): overlapping_fragment;
+            default:              later_fragment;
         }
     }
 
     state parse_ipv4_first_fragment {
-        meta.is_fragment = 1;
+        meta.fragment = fragment_t.FIRST;
         transition parse_ipv4_payload;
     }
 
+    // RFC 3128: would replace the flags of a TCP header whose ports have passed.
+    state overlapping_fragment {
+        meta.overlaps_header = 1;
+        transition later_fragment;
+    }
+
     state later_fragment {
-        meta.is_fragment = 1;
-        meta.is_later_fragment = 1;
+        meta.fragment = fragment_t.LATER;
         transition accept;
     }
 
     state parse_ipv4_payload {
         transition select(hdr.ipv4.protocol) {
-            TRANSPORT_STATES(PROTOCOL_ICMP)
+            TRANSPORT_STATES
         }
     }
 
@@ -117,11 +125,12 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
             PROTOCOL_ROUTING:  parse_ipv6_extension;
             PROTOCOL_DEST_OPT: parse_ipv6_extension;
             PROTOCOL_FRAGMENT: parse_ipv6_fragment;
-            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+            TRANSPORT_STATES
         }
     }
 
-    // parse_ipv4_options, parse_ipv6_extension and parse_ipv6_fragment.
+    // parse_ipv4_options, parse_ipv6_extension, parse_ipv6_fragment and
+    // parse_nat_traversal.
 #include "option_states.p4"
 
     state parse_ports {
@@ -145,14 +154,8 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     // RFC 3948: a keep-alive is a single byte, a zero marker announces IKE,
-    // anything else is the SPI of an ESP packet.
-    state parse_nat_traversal {
-        transition select(hdr.udp.length) {
-            0 &&& 0xfff0: accept;   // below 16 bytes: no room for an ESP header
-            default:      parse_nat_traversal_marker;
-        }
-    }
-
+    // anything else is the SPI of an ESP packet. What was read here lies inside the
+    // IP packet only if summary.p4 says so (has_esp).
     state parse_nat_traversal_marker {
         transition select(packet.lookahead<bit<32>>()) {
             0:       accept;

@@ -8,6 +8,10 @@
 // Every flow carries the epoch that it was installed in, and counts only while
 // that is its list's: one write to list_state retires them all at once. A list
 // without an epoch serves nobody.
+//
+// A fragment meets the rule that its datagram meets (RFC 4301, section 7). Fragments
+// are cached only where every rule that they could meet says the same; all others go
+// to the CPU, which knows them by their identification.
 
 #ifndef SLUICE_POLICY_P4
 #define SLUICE_POLICY_P4
@@ -53,15 +57,15 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
 
     table ipv4_flow {
         key = {
-            policy.list_id:         exact @name("list_id");
-            meta.is_later_fragment: exact @name("is_later_fragment");
-            policy.is_local:        exact @name("is_local");
-            policy.carrier:         exact @name("bundle");
-            hdr.ipv4.src_addr:      exact @name("src_addr");
-            hdr.ipv4.dst_addr:      exact @name("dst_addr");
-            meta.protocol:          exact @name("protocol");
-            meta.src_port:          exact @name("src_port");
-            meta.dst_port:          exact @name("dst_port");
+            policy.list_id:     exact @name("list_id");
+            meta.fragment:      exact @name("fragment");
+            policy.is_local:    exact @name("is_local");
+            policy.carrier:     exact @name("bundle");
+            hdr.ipv4.src_addr:  exact @name("src_addr");
+            hdr.ipv4.dst_addr:  exact @name("dst_addr");
+            meta.protocol:      exact @name("protocol");
+            meta.src_port:      exact @name("src_port");
+            meta.dst_port:      exact @name("dst_port");
         }
         actions = {
             set_ipv4_flow;
@@ -75,15 +79,15 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
 
     table ipv6_flow {
         key = {
-            policy.list_id:         exact @name("list_id");
-            meta.is_later_fragment: exact @name("is_later_fragment");
-            policy.is_local:        exact @name("is_local");
-            policy.carrier:         exact @name("bundle");
-            hdr.ipv6.src_addr:      exact @name("src_addr");
-            hdr.ipv6.dst_addr:      exact @name("dst_addr");
-            meta.protocol:          exact @name("protocol");
-            meta.src_port:          exact @name("src_port");
-            meta.dst_port:          exact @name("dst_port");
+            policy.list_id:     exact @name("list_id");
+            meta.fragment:      exact @name("fragment");
+            policy.is_local:    exact @name("is_local");
+            policy.carrier:     exact @name("bundle");
+            hdr.ipv6.src_addr:  exact @name("src_addr");
+            hdr.ipv6.dst_addr:  exact @name("dst_addr");
+            meta.protocol:      exact @name("protocol");
+            meta.src_port:      exact @name("src_port");
+            meta.dst_port:      exact @name("dst_port");
         }
         actions = {
             set_ipv6_flow;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a packet ends: dropped under a reason, or sent to the CPU with what the
-// controller needs to know, as far as the reason's meter lets it.
+// controller needs to know, as far as the reason's meter lets it. Dropped packets go
+// to the CPU too where the audit log wants their reason; they are counted all the same.
 
 #ifndef SLUICE_PUNT_P4
 #define SLUICE_PUNT_P4
@@ -13,7 +14,29 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
 
     punt_policer() policer;
 
+    action audit() {
+        meta.fate = fate_t.PUNT;
+        meta.punt_reason = punt_reason_t.AUDIT;
+    }
+
+    // The reasons that are auditable events (RFC 4301, section 5.2).
+    table audited_drop {
+        key = {
+            meta.drop_reason: exact @name("drop_reason");
+        }
+        actions = {
+            audit;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        size = DROP_REASONS;
+    }
+
     apply {
+        drop_reason_t counted = meta.drop_reason;
+        if (meta.fate == fate_t.DROP) {
+            audited_drop.apply();
+        }
         if (meta.fate == fate_t.PUNT) {
             policer.apply(meta);
             if (meta.fate == fate_t.PUNT) {
@@ -28,6 +51,7 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
                 hdr.packet_in.reason = meta.punt_reason;
                 hdr.packet_in.stage = meta.stage;
                 hdr.packet_in.origin = meta.origin;
+                hdr.packet_in.drop_reason = counted;
                 hdr.packet_in.is_local = (bit<8>)meta.inbound.is_local;
                 hdr.packet_in.bundle = meta.bundle;
                 hdr.packet_in.verdict = verdict_t.NONE;
@@ -37,6 +61,8 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
                     hdr.packet_in.verdict = meta.outbound.verdict;
                     hdr.packet_in.sa_bundle = meta.outbound.bundle;
                     hdr.packet_in.rule = meta.outbound.rule;
+                } else if (counted == drop_reason_t.INBOUND_CLEARTEXT || counted == drop_reason_t.INBOUND_WRONG_SA) {
+                    hdr.packet_in.rule = meta.inbound.rule;
                 }
                 if (meta.stage == stage_t.INBOUND) {
                     hdr.packet_in.list_id = meta.inbound.list_id;
@@ -51,10 +77,13 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
                 }
             } else {
                 punt_drop_counter.count((bit<8>)meta.punt_reason);
+                if (counted == drop_reason_t.NONE) {
+                    counted = meta.drop_reason;
+                }
             }
         }
-        if (meta.fate == fate_t.DROP) {
-            drop_counter.count((bit<8>)meta.drop_reason);
+        if (counted != drop_reason_t.NONE) {
+            drop_counter.count((bit<8>)counted);
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "parser.p4"
 #include "summary.p4"
 #include "packet_io.p4"
+#include "engine_return.p4"
 #include "l3_admit.p4"
 #include "policy.p4"
 #include "local_delivery.p4"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a bundle to the SA that serves it now, so that a rekey is one write and
-// not one for each flow; and the way to the engine.
+// From a bundle, in its own VRF, to the SA that serves it now, so that a rekey is one
+// write and not one for each flow; and the way to the engine.
 
 #ifndef SLUICE_SA_BUNDLE_P4
 #define SLUICE_SA_BUNDLE_P4
@@ -21,6 +21,7 @@ control sa_bundle(inout metadata_t meta) {
 
     table outbound_sa {
         key = {
+            meta.vrf:       exact @name("vrf");
             meta.sa_bundle: exact @name("bundle");
         }
         actions = {
@@ -48,12 +49,19 @@ control to_engine(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_ENGINE);
     }
 
+    // An engine whose port is down: its SAs still name it.
+    action engine_down() {
+        drop_packet(meta, drop_reason_t.NO_ENGINE);
+        engine_counter.count();
+    }
+
     table engine {
         key = {
             meta.engine: exact @name("engine");
         }
         actions = {
             set_engine;
+            engine_down;
             @defaultonly no_engine;
         }
         const default_action = no_engine();

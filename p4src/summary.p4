@@ -43,6 +43,10 @@ control summary(in headers_t hdr, inout metadata_t meta) {
             meta.transport_length = meta.ip_length |-| meta.header_length;
             meta.length_deficit = meta.header_length |-| meta.ip_length;
         }
+        // Behind the end of the IP packet there is padding, whatever it looks like.
+        if (hdr.esp.isValid() && (!hdr.udp.isValid() || (meta.transport_length & 0xfff0) != 0)) {
+            meta.has_esp = 1;
+        }
     }
 }
 

@@ -83,6 +83,14 @@ enum bit<8> origin_t {
     ENCRYPTED = 3   // the engine's own output: past the outbound list, whatever holds it up
 }
 
+// Policy tells whole packets, first and later fragments apart: a verdict for one
+// of them is none for the others (RFC 4301, section 7).
+enum bit<2> fragment_t {
+    WHOLE = 0,
+    FIRST = 1,
+    LATER = 2    // shows no ports, and in IPv6 not even its protocol
+}
+
 enum bit<8> role_t {
     ROUTER = 0,
     ENGINE = 1
@@ -130,7 +138,9 @@ enum bit<8> punt_reason_t {
     IP_OPTIONS          = 13,  // options that this target's parser cannot walk
     EXTENSION_HEADERS   = 14,  // a chain deeper than this target's parser walks
     INBOUND_MISS        = 15,
-    OUTBOUND_MISS       = 16
+    OUTBOUND_MISS       = 16,
+    FRAGMENT            = 17,  // a list has no verdict for a fragment; stage says which list
+    AUDIT               = 18   // dropped; a copy of what drop_reason says, for the audit log
 }
 
 const bit<32> PUNT_REASONS = 32;   // size of everything indexed by punt_reason_t
@@ -169,7 +179,8 @@ enum bit<8> drop_reason_t {
     NO_SA                  = 29,  // the bundle has no outbound SA
     NO_ENGINE              = 30,
     SHIM_INVALID           = 31,  // from the engine, but not an answer of its
-    ESP_IN_UDP_FRAGMENT    = 32   // a UDP-encapsulated ESP packet that no engine can put together
+    ESP_IN_UDP_FRAGMENT    = 32,  // a UDP-encapsulated ESP packet that no engine can put together
+    FRAGMENT_OVERLAP       = 33   // a fragment that overlaps the TCP header (RFC 1858, RFC 3128)
 }
 
 const bit<32> DROP_REASONS = 64;   // size of drop_counter
@@ -187,7 +198,7 @@ enum bit<8> outcome_t {
 // packet brings along, with the list and generation that it was searched in.
 struct policy_t {
     list_t       list_id;
-    bit<1>       is_local;         // inbound: for this router
+    bit<1>       is_local;         // inbound: for this router; outbound: made by this router
     bundle_t     carrier;          // inbound: the bundle that the packet was decrypted by
     epoch_t      epoch;
     generation_t generation;
@@ -220,8 +231,8 @@ struct metadata_t {
     bit<1>          source_routed;
     bit<1>          options_unparsed;   // IPv4 options that the parser could not walk
     bit<1>          chain_too_deep;     // IPv6 extension headers that it could not walk
-    bit<1>          is_fragment;        // any fragment, the first one too
-    bit<1>          is_later_fragment;  // not the first: carries no ports
+    bit<1>          overlaps_header;    // a fragment that starts inside the TCP header
+    fragment_t      fragment;
     bit<1>          has_transport;      // a header behind IP was parsed
     bit<16>         src_port;           // TCP, UDP, SCTP; else 0
     bit<16>         dst_port;           // likewise; ICMP: type and code
@@ -233,6 +244,7 @@ struct metadata_t {
     bit<16>         header_length;      // bytes of all IP headers
     bit<16>         transport_length;   // bytes behind all IP headers
     bit<16>         length_deficit;     // bytes by which the IP headers exceed the packet
+    bit<1>          has_esp;            // an ESP header, or one in UDP, inside the IP packet
     bit<1>          is_group;           // multicast or broadcast destination address
     bit<1>          is_link_local;      // source or destination address
 

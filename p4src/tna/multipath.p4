@@ -54,7 +54,7 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
         hash_seed.apply();
         // Fragments carry ports in the first of them only; all must take one
         // path, so none of them is told apart by more than its addresses.
-        if (meta.is_fragment == 0) {
+        if (meta.fragment == fragment_t.WHOLE) {
             protocol = meta.protocol;
             ports = meta.src_port ++ meta.dst_port;
         }

@@ -28,7 +28,7 @@
             PROTOCOL_ROUTING:  chain_too_deep;
             PROTOCOL_DEST_OPT: chain_too_deep;
             PROTOCOL_FRAGMENT: parse_ipv6_fragment_behind_extension;
-            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+            TRANSPORT_STATES
         }
     }
 
@@ -42,7 +42,7 @@
     }
 
     state parse_ipv6_first_fragment {
-        meta.is_fragment = 1;
+        meta.fragment = fragment_t.FIRST;
         transition parse_ipv6_after_fragment_header;
     }
 
@@ -52,7 +52,7 @@
             PROTOCOL_ROUTING:  chain_too_deep;
             PROTOCOL_DEST_OPT: chain_too_deep;
             PROTOCOL_FRAGMENT: chain_too_deep;
-            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+            TRANSPORT_STATES
         }
     }
 
@@ -67,7 +67,7 @@
     }
 
     state parse_ipv6_first_fragment_behind_second {
-        meta.is_fragment = 1;
+        meta.fragment = fragment_t.FIRST;
         transition parse_ipv6_after_second;
     }
 
@@ -77,6 +77,15 @@
             PROTOCOL_ROUTING:  chain_too_deep;
             PROTOCOL_DEST_OPT: chain_too_deep;
             PROTOCOL_FRAGMENT: chain_too_deep;
-            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+            TRANSPORT_STATES
+        }
+    }
+
+    // Below 16 bytes of UDP there is no room for an ESP header. Frames on the wire
+    // have 60 bytes, so there always is something to look at.
+    state parse_nat_traversal {
+        transition select(hdr.udp.length) {
+            0 &&& 0xfff0: accept;
+            default:      parse_nat_traversal_marker;
         }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // v1model: IPv4 options and IPv6 extension headers of any length, walked one by
-// one. Included into frame_parser (parser.p4).
+// one, and lengths that are computed on the way. Included into frame_parser
+// (parser.p4).
 
     state parse_ipv4_options {
         meta.options_left = ((bit<8>)hdr.ipv4.ihl - 5) << 2;
@@ -107,15 +108,23 @@
             PROTOCOL_ROUTING:  parse_ipv6_extension;
             PROTOCOL_DEST_OPT: parse_ipv6_extension;
             PROTOCOL_FRAGMENT: parse_ipv6_fragment;
-            TRANSPORT_STATES(PROTOCOL_ICMPV6)
+            TRANSPORT_STATES
         }
     }
 
     state parse_ipv6_fragment {
-        transition select(meta.headers_walked) {
-            IPV6_EXTENSIONS: chain_too_deep;
-            default:         extract_ipv6_fragment;
+        transition select(meta.headers_walked, meta.fragment) {
+            (IPV6_EXTENSIONS, _):  chain_too_deep;
+            (_, fragment_t.FIRST): nested_fragment;
+            default:               extract_ipv6_fragment;
         }
+    }
+
+    // A fragment of a fragment: no host sends one, and policy could not tell what
+    // it will be when it is put together.
+    state nested_fragment {
+        meta.fragment = fragment_t.WHOLE;
+        transition malformed;
     }
 
     state extract_ipv6_fragment {
@@ -132,6 +141,18 @@
     }
 
     state parse_ipv6_first_fragment {
-        meta.is_fragment = 1;
+        meta.fragment = fragment_t.FIRST;
         transition parse_ipv6_after_extension;
+    }
+
+    // Below 16 bytes of UDP there is no room for an ESP header. A frame may end
+    // where its IP packet does, so nothing is looked at behind that.
+    state parse_nat_traversal {
+        bit<16> payload_length = hdr.ipv4.isValid() ? hdr.ipv4.total_length - 20 : hdr.ipv6.payload_length;
+        bit<16> transport_length = payload_length - meta.extensions_length;
+        transition select(hdr.udp.length, transport_length) {
+            (0 &&& 0xfff0, _): accept;
+            (_, 0 &&& 0xfff0): accept;
+            default:           parse_nat_traversal_marker;
+        }
     }

@@ -67,7 +67,7 @@ class Flow:
     protocol: int = UDP
     src_port: int = SPORT
     dst_port: int = DPORT
-    is_later_fragment: int = 0
+    fragment: str = "WHOLE"
     is_local: int = 0
     bundle: int = 0
 
@@ -83,9 +83,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Sa:
-    """An outbound SA of a bundle."""
+    """An outbound SA of a bundle, in one VRF."""
 
     bundle: int
+    vrf: int = 0
     sa: int = 0x30000 + 77
     engine: int = ENGINE_ID
     path_mtu: int = 1500
@@ -107,7 +108,9 @@ def reinjection(
 ) -> dict[str, Value]:
     """The header of a re-injection: all that the punt carried, and the verdict found since."""
     header: dict[str, Value] = {
-        name: value for name, value in punt.metadata.items() if name not in ("reason", "is_local")
+        name: value
+        for name, value in punt.metadata.items()
+        if name not in ("reason", "drop_reason", "is_local")
     }
     if answer is not None:
         header |= {"verdict": answer.verdict, "rule": answer.rule}
@@ -206,9 +209,8 @@ class Policy:
     def sa_entry(self, sa: Sa) -> p4runtime_pb2.TableEntry:
         """The entry of the SA that serves a bundle."""
         params: dict[str, Value] = dict(vars(sa))
-        return self.router.entry(
-            "outbound_sa", {"bundle": params.pop("bundle")}, "encrypt", **params
-        )
+        key = {name: params.pop(name) for name in ("vrf", "bundle")}
+        return self.router.entry("outbound_sa", key, "encrypt", **params)
 
     def protects(self, sa: Sa) -> None:
         """A bundle has an outbound SA."""
@@ -221,12 +223,25 @@ class Policy:
             self.router.entry("inbound_sa", key, "decrypt", bundle=bundle, engine=engine, sa=sa)
         )
 
-    def carries(self, bundle: int, guarded_by: PolicyList) -> None:
+    def reassembles(self, engine: int = ENGINE_ID, vrf: int = 0) -> None:
+        """Fragments of ESP in a VRF go to this engine."""
+        self.router.insert(
+            self.router.entry("reassembly_engine", {"vrf": vrf}, "reassemble", engine=engine)
+        )
+
+    def sends_from(self, bundle: int, *addresses: str, vrf: int = 0) -> None:
+        """A bundle's ESP packets have these source addresses."""
+        for address in addresses:
+            family = "ipv6" if ":" in address else "ipv4"
+            key: dict[str, Match] = {"vrf": vrf, "bundle": bundle, "src_addr": address}
+            self.router.insert(self.router.entry(f"esp_source_{family}", key, "from_bundle"))
+
+    def carries(self, bundle: int, guarded_by: PolicyList, vrf: int = 0) -> None:
         """A bundle's SPD, that what it decrypts is checked against."""
         self.router.insert(
             self.router.entry(
                 "bundle_binding",
-                {"bundle": bundle},
+                {"vrf": vrf, "bundle": bundle},
                 "check_inbound",
                 list_id=guarded_by.id,
             )
@@ -234,12 +249,10 @@ class Policy:
 
     # --- what becomes of packets ----------------------------------------------
 
-    def encrypts(
-        self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES, vrf: int = 0
-    ) -> None:
+    def encrypts(self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES) -> None:
         """The packet goes to the engine, a hop fewer, and nothing else happens."""
         frame = arriving(source, packet)
-        shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=vrf)
+        shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=sa.vrf)
         expected = shim.on(hop_decremented(untagged(frame)))
         outcome = self.router.exchange(FromPort(source.port, frame))
         same(outcome, Outcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)

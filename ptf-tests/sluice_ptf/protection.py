@@ -16,6 +16,7 @@ V4, V6 = "10.2.0.9", "2001:db8:2::9"
 OURS4, OURS6 = "10.1.0.1", "2001:db8:1::1"
 FLOWS = {V4: Flow(HOST4, V4), V6: Flow(HOST6, V6)}
 SPI, BUNDLE = 0x80C0FFEE, 0x4001
+ESP_SOURCES = ("10.2.0.1", "2001:db8:2::1")
 SA = Sa(bundle=BUNDLE)
 PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
 
@@ -25,7 +26,9 @@ def with_engine(router: Router) -> Policy:
     policy = Policy(router)
     policy.engine()
     policy.spi(SPI, bundle=BUNDLE, sa=0x12345678)
+    policy.reassembles()
     policy.protects(SA)
+    policy.sends_from(BUNDLE, *ESP_SOURCES)
     return policy
 
 

@@ -34,9 +34,9 @@ BYPASS, DISCARD = Verdict("BYPASS", rule=2), Verdict("DISCARD", rule=4)
 PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
 
 
-def flow_to(dst: str, **fields: int) -> Flow:
+def flow_to(dst: str, *, is_local: int = 0, bundle: int = 0) -> Flow:
     """The flow of `udp_to`."""
-    return Flow(HOST6 if ":" in dst else HOST4, dst, **fields)
+    return Flow(HOST6 if ":" in dst else HOST4, dst, is_local=is_local, bundle=bundle)
 
 
 def guarded(router: Router) -> Policy:

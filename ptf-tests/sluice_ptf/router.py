@@ -167,6 +167,13 @@ class Router:
         """Addresses that are this router's own."""
         self.insert(*(self.local_entry(prefix, vrf) for prefix in prefixes))
 
+    def own_source(self, *addresses: str, vrf: int = 0) -> None:
+        """Addresses that nobody else may send from."""
+        for address in addresses:
+            table = "own_source_ipv6" if ":" in address else "own_source_ipv4"
+            key: dict[str, Match] = {"vrf": vrf, "src_addr": address}
+            self.insert(self.entry(table, key, "own_source"))
+
     def group(self, group_id: int, members: Sequence[Member]) -> None:
         """A next-hop group: its members, the group, and the entry that selects from it."""
         self.insert(*(self.member(member) for member in members))

@@ -24,6 +24,8 @@ from p4.v1 import p4runtime_pb2
 Value = int | str | bytes
 Match = Value | tuple[Value, Value]
 ENUM_OF = {
+    "drop_reason": "drop_reason_t",
+    "fragment": "fragment_t",
     "kind": "packet_out_kind_t",
     "origin": "origin_t",
     "reason": "punt_reason_t",
@@ -135,7 +137,7 @@ class Schema:
         if field.match_type == kinds.EXACT:
             if isinstance(value, tuple):
                 raise SchemaError(f"{field.name} is an exact field")
-            number = bytestring(to_int(value), field.bitwidth)
+            number = bytestring(self.number(field.name, value), field.bitwidth)
             entry.match.add(field_id=field.id).exact.value = number
         elif field.match_type == kinds.LPM:
             base, length = _prefix(value)

@@ -34,11 +34,9 @@ def set_up(router: Router) -> None:
     """Write the standard router."""
     for interface in (A, B, C, D, E):
         router.interface(interface)
-        router.local(
-            f"10.{_network(interface)}.0.1/32",
-            f"2001:db8:{_network(interface)}::1/128",
-            vrf=interface.vrf,
-        )
+        own = f"10.{_network(interface)}.0.1", f"2001:db8:{_network(interface)}::1"
+        router.local(f"{own[0]}/32", f"{own[1]}/128", vrf=interface.vrf)
+        router.own_source(*own, vrf=interface.vrf)
     for vrf in (0, OTHER_VRF):
         router.local("224.0.0.0/24", "255.255.255.255/32", vrf=vrf)
         router.local("fe80::/10", "ff01::/16", "ff02::/16", vrf=vrf)

@@ -3,7 +3,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from scapy.layers.inet6 import IPv6ExtHdrFragment
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
@@ -23,7 +25,17 @@ from sluice_ptf.policy import (
     hit,
 )
 from sluice_ptf.probe import Outcome
-from sluice_ptf.protection import BUNDLE, FLOWS, OURS4, SA, V4, V6, protected, with_engine
+from sluice_ptf.protection import (
+    BUNDLE,
+    ESP_SOURCES,
+    FLOWS,
+    OURS4,
+    SA,
+    V4,
+    V6,
+    protected,
+    with_engine,
+)
 from sluice_ptf.router import Router, arriving, leaving, routed
 from sluice_ptf.schema import Value
 from sluice_ptf.shim import DECRYPT, DECRYPTED, ENCRYPT, ENCRYPTED, ESP, Shim, esp
@@ -47,6 +59,7 @@ def encrypted_is_routed(router: Router) -> None:
     """By its outer address, past the outbound list, without a second TTL decrement."""
     policy = protected(router)
     policy.guard(A, IN)
+    policy.sends_from(BUNDLE, *ESP_SOURCES, vrf=OTHER_VRF)
     for packet in esp_packets():
         sent = leaving(arriving(ENGINE, packet), TO_B)
         policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
@@ -56,13 +69,56 @@ def encrypted_is_routed(router: Router) -> None:
 
 
 @ptf_test
+def encrypted_is_esp_of_its_bundle(router: Router) -> None:
+    """It passes no list again, so it must be what only encryption makes of a packet."""
+    policy = with_engine(router)
+    invalid = Outcome(drops={"SHIM_INVALID": 1})
+    whole4, _, whole6, _ = esp_packets()
+    nat_t = udp(dport=4500, sport=4500, size=0)
+    for packet in (
+        udp_to(V4, src="10.2.0.1"),  # plaintext
+        udp_to(V6, src="2001:db8:2::1"),
+        ip4(V4, Raw(esp(0x1001)), proto=51, src="10.2.0.1"),
+        ip4(V4, nat_t / Raw(bytes(40)), src="10.2.0.1"),  # IKE
+        ip4(V4, nat_t / Raw(b"\xff"), src="10.2.0.1"),  # a keep-alive
+        ip4(V4, udp(dport=4501, sport=31000, size=0) / Raw(esp(1)), src="10.2.0.1"),
+        ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.2"),  # another's address
+        ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", flags="MF"),
+        ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", frag=9),
+        ip6(V6, Raw(esp(0x1001)), nh=ESP, src="2001:db8:2::2"),
+        ip6(V6, IPv6ExtHdrFragment(m=1, nh=ESP) / Raw(esp(1)), src="2001:db8:2::1"),
+    ):
+        policy.from_engine(encrypted(A, BUNDLE), packet, invalid)
+    for packet in (whole4, whole6):
+        for bundle, vrf in ((0, 0), (BUNDLE ^ 1, 0), (BUNDLE, OTHER_VRF)):
+            policy.from_engine(encrypted(A, bundle, vrf=vrf), packet, invalid)
+        sent = leaving(arriving(ENGINE, packet), TO_B)
+        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
+    in_udp = ip4(V4, nat_t / Raw(esp(0x1001)), src="10.2.0.1")
+    sent = leaving(arriving(ENGINE, in_udp), TO_B)
+    policy.from_engine(encrypted(A, BUNDLE), in_udp, Outcome(out=[(B.port, sent)]))
+
+
+@ptf_test
+def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
+    """A bundle of one VRF speaks for no packet of another."""
+    policy = with_engine(router)
+    policy.ready(IN)
+    policy.carries(BUNDLE, IN)
+    for dst, flow in FLOWS.items():
+        policy.flow(IN, replace(flow, bundle=BUNDLE), Verdict("PROTECT", 3, BUNDLE))
+        elsewhere = decrypted(BUNDLE, E, vrf=OTHER_VRF)
+        policy.from_engine(elsewhere, udp_to(dst), Outcome(drops={"NO_POLICY_BINDING": 1}))
+
+
+@ptf_test
 def encrypted_needs_no_binding(router: Router) -> None:
     """Neither of the interface that it leaves by, nor of the one the packet came in by."""
     policy = with_engine(router)
     router.delete(router.unbound(A)[0], router.unbound(B)[1])
     for packet in esp_packets():
         sent = leaving(arriving(ENGINE, packet), TO_B)
-        policy.from_engine(encrypted(A), packet, Outcome(out=[(B.port, sent)]))
+        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
 
 
 @ptf_test
@@ -90,14 +146,14 @@ def encrypted_and_held_up(router: Router) -> None:
             router.modify(held)
             punt = router.packet_in(frame, reason=reason, **came, **way)
             expected = Outcome(punts=[punt], punted={reason: 1})
-            policy.from_engine(encrypted(A), packet, expected)
+            policy.from_engine(encrypted(A, BUNDLE), packet, expected)
             router.modify(freed)
             expected = Outcome(out=[(B.port, leaving(frame, TO_B))])
             router.packet_out(frame, expected, kind="REINJECT", **came, **way)
     nowhere = ip4("192.0.2.9", Raw(esp(0x1001)), proto=ESP, src="10.2.0.1")
     frame = arriving(ENGINE, nowhere)
     punt = router.packet_in(frame, reason="NO_ROUTE", stage="ROUTING", **came)
-    policy.from_engine(encrypted(A), nowhere, Outcome(punts=[punt], punted={"NO_ROUTE": 1}))
+    policy.from_engine(encrypted(A, BUNDLE), nowhere, Outcome(punts=[punt], punted={"NO_ROUTE": 1}))
     router.route("192.0.2.0/24", nexthop_id=TO_B.id)
     expected = Outcome(out=[(B.port, leaving(frame, TO_B))])
     router.packet_out(frame, expected, kind="REINJECT", stage="ROUTING", **came)
@@ -235,15 +291,22 @@ def an_engine_returns_well_formed_ip(router: Router) -> None:
     """What it returns is admitted like what wires bring: IP, whole, from real addresses."""
     policy = with_engine(router)
     bare = Ether(src=HOST_MAC, dst=A.mac)
-    for shim in (encrypted(A), decrypted(BUNDLE, A)):
-        for packet, reason in (
-            (udp_to(V4, src="127.0.0.1"), "MARTIAN"),
-            (ip4(V4, udp(), chksum=1), "BAD_CHECKSUM"),
-            (ip4(V4, udp(), len=200), "BAD_LENGTH"),
-            (ip4(V4, udp(), version=5), "MALFORMED"),
-            (bare / arp(OURS4) / Raw(bytes(18)), "MALFORMED"),
-            (Ether(src=HOST_MAC, dst=A.mac, type=0x88B5) / Raw(bytes(46)), "MALFORMED"),
-        ):
-            policy.from_engine(shim, packet, Outcome(drops={reason: 1}))
+    sealed: dict[str, Any] = {"proto": ESP, "src": "10.2.0.1"}
+    for packet, reason in (
+        (ip4(V4, Raw(esp(1)), chksum=1, **sealed), "BAD_CHECKSUM"),
+        (ip4(V4, Raw(esp(1)), len=200, **sealed), "BAD_LENGTH"),
+        (ip4("127.0.0.1", Raw(esp(1)), **sealed), "MARTIAN"),
+    ):
+        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(drops={reason: 1}))
+    for packet, reason in (
+        (udp_to(V4, src="127.0.0.1"), "MARTIAN"),
+        (udp_to(V4, src="10.2.0.1"), "MARTIAN"),  # this router's own address
+        (ip4(V4, udp(), chksum=1), "BAD_CHECKSUM"),
+        (ip4(V4, udp(), len=200), "BAD_LENGTH"),
+        (ip4(V4, udp(), version=5), "MALFORMED"),
+        (bare / arp(OURS4) / Raw(bytes(18)), "MALFORMED"),
+        (Ether(src=HOST_MAC, dst=A.mac, type=0x88B5) / Raw(bytes(46)), "MALFORMED"),
+    ):
+        policy.from_engine(decrypted(BUNDLE, A), packet, Outcome(drops={reason: 1}))
     truncated = encrypted(A).on(arriving(ENGINE, udp_to(V4)))[:24]
     router.drops(ENGINE, truncated, "SHIM_INVALID")

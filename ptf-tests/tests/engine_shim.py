@@ -8,8 +8,9 @@ from scapy.layers.inet6 import IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
+from sluice_ptf import raw
 from sluice_ptf.case import ptf_test
-from sluice_ptf.network import HOST4, HOST6, Interface
+from sluice_ptf.network import HOST4, HOST6, HOST_MAC, Interface
 from sluice_ptf.packets import hops, ip4, ip6, udp, udp_to
 from sluice_ptf.policy import (
     ENGINE,
@@ -100,7 +101,7 @@ def esp_in_udp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_to_us(router: Router) -> None:
-    """All take one way, to the engine that reassembles, whichever engine their SA is with."""
+    """All take one way, to their VRF's engine, whichever engine their SA is with."""
     policy = with_engine(router)
     elsewhere = SPI ^ 2
     router.insert(router.entry("engine", {"engine": 2}, "set_engine", port=C.port))
@@ -115,6 +116,22 @@ def fragments_of_esp_to_us(router: Router) -> None:
         goes_to(router, A, ip4(OURS4, data, proto=ESP, frag=6, flags=more), fragment)
         later = IPv6ExtHdrFragment(offset=6, m=int(bool(more)), nh=ESP)
         goes_to(router, A, ip6(OURS6, later / data), fragment)
+
+
+@ptf_test
+def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
+    """Without an SA in a VRF there is none, and an engine 1 need not be."""
+    policy = with_engine(router)
+    first = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, flags="MF")
+    later = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, frag=6)
+    for packet in (first, later):
+        router.drops(E, packet, "UNKNOWN_SPI")
+    router.insert(router.entry("engine", {"engine": 2}, "set_engine", port=ENGINE.port))
+    policy.spi(SPI, bundle=7, sa=8, engine=2, vrf=OTHER_VRF)
+    policy.reassembles(engine=2, vrf=OTHER_VRF)
+    shim = Shim(DECRYPT, engine=2, ingress_l3_if=E.id, vrf=OTHER_VRF)
+    for packet in (first, later):
+        goes_to(router, E, packet, shim)
 
 
 @ptf_test
@@ -141,7 +158,39 @@ def fragments_of_esp_in_udp_to_us(router: Router) -> None:
     policy.guard(A, IN)
     for later in (later4, later6):
         asked: dict[str, Value] = {"list_id": IN.id, "generation": IN.generation, "is_local": 1}
-        router.punts(A, later, "INBOUND_MISS", stage="INBOUND", **asked)
+        router.punts(A, later, "FRAGMENT", stage="INBOUND", **asked)
+
+
+@ptf_test
+def what_looks_like_esp_behind_the_end_of_its_packet(router: Router) -> None:
+    """UDP on port 4500 whose SPI is Ethernet's padding, or partly so, is UDP."""
+    with_engine(router)
+    for size in (8, 12, 15):
+        for claimed in (size, 48):
+            datagram = raw.datagram(0, 4500, 4500)[:4] + claimed.to_bytes(2, "big") + bytes(2)
+            payload = datagram + esp(SPI)
+            packet = raw.ipv4(OURS4, payload[:size]) + payload[size:]
+            router.punts(A, _framed(packet, 0x0800), "IKE", stage="LOCAL_DELIVERY")
+            packet = raw.ipv6(OURS6, payload[:size]) + payload[size:]
+            router.punts(A, _framed(packet, 0x86DD), "IKE", stage="LOCAL_DELIVERY")
+
+
+def _framed(packet: bytes, ether_type: int) -> bytes:
+    return bytes(Ether(src=HOST_MAC, dst=A.mac, type=ether_type)) + packet
+
+
+@ptf_test
+def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
+    """Eight bytes hold the ports and no more: UDP, whatever the frame has behind them."""
+    with_engine(router)
+    ports = raw.datagram(0, 4500, 4500)[:4] + b"\x02\0\0\0"
+    more = raw.MORE_FRAGMENTS
+    for padding in (b"", esp(SPI)):
+        first4 = raw.ipv4(OURS4, ports, fragment=more) + padding
+        router.punts(A, _framed(first4, 0x0800), "IKE", stage="LOCAL_DELIVERY")
+        header = raw.fragment_header(17, 0, True)
+        first6 = raw.ipv6(OURS6, header + ports, next_header=44) + padding
+        router.punts(A, _framed(first6, 0x86DD), "IKE", stage="LOCAL_DELIVERY")
 
 
 @ptf_test
@@ -194,9 +243,10 @@ def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_without_its_engine(router: Router) -> None:
-    """An SA that names an engine that is not there; later fragments without the first engine."""
+    """An SA, and a VRF, whose engine is not there."""
     policy = Policy(router)
     policy.spi(SPI, bundle=BUNDLE, sa=1, engine=9)
+    policy.reassembles(engine=9)
     router.drops(A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), "NO_ENGINE")
     router.drops(A, ip4(OURS4, Raw(bytes(8)), proto=ESP, frag=6), "NO_ENGINE")
 
@@ -223,14 +273,18 @@ def protect_between_vlans_and_vrfs(router: Router) -> None:
     policy.flow(OUT, Flow(HOST4, "10.4.0.9"), PROTECT)
     policy.encrypts(A, udp_to("10.4.0.9"), SA, rules=hit(OUT, 5))
     policy.bind(E, OUT)
-    policy.encrypts(E, udp_to(V4), SA, rules=hit(OUT, 5), vrf=OTHER_VRF)
+    router.drops(E, udp_to(V4), "NO_SA", rules=hit(OUT, 5))  # the bundle is another VRF's
+    there = replace(SA, vrf=OTHER_VRF)
+    policy.protects(there)
+    policy.encrypts(E, udp_to(V4), there, rules=hit(OUT, 5))
 
 
 @ptf_test
 def protect_fragments(router: Router) -> None:
     """First and later fragments, each by its own flow, as they are."""
     policy = protected(router)
-    policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0, is_later_fragment=1), PROTECT)
+    policy.flow(OUT, Flow(HOST4, V4, fragment="FIRST"), PROTECT)
+    policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0, fragment="LATER"), PROTECT)
     first, later = ip4(V4, udp(size=64), flags="MF"), ip4(V4, Raw(bytes(64)), proto=17, frag=9)
     for packet in (first, later):
         policy.encrypts(A, packet, SA, rules=hit(OUT, 5))
@@ -271,9 +325,23 @@ def never_in_clear(router: Router) -> None:
     router.modify(policy.sa_entry(SA))
     for dst in FLOWS:
         router.drops(A, udp_to(dst), "NO_ENGINE", rules=hit(OUT, 5))
+        policy.flow(OUT, replace(FLOWS[dst], is_local=1), PROTECT)
         frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / udp_to(dst))
         expected = Outcome(drops={"NO_ENGINE": 1}, rules=hit(OUT, 5))
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
+
+
+@ptf_test
+def an_engine_that_is_down(router: Router) -> None:
+    """Its SAs still name it: dropped under the name, both ways, until it is up again."""
+    policy = protected(router)
+    up = router.entry("engine", {"engine": 1}, "set_engine", port=ENGINE.port)
+    router.modify(router.entry("engine", {"engine": 1}, "engine_down"))
+    for dst in FLOWS:
+        router.drops(A, udp_to(dst), "NO_ENGINE", rules=hit(OUT, 5))
+    router.drops(A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), "NO_ENGINE")
+    router.modify(up)
+    policy.encrypts(A, udp_to(V4), SA, rules=hit(OUT, 5))
 
 
 @ptf_test

@@ -8,7 +8,7 @@ holds everything that any rule looks at (RFC 4301, 4.4.1).
 from collections.abc import Callable
 from dataclasses import replace
 
-from scapy.layers.inet import ICMP, TCP
+from scapy.layers.inet import ICMP, IP, TCP
 from scapy.layers.inet6 import (
     ICMPv6DestUnreach,
     ICMPv6EchoRequest,
@@ -29,6 +29,7 @@ from sluice_ptf.standard import TO_B, A, B
 V4, V6 = "10.2.0.9", "2001:db8:2::9"
 LISTS = ((IN, A, "INBOUND"), (OUT, B, "OUTBOUND"))
 BYPASS = Verdict("BYPASS", rule=2)
+FRAGMENTS = ("WHOLE", "FIRST", "LATER")
 
 
 def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None:
@@ -43,11 +44,20 @@ def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None
 def misses(router: Router, of: PolicyList, packet: Packet) -> None:
     """The packet is of no flow of the list."""
     asked = {"list_id": of.id, "generation": of.generation}
+    reason = "FRAGMENT" if is_fragment(packet) else f"{of.direction.upper()}_MISS"
     if of.direction == "inbound":
-        router.punts(A, packet, "INBOUND_MISS", stage="INBOUND", **asked)
+        router.punts(A, packet, reason, stage="INBOUND", **asked)
     else:
         way = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
-        router.punts(A, packet, "OUTBOUND_MISS", stage="OUTBOUND", **way, **asked)
+        router.punts(A, packet, reason, stage="OUTBOUND", **way, **asked)
+
+
+def is_fragment(packet: Packet) -> bool:
+    """Whether a packet is a fragment of a datagram, the first one or a later one."""
+    if IP in packet:
+        return bool(packet[IP].flags.MF or packet[IP].frag)
+    header = packet.getlayer(IPv6ExtHdrFragment)
+    return header is not None and bool(header.m or header.offset)
 
 
 def is_of(policy: Policy, of: PolicyList, packet: Packet, flow: Flow) -> None:
@@ -70,7 +80,7 @@ def variants(flow: Flow) -> list[Flow]:
         replace(flow, src_port=flow.src_port ^ 0x8000),
         replace(flow, dst_port=flow.dst_port ^ 1),
         replace(flow, dst_port=flow.dst_port ^ 0x8000),
-        replace(flow, is_later_fragment=1 - flow.is_later_fragment),
+        *(replace(flow, fragment=one) for one in FRAGMENTS if one != flow.fragment),
         replace(flow, is_local=1 - flow.is_local),
         replace(flow, bundle=flow.bundle + 1),
     ]
@@ -129,11 +139,9 @@ def nothing_else_tells_flows_apart(router: Router) -> None:
         for packet in (
             ip4(V4, tcp(), tos=0xB8, id=7, ttl=9, flags="DF"),
             ip4(V4, TCP(sport=SPORT, dport=DPORT, flags="S") / Raw(bytes(200))),
-            ip4(V4, tcp(), flags="MF"),
             ip4(V4, tcp(), options=b"\x94\x04\0\0"),
             ip6(V6, udp(size=300), tc=3, fl=0x12345, hlim=7),
             ip6(V6, IPv6ExtHdrDestOpt() / udp()),
-            ip6(V6, IPv6ExtHdrFragment(m=1) / udp()),
             ip6(V6, IPv6ExtHdrDestOpt() / IPv6ExtHdrFragment() / udp()),
         ):
             router.forwards(A, packet, TO_B, rules=hit(of, 2))
@@ -177,6 +185,10 @@ def icmp_type_and_code(router: Router) -> None:
     def check(policy: Policy, of: PolicyList) -> None:
         is_of(policy, of, ip4(V4, echo()), Flow(HOST4, V4, 1, 0, 8 << 8))
         is_of(policy, of, ip6(V6, ICMPv6EchoRequest()), Flow(HOST6, V6, 58, 0, 128 << 8))
+        # Over the other IP version too: a rule that names a type means it.
+        crossed4, crossed6 = Raw(bytes(ICMPv6EchoRequest())), Raw(bytes(echo()))
+        is_of(policy, of, ip4(V4, crossed4, proto=58), Flow(HOST4, V4, 58, 0, 128 << 8))
+        is_of(policy, of, ip6(V6, crossed6, nh=1), Flow(HOST6, V6, 1, 0, 8 << 8))
         policy.flow(of, Flow(HOST4, V4, 1, 0, 3 << 8 | 4), BYPASS)
         policy.flow(of, Flow(HOST6, V6, 58, 0, 1 << 8 | 3), BYPASS)
         for code in (3, 4, 5):
@@ -201,12 +213,15 @@ def icmp_type_and_code(router: Router) -> None:
 
 @ptf_test
 def first_fragments_have_ports(router: Router) -> None:
-    """They are of the flow of their whole packets."""
+    """They are no flow of whole packets: what is to know of their datagram the CPU must see."""
 
     def check(policy: Policy, of: PolicyList) -> None:
-        is_of(policy, of, ip4(V4, udp(size=64), flags="MF"), Flow(HOST4, V4))
-        first = ip6(V6, IPv6ExtHdrFragment(m=1) / udp(size=64))
-        is_of(policy, of, first, Flow(HOST6, V6))
+        whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]
+        first4 = ip4(V4, udp(size=64), flags="MF")
+        is_of(policy, of, first4, Flow(HOST4, V4, fragment="FIRST"))
+        first6 = ip6(V6, IPv6ExtHdrFragment(m=1) / udp(size=64))
+        is_of(policy, of, first6, Flow(HOST6, V6, fragment="FIRST"))
+        router.delete(*whole)
 
     on_both(router, check)
 
@@ -216,8 +231,8 @@ def later_fragments_have_none(router: Router) -> None:
     """Whatever their data look like: all of one protocol between two hosts are one flow."""
 
     def check(policy: Policy, of: PolicyList) -> None:
-        later4 = Flow(HOST4, V4, 17, 0, 0, is_later_fragment=1)
-        later6 = Flow(HOST6, V6, 17, 0, 0, is_later_fragment=1)
+        later4 = Flow(HOST4, V4, 17, 0, 0, fragment="LATER")
+        later6 = Flow(HOST6, V6, 17, 0, 0, fragment="LATER")
         like_ports = Raw(bytes(udp()))
         whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]
         is_of(policy, of, ip4(V4, like_ports, proto=17, frag=8, flags="MF"), later4)
@@ -226,7 +241,7 @@ def later_fragments_have_none(router: Router) -> None:
         middle = ip6(V6, IPv6ExtHdrFragment(offset=8, m=1, nh=17) / like_ports)
         is_of(policy, of, middle, later6)
         is_of(policy, of, ip6(V6, IPv6ExtHdrFragment(offset=8, nh=17) / like_ports), later6)
-        icmp = Flow(HOST4, V4, 1, 0, 0, is_later_fragment=1)
+        icmp = Flow(HOST4, V4, 1, 0, 0, fragment="LATER")
         is_of(policy, of, ip4(V4, Raw(bytes(echo())), proto=1, frag=8), icmp)
         router.delete(*whole)
 

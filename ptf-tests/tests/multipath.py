@@ -105,12 +105,12 @@ def every_part_of_the_flow_counts(router: Router) -> None:
     """Source, destination, protocol and both ports spread flows, each alone."""
     group(router, Member(VIA_B), Member(VIA_C))
     spread = {
-        "source": [ip4(V4, udp(), src=f"10.1.0.{index}") for index in range(1, 64)],
+        "source": [ip4(V4, udp(), src=f"10.1.0.{index}") for index in range(2, 64)],
         "destination": [ip4(f"192.0.2.{index}", udp()) for index in range(1, 64)],
         "protocol": [ip4(V4, Raw(bytes(20)), proto=index) for index in range(140, 200)],
         "source port": [ip4(V4, tcp(sport=index)) for index in range(3000, 3064)],
         "destination port": [ip4(V4, tcp(dport=index)) for index in range(3000, 3064)],
-        "source, IPv6": [ip6(V6, udp(), src=f"2001:db8:1::{index:x}") for index in range(1, 64)],
+        "source, IPv6": [ip6(V6, udp(), src=f"2001:db8:1::{index:x}") for index in range(2, 64)],
         "destination, IPv6": [ip6(f"2001:db9::{index:x}", udp()) for index in range(1, 64)],
         "flow label": [ip6(V6, udp(), fl=index) for index in range(64)],
         "ports behind options": [

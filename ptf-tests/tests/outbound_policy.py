@@ -2,7 +2,10 @@
 """flow_cache: what is about to leave against SPD-O, whoever made it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+from scapy.layers.inet import ICMP
 from scapy.layers.inet6 import IPv6ExtHdrDestOpt
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
@@ -223,8 +226,9 @@ def local_bypass_and_discard(router: Router) -> None:
     policy = guarded(router)
     policy.bind(D, OUT)
     for packet, flow in (BGP4, BGP6, HELLO):
-        frame = of_the_host(packet)
-        entry = policy.flow(OUT, flow, Verdict("BYPASS", rule=1))
+        frame, own = of_the_host(packet), replace(flow, is_local=1)
+        policy.flow(OUT, flow, Verdict("DISCARD", rule=7))  # the same of somebody else's
+        entry = policy.flow(OUT, own, Verdict("BYPASS", rule=1))
         for interface in (B, D):
             out = [(interface.port, tagged(frame, interface.vlan))]
             expected = Outcome(out=out, rules=hit(OUT, 1))
@@ -233,7 +237,7 @@ def local_bypass_and_discard(router: Router) -> None:
             expected = Outcome(out=[(B.port, leaving(frame, TO_B))], rules=hit(OUT, 1))
             router.packet_out(frame, expected, kind="LOCAL_ORIGIN")
         router.delete(entry)
-        policy.flow(OUT, flow, Verdict("DISCARD", rule=4))
+        policy.flow(OUT, own, Verdict("DISCARD", rule=4))
         expected = Outcome(drops={"OUTBOUND_DISCARD": 1}, rules=hit(OUT, 4))
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
 
@@ -246,8 +250,10 @@ def local_protect(router: Router) -> None:
     policy.engine()
     sa = Sa(bundle=0x4001)
     policy.protects(sa)
+    policy.protects(replace(sa, vrf=OTHER_VRF))
     for packet, flow in (BGP4, BGP6, HELLO):
-        policy.flow(OUT, flow, Verdict("PROTECT", rule=5, sa_bundle=sa.bundle))
+        own = replace(flow, is_local=1)
+        policy.flow(OUT, own, Verdict("PROTECT", rule=5, sa_bundle=sa.bundle))
         frame = of_the_host(packet)
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
         expected = Outcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
@@ -258,6 +264,30 @@ def local_protect(router: Router) -> None:
     policy.bind(E, OUT)
     expected = Outcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
     router.packet_out(frame, expected, kind="LOCAL_ORIGIN", vrf=OTHER_VRF)
+
+
+@ptf_test
+def errors_about_what_a_bundle_carried(router: Router) -> None:
+    """They quote plaintext: by that bundle, whatever the list says, or not at all."""
+    policy = guarded(router)
+    policy.engine()
+    sa = Sa(bundle=0x4001)
+    error = ip4(V4, ICMP(type=11) / Raw(bytes(28)), src="10.2.0.1")
+    policy.flow(OUT, Flow("10.2.0.1", V4, 1, 0, 11 << 8, is_local=1), Verdict("BYPASS", rule=1))
+    frame = of_the_host(error)
+    asked: dict[str, Any] = {"kind": "LOCAL_ORIGIN", "bundle": sa.bundle}
+    router.packet_out(frame, Outcome(drops={"NO_SA": 1}), **asked)
+    policy.protects(sa)
+    router.packet_out(frame, Outcome(drops={"NO_SA": 1}), **asked, vrf=OTHER_VRF)
+    shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
+    router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
+    # No interface, no list, no binding: it makes no difference.
+    policy.unbind(B)
+    router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
+    # An interface of somebody's choice would lead around the bundle.
+    refused = Outcome(drops={"PACKET_OUT_INVALID": 1})
+    router.packet_out(frame, refused, **asked, egress_l3_if=B.id)
+    router.packet_out(of_the_host(arp(V4)), Outcome(drops={"PACKET_OUT_NOT_ALLOWED": 1}), **asked)
 
 
 # --- what the parser cannot reach ---------------------------------------------

@@ -174,14 +174,15 @@ def outbound_verdicts_between_vlans(router: Router) -> None:
 def nothing_is_punted_twice(router: Router) -> None:
     """The walk of a first packet: once for each list, then to where it goes; no flow is needed."""
     guarded(router)
-    for packet in (
-        udp_to(V4),
-        udp_to(V6),
-        ip4(V4, Raw(bytes(64)), proto=17, frag=9),
-        ip4(V4, tcp(), flags="MF"),
+    whole, fragment = ("INBOUND_MISS", "OUTBOUND_MISS"), ("FRAGMENT", "FRAGMENT")
+    for packet, (missed_first, missed_then) in (
+        (udp_to(V4), whole),
+        (udp_to(V6), whole),
+        (ip4(V4, Raw(bytes(64)), proto=17, frag=9), fragment),
+        (ip4(V4, tcp(), flags="MF"), fragment),
     ):
-        inbound = first(router, packet, "INBOUND_MISS")
-        outbound = again(router, reinjection(inbound, BYPASS), inbound.frame, "OUTBOUND_MISS")
+        inbound = first(router, packet, missed_first)
+        outbound = again(router, reinjection(inbound, BYPASS), inbound.frame, missed_then)
         assert outbound.frame == inbound.frame
         header = reinjection(outbound, BYPASS)
         comes_to(router, outbound, header, sent(inbound, TO_B, claim(OUT, 2)))
@@ -245,7 +246,7 @@ def local_frames_that_did_not_fit(router: Router) -> None:
     policy = guarded(router)
     router.modify(policy.sa_entry(Sa(BUNDLE, path_mtu=600, overhead=50)))
     large, small = (ip4(V4, udp(size=size), src="10.2.0.1") for size in (800, 400))
-    policy.flow(OUT, Flow("10.2.0.1", V4), PROTECT)
+    policy.flow(OUT, Flow("10.2.0.1", V4, is_local=1), PROTECT)
     frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / large)
     outcome = router.exchange(FromCpu(frame, {"kind": "LOCAL_ORIGIN", "egress_l3_if": B.id}))
     assert outcome.rules == hit(OUT, 5)

@@ -29,7 +29,7 @@ from sluice_ptf.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, mac_bytes, tagged
 from sluice_ptf.network import HOST_MAC
 from sluice_ptf.probe import FromCpu, FromPort, Send
 from sluice_ptf.schema import Value
-from sluice_ptf.shim import ESP, Shim, esp
+from sluice_ptf.shim import ENCRYPTED, ESP, Shim, esp
 
 TTLS = (0, 1, 2, *(64,) * 8, 255)
 SIZES = (0, 8, 16, 16, 16, 64, 540, 1380, 1500)
@@ -42,7 +42,7 @@ MADE_UP = Entry(
         "protocol": 17,
         "src_port": 500,
         "dst_port": 500,
-        "is_later_fragment": 0,
+        "fragment": "WHOLE",
         "bundle": 0,
     },
     "",
@@ -94,15 +94,21 @@ class Asked:
         dst = self._draw.choice(self._ours)
         if self._draw.random() < 0.2:
             dst = str(self._a_flow().match["dst_addr"])
+        offset, more = self._draw.choice(((0, False),) * 6 + ((0, True), (6, True), (6, False)))
+        packet = self._esp_packet(dst, offset, more)
+        return FromPort(port, tagged(self._frame(packet, mac), vlan))
+
+    def _esp_packet(self, dst: str, offset: int, more: bool) -> bytes:
+        """ESP, or ESP in UDP, whose lengths may say less than the frame holds."""
         spi = self._draw.choice((*SPIS, *SPIS, 0, 0xBAD))
         payload, protocol = esp(spi, self._draw.choice((0, 40, 40, 1000))), ESP
         if self._draw.random() < 0.25:
             ports = self._draw.choice(((4500, 4500), (31000, 4500), (4500, 31000)))
             payload = struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload
             protocol = raw.UDP
-        offset, more = self._draw.choice(((0, False),) * 6 + ((0, True), (6, True), (6, False)))
-        packet = self._packet(self._host(dst), dst, protocol, payload, offset, more)
-        return FromPort(port, tagged(self._frame(packet, mac), vlan))
+        kept = self._draw.choice((len(payload),) * 9 + (8, 12, 16))
+        packet = self._packet(self._host(dst), dst, protocol, payload[:kept], offset, more)
+        return packet + payload[kept:]
 
     def _shim(self) -> Send:
         """Mostly what an engine may say; else from anywhere, of any kind."""
@@ -119,7 +125,11 @@ class Asked:
             ingress_l3_if=self._an_interface(),
             vrf=self._draw.choice((0, 0, 0, 1, 300)),
         )
-        frame = self._frame(self._talk(flow), mac)
+        packet = self._talk(flow)
+        if shim.kind == ENCRYPTED and self._draw.random() < 0.8:
+            dst = str(flow.match["dst_addr"])
+            packet = self._esp_packet(dst, *self._draw.choice(((0, False),) * 9 + ((0, True),)))
+        frame = self._frame(packet, mac)
         if self._draw.random() < 0.05:
             frame = frame[:12] + b"\x08\x06" + frame[14:]
         frame = shim.on(frame) if self._draw.random() < 0.95 else frame
@@ -186,9 +196,11 @@ class Asked:
         size = self._draw.choice(SIZES)
         if protocol == raw.UDP:
             ports += struct.pack("!HH", 8 + size, 0)
-        offset, more = self._draw.choice(((0, False),) * 8 + ((0, True), (9, False)))
-        if key["is_later_fragment"]:
-            offset, more = self._draw.choice(((9, True), (9, False), (8191, False)))
+        offset, more = self._draw.choice(((0, False),) * 8 + ((0, True), (1, False), (9, False)))
+        if key["fragment"] == "FIRST":
+            offset, more = 0, True
+        elif key["fragment"] == "LATER":
+            offset, more = self._draw.choice(((1, True), (9, True), (9, False), (8191, False)))
         payload = ports + bytes(size)
         return self._packet(
             str(key["src_addr"]), str(key["dst_addr"]), protocol, payload, offset, more

@@ -26,6 +26,7 @@ SPIS = (0x100, 0x101, 0x80C0FFEE)
 ENGINES = (1, 2)
 VERDICTS = (*("BYPASS",) * 6, "DISCARD", "DISCARD", "PROTECT", "PROTECT", "PROTECT", "NONE")
 PROTOCOLS = (6, 17, 17, 17, 132, 1, 58, 50, 89)
+AUDITED = ("FORGED_SHIM", "UNKNOWN_SPI", "INBOUND_CLEARTEXT", "INBOUND_WRONG_SA", "SHIM_INVALID")
 FLOW_TABLES = tuple(f"{way}.ipv{n}_flow" for way in ("inbound", "outbound") for n in (4, 6))
 LIST_TABLES = ("inbound.list_state", "outbound.list_state")
 
@@ -56,6 +57,8 @@ def guarded(draw: Random, state: State) -> State:
         *_bundles(draw),
         *_engines(draw, state),
         *_flows(draw, state, epochs),
+        *_sources(draw, state),
+        *_audited(draw),
     ]
     taken = {entry.key for entry in state.entries}
     fresh = {entry.key: entry for entry in entries if entry.key not in taken}
@@ -118,7 +121,9 @@ def _bundles(draw: Random) -> Iterator[Entry]:
     for bundle in BUNDLES:
         if draw.random() < 0.85:
             params: dict[str, Value] = {"list_id": draw.choice(INBOUND_LISTS)}
-            yield Entry("bundle_binding", {"bundle": bundle}, "check_inbound", params)
+            for vrf in _vrfs(draw):
+                key: dict[str, Value] = {"vrf": vrf, "bundle": bundle}
+                yield Entry("bundle_binding", key, "check_inbound", params)
         if draw.random() < 0.85:
             params = {
                 "engine": draw.choice(ENGINES),
@@ -126,7 +131,17 @@ def _bundles(draw: Random) -> Iterator[Entry]:
                 "path_mtu": draw.choice((1500, 1500, 1400, 600, 0, 65535)),
                 "overhead": draw.choice((0, 40, 73, 73, 1400, 65535)),
             }
-            yield Entry("outbound_sa", {"bundle": bundle}, "encrypt", params)
+            for vrf in _vrfs(draw):
+                key = {"vrf": vrf, "bundle": bundle}
+                yield Entry("outbound_sa", key, "encrypt", params)
+        for address in ("10.0.0.7", "172.16.0.7", "2001:db8::7", "2001:db8:1::7"):
+            family = "ipv6" if ":" in address else "ipv4"
+            if draw.random() < 0.7:
+                key = {"vrf": 0, "bundle": bundle, "src_addr": address}
+                yield Entry(f"esp_source_{family}", key, "from_bundle")
+    for vrf in _vrfs(draw):
+        params = {"engine": draw.choice(ENGINES)}
+        yield Entry("reassembly_engine", {"vrf": vrf}, "reassemble", params)
     for spi in SPIS:
         for vrf in (0, 1):
             if draw.random() < 0.7:
@@ -136,6 +151,33 @@ def _bundles(draw: Random) -> Iterator[Entry]:
                     "sa": draw.getrandbits(32),
                 }
                 yield Entry("inbound_sa", {"vrf": vrf, "spi": spi}, "decrypt", params)
+
+
+def _vrfs(draw: Random) -> list[int]:
+    """The VRFs that something is known in; mostly the first."""
+    return [vrf for vrf, share in ((0, 0.9), (1, 0.4)) if draw.random() < share]
+
+
+def _sources(draw: Random, state: State) -> Iterator[Entry]:
+    """This router's own addresses, and now and then a talker's: nobody else sends from them."""
+    for family in ("ipv4", "ipv6"):
+        ours = [
+            str(one.match["dst_addr"]).partition("/")[0]
+            for one in state.of(f"local_{family}")
+            if str(one.match["dst_addr"]).endswith(("/32", "/128"))
+        ]
+        if draw.random() < 0.05:
+            ours.append("172.16.0.7" if family == "ipv4" else "2001:db8:1::7")
+        for address in ours:
+            key: dict[str, Value] = {"vrf": draw.choice((0, 0, 0, 1)), "src_addr": address}
+            yield Entry(f"own_source_{family}", key, "own_source")
+
+
+def _audited(draw: Random) -> Iterator[Entry]:
+    """Drops that the audit log wants."""
+    for reason in AUDITED:
+        if draw.random() < 0.3:
+            yield Entry("audited_drop", {"drop_reason": reason}, "audit")
 
 
 def _engines(draw: Random, state: State) -> Iterator[Entry]:
@@ -173,7 +215,7 @@ def _flows(draw: Random, state: State, epochs: Mapping[int, int]) -> Iterator[En
 def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
     """Which (is_local, bundle) a list knows a talker under."""
     if way == "outbound":
-        return [(0, 0)] if draw.random() < 0.8 else []
+        return [one for one, share in (((0, 0), 0.8), ((1, 0), 0.3)) if draw.random() < share]
     every = [(local, bundle) for local in (0, 1) for bundle in (0, *BUNDLES)]
     return [one for one in every if draw.random() < (0.7 if one[1] == 0 else 0.3)]
 
@@ -191,14 +233,15 @@ def _talker(draw: Random, state: State) -> dict[str, Value]:
     ports = [draw.choice((179, 500, 4500, 7000)) if protocol in (6, 17, 132) else 0 for _ in "12"]
     if protocol in (1, 58):
         ports[1] = draw.choice((8, 128, 135, 3)) << 8 | draw.choice((0, 1))
-    later = draw.random() < 0.15
+    fragment = draw.choice(("WHOLE",) * 7 + ("FIRST", "LATER", "LATER"))
+    later = fragment == "LATER"
     return {
         "src_addr": draw.choice(sources),
         "dst_addr": _host(draw, prefixes or ["2001:db8::/32" if ipv6 else "10.0.0.0/8"]),
         "protocol": protocol,
         "src_port": 0 if later else ports[0],
         "dst_port": 0 if later else ports[1],
-        "is_later_fragment": int(later),
+        "fragment": fragment,
     }
 
 

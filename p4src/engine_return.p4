@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes from an ESP engine. The shim speaks for a packet's past, so only an
+// engine's port may bring it, and what it says is checked as far as the pipeline
+// can: a decrypted packet names a bundle of the VRF that it is in (ipsec_inbound.p4),
+// an encrypted one is ESP from the address that its bundle sends from.
+
+#ifndef SLUICE_ENGINE_RETURN_P4
+#define SLUICE_ENGINE_RETURN_P4
+
+control engine_return(inout headers_t hdr, inout metadata_t meta) {
+    action encrypted() {
+        meta.entry = stage_t.ROUTING;
+        meta.origin = origin_t.ENCRYPTED;
+    }
+
+    action decrypted() {
+        meta.origin = origin_t.DECRYPTED;
+        meta.bundle = hdr.shim.bundle;
+    }
+
+    action refuse(drop_reason_t reason) {
+        drop_packet(meta, reason);
+    }
+
+    // An encrypted packet passes no list again, so it must be a whole ESP packet,
+    // in UDP or not; nothing else comes out of encryption.
+    table shim_admit {
+        key = {
+            meta.role:          ternary;
+            hdr.shim.isValid(): ternary;
+            hdr.shim.kind:      ternary;
+            hdr.shim.bundle:    ternary;
+            meta.has_esp:       ternary;
+            meta.fragment:      ternary;
+        }
+        actions = {
+            encrypted;
+            decrypted;
+            refuse;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (role_t.ENGINE, false, _, _, _, _): refuse(drop_reason_t.SHIM_INVALID);
+            (role_t.ENGINE, true, shim_kind_t.ENCRYPTED, _, 1, fragment_t.WHOLE): encrypted();
+            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, 0, _, _): refuse(drop_reason_t.SHIM_INVALID);
+            (role_t.ENGINE, true, shim_kind_t.DECRYPTED, _, _, _): decrypted();
+            (role_t.ENGINE, true, _, _, _, _): refuse(drop_reason_t.SHIM_INVALID);
+            (_, true, _, _, _, _): refuse(drop_reason_t.FORGED_SHIM);
+        }
+    }
+
+    action from_bundle() {
+    }
+
+    // The outer source address of a bundle's tunnel.
+    table esp_source_ipv4 {
+        key = {
+            hdr.shim.vrf:      exact @name("vrf");
+            hdr.shim.bundle:   exact @name("bundle");
+            hdr.ipv4.src_addr: exact @name("src_addr");
+        }
+        actions = {
+            from_bundle;
+            @defaultonly refuse;
+        }
+        const default_action = refuse(drop_reason_t.SHIM_INVALID);
+        size = 16384;
+    }
+
+    table esp_source_ipv6 {
+        key = {
+            hdr.shim.vrf:      exact @name("vrf");
+            hdr.shim.bundle:   exact @name("bundle");
+            hdr.ipv6.src_addr: exact @name("src_addr");
+        }
+        actions = {
+            from_bundle;
+            @defaultonly refuse;
+        }
+        const default_action = refuse(drop_reason_t.SHIM_INVALID);
+        size = 16384;
+    }
+
+    apply {
+        shim_admit.apply();
+        if (meta.origin == origin_t.ENCRYPTED) {
+            if (hdr.ipv4.isValid()) {
+                esp_source_ipv4.apply();
+            } else {
+                esp_source_ipv6.apply();
+            }
+        }
+        if (meta.fate == fate_t.CONTINUE && hdr.shim.isValid()) {
+            meta.ingress_l3_if = hdr.shim.ingress_l3_if;
+            meta.vrf = hdr.shim.vrf;
+            hdr.ethernet.ether_type = hdr.shim.ether_type;
+            hdr.shim.setInvalid();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drops that the audit log wants: counted as ever, and a copy goes to the CPU, metered."""
+
+from scapy.packet import Raw
+
+from sluice_ptf.case import ptf_test
+from sluice_ptf.network import HOST4
+from sluice_ptf.packets import ip4, udp_to
+from sluice_ptf.policy import IN, Flow, Policy, Verdict, hit
+from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.protection import BUNDLE, OURS4, V4, with_engine
+from sluice_ptf.router import Router, arriving, same
+from sluice_ptf.schema import Value
+from sluice_ptf.shim import ESP, esp
+from sluice_ptf.standard import A
+
+
+def audits(router: Router, *reasons: str) -> None:
+    """These reasons are audited."""
+    for reason in reasons:
+        router.insert(router.entry("audited_drop", {"drop_reason": reason}, "audit"))
+
+
+def is_audited(
+    router: Router, frame: bytes, reason: str, rules: dict[str, int] | None = None, **known: Value
+) -> None:
+    """The frame is dropped for the reason, and a copy of it is punted."""
+    came: dict[str, Value] = {"ingress_port": A.port, "ingress_l3_if": A.id}
+    punt = router.packet_in(frame, reason="AUDIT", drop_reason=reason, **(came | known))
+    expected = Outcome(
+        punts=[punt], punted={"AUDIT": 1}, drops={reason: 1}, rules=dict(rules or {})
+    )
+    same(router.exchange(FromPort(A.port, frame)), expected, frame)
+
+
+@ptf_test
+def a_copy_of_what_is_dropped(router: Router) -> None:
+    """As it came in, with the reason; other reasons stay between the packet and the counter."""
+    with_engine(router)
+    unknown = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))
+    router.drops(A, unknown, "UNKNOWN_SPI")
+    audits(router, "UNKNOWN_SPI")
+    is_audited(router, unknown, "UNKNOWN_SPI")
+    router.drops(A, udp_to(V4, src="127.0.0.1"), "MARTIAN")
+
+
+@ptf_test
+def cleartext_names_the_rule(router: Router) -> None:
+    """The rule that says protect, and its list."""
+    policy = Policy(router)
+    policy.guard(A, IN)
+    policy.flow(IN, Flow(HOST4, V4), Verdict("PROTECT", 3, BUNDLE))
+    audits(router, "INBOUND_CLEARTEXT")
+    asked = {"inbound_list_id": IN.id, "inbound_generation": IN.generation, "rule": 3}
+    frame = arriving(A, udp_to(V4))
+    is_audited(router, frame, "INBOUND_CLEARTEXT", hit(IN, 3), **asked)
+
+
+@ptf_test
+def copies_are_metered_and_drops_are_counted_once(router: Router) -> None:
+    """Beyond the meter's rate there is no copy; the drop keeps its own name."""
+    with_engine(router)
+    audits(router, "UNKNOWN_SPI")
+    router.punt_meter("AUDIT", rate=1, burst=2)
+    frame = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))
+    outcome = router.exchange(*[FromPort(A.port, frame)] * 20)
+    assert outcome.drops == {"UNKNOWN_SPI": 20}
+    assert outcome.punted["AUDIT"] == len(outcome.punts) < 20
+    assert outcome.metered["AUDIT"] + len(outcome.punts) == 20
