@@ -39,14 +39,16 @@ def rules() -> SearchStrategy[Rule]:
         action=st.sampled_from([Action.BYPASS, Action.DISCARD]),
         source=some(address_ranges()),
         destination=some(address_ranges()),
-        protocol=some(PROTOCOLS),
+        protocol=some(PROTOCOLS) | st.just(OPAQUE),
         source_port=numbers,
         destination_port=numbers,
         icmp=numbers,
+        generated=st.booleans(),
     )
 
 
 def packets() -> SearchStrategy[Selectors]:
     number = st.none() | NUMBERS
     address = st.sampled_from(ADDRESSES)
-    return st.builds(Selectors, address, address, PROTOCOLS, number, number, number, st.booleans())
+    protocol = st.none() | PROTOCOLS
+    return st.builds(Selectors, address, address, protocol, number, number, number, st.booleans())

@@ -35,7 +35,7 @@ bundles:
   - name: branch
     id: 7
     spd: corp
-    outbound: {{engine: 1, sa: 100, path_mtu: 1400, overhead: 73}}
+    outbound: {{engine: 1, sa: 100, local: 10.0.1.1, path_mtu: 1400, overhead: 73, spi: 7000}}
     inbound: [{{spi: 4096, engine: 1, sa: 200}}]
 spds:
   - name: corp

@@ -192,7 +192,7 @@ def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) 
         await asyncio.wait_for(world.ready.wait(), 5)
         assert len(world.switch.of(Kind.L3_INTERFACE)) == 3
         assert slot("10.0.1.1/32") in world.switch.of(Kind.LOCAL_PREFIX)
-        assert len(world.switch.of(Kind.PUNT_METER)) == 16
+        assert len(world.switch.of(Kind.PUNT_METER)) == 18
         for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
             assert world.switch.of(kind) == dict.fromkeys((1, 2, 3), NO_POLICY)
         assert world.client.pushed

@@ -24,12 +24,12 @@ def passes(direction: Direction, packet: Selectors) -> bool:
 
 def icmp(source: str, destination: str, kind: int) -> Selectors:
     addresses = parse_address(source), parse_address(destination)
-    return Selectors(*addresses, ICMPV6, None, None, kind << 8, False)
+    return Selectors(*addresses, ICMPV6, None, None, kind << 8, is_own=True)
 
 
 def ports(source: str, sport: int, destination: str, dport: int, protocol: int = UDP) -> Selectors:
     addresses = parse_address(source), parse_address(destination)
-    return Selectors(*addresses, protocol, sport, dport, None, False)
+    return Selectors(*addresses, protocol, sport, dport, None, is_own=True)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,13 @@ def ports(source: str, sport: int, destination: str, dport: int, protocol: int =
         (IN, icmp(PEER6, OTHER_GROUP, NS), False),
         (IN, icmp(PEER6, "2001:db8:2::1", NS), False),
         (IN, icmp(PEER6, OWN6, ECHO), False),
-        (IN, icmp(PEER6, OWN6, NS)._replace(icmp=None, is_later_fragment=True), False),
+        (IN, icmp(PEER6, OWN6, NS)._replace(icmp=None, protocol=None), False),
+        # This router's own packets only: neither delivered here nor made here.
+        (IN, icmp(PEER6, OWN6, NA)._replace(is_own=False), False),
+        (OUT, icmp(OWN6, PEER6, NA)._replace(is_own=False), False),
+        (OUT, icmp(LINK_LOCAL, SOLICITED, NS)._replace(is_own=False), False),
+        (OUT, ports(OWN4, 500, PEER4, 500)._replace(is_own=False), False),
+        (IN, ports(PEER4, 500, OWN4, 500)._replace(is_own=False), False),
         (OUT, ports(OWN4, 500, PEER4, 500), True),
         (OUT, ports(OWN6, 4500, PEER6, 61000), True),
         (OUT, ports(PEER4, 500, OWN4, 500), False),

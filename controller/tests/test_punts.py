@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 
@@ -14,6 +15,7 @@ from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
+from sluice.p4runtime.client import Metadata
 from sluice.punts import Outcome, PuntHandler, Tunnel, has_source_route
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
@@ -70,8 +72,11 @@ class NoPolicy:
     def asks(self, packet: PuntedPacket) -> bool:
         return False
 
-    def answer(self, packet: PuntedPacket, now: float) -> None:
+    def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         raise AssertionError(packet)
+
+    def expire(self, now: float) -> None:
+        pass
 
 
 class Desk:

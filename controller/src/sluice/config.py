@@ -10,7 +10,6 @@ docs/how-to/configure.md shows a commented example; the dataclasses here are the
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +40,8 @@ PUNT_REASONS = (
     "EXTENSION_HEADERS",
     "INBOUND_MISS",
     "OUTBOUND_MISS",
+    "FRAGMENT",
+    "AUDIT",
 )
 
 
@@ -136,6 +137,9 @@ class Limits:
     icmp_errors_per_second: int = 1000
     icmp_errors_burst: int = 100
     punt_queue: int = 8192
+    fragment_datagrams: int = 8192
+    fragments_waiting: int = 2048
+    fragment_seconds: float = 5.0
 
 
 DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
@@ -146,6 +150,8 @@ DEFAULT_PUNT_RATES = {
     "MTU_EXCEEDED": PuntRate(rate=5000, burst=500),
     "INBOUND_MISS": PuntRate(rate=20000, burst=4000),
     "OUTBOUND_MISS": PuntRate(rate=20000, burst=4000),
+    "FRAGMENT": PuntRate(rate=20000, burst=4000),
+    "AUDIT": PuntRate(rate=100, burst=100),
 }
 
 
@@ -278,7 +284,7 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
 def _read_interface(
     section: Mapping, l3_if: int, vrfs: dict[str, VrfConfig], spds: frozenset[str]
 ) -> InterfaceConfig | None:
-    name = section.required("name", _interface_name, "the interface's name, like r1-eth1")
+    name = section.required("name", scalars.interface_name, "the interface's name, like r1-eth1")
     port = section.required("port", scalars.integer(0, 509), "the switch port's number")
     mac = section.required("mac", _unicast_mac, "the interface's MAC address")
     vlan = section.optional("vlan", scalars.integer(0, 4094), 0)
@@ -289,7 +295,7 @@ def _read_interface(
         if (address := value.convert(_interface_address)) is not None
     )
     vrf = section.optional("vrf", scalars.one_of(tuple(vrfs)), DEFAULT_VRF)
-    device = section.optional("device", _interface_name, None)
+    device = section.optional("device", scalars.interface_name, None)
     if device is not None and device == name:
         section.problem("device", "the port's device and the TAP need different names")
     spd = read_interface_spd(section, spds)
@@ -351,6 +357,13 @@ def _read_limits(section: Mapping) -> Limits:
         punt_queue=section.optional(
             "punt_queue", scalars.integer(64, 1_000_000), default.punt_queue
         ),
+        fragment_datagrams=section.optional(
+            "fragment_datagrams", scalars.integer(1, 1_000_000), default.fragment_datagrams
+        ),
+        fragments_waiting=section.optional("fragments_waiting", count, default.fragments_waiting),
+        fragment_seconds=section.optional(
+            "fragment_seconds", scalars.number(0.1, 60), default.fragment_seconds
+        ),
     )
     section.close()
     return limits
@@ -372,13 +385,6 @@ def _read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
 
 
 # --- scalars: each converter takes the YAML scalar and returns a value or raises ValueError ------
-
-
-def _interface_name(value: object) -> str:
-    text = scalars.text(value)
-    if not 1 <= len(text) <= 15 or "/" in text or text in (".", "..") or re.search(r"\s|:", text):
-        raise ValueError(f"{text!r} is not an interface name of 1 to 15 characters")
-    return text
 
 
 def _path(value: object) -> Path:

@@ -40,7 +40,7 @@ from sluice.entities import (
     Nexthop,
     PuntLimit,
 )
-from sluice.first_packets import FirstPackets
+from sluice.first_packets import EspSource, FirstPackets
 from sluice.flow_tables import FlowTables
 from sluice.held import HeldPackets
 from sluice.icmp import RateLimiter
@@ -65,7 +65,9 @@ from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
 from sluice.scheduler import Inlet, Scheduler
+from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
+from sluice.state.fragments import FragmentTable
 from sluice.state.keeper import NeighborKeeper
 from sluice.state.nexthops import Path
 
@@ -77,7 +79,13 @@ ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkRemoved})
-KERNEL_KINDS = (Kind.EGRESS_INTERFACE, Kind.LOCAL_PREFIX, Kind.ROUTER_MAC, Kind.L3_INTERFACE)
+KERNEL_KINDS = (
+    Kind.EGRESS_INTERFACE,
+    Kind.OWN_SOURCE,
+    Kind.LOCAL_PREFIX,
+    Kind.ROUTER_MAC,
+    Kind.L3_INTERFACE,
+)
 ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
 
 
@@ -104,6 +112,9 @@ class Controller:
             [interface.spec for interface in config.interfaces],
             {vrf.table: vrf.id for vrf in config.vrfs},
         )
+        self.engines = EngineLinks(
+            EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
+        )
         self.reconciler = Reconciler(Codec(schema), self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
         self.keeper = NeighborKeeper()
@@ -126,7 +137,14 @@ class Controller:
             self.fib.interfaces.local_addresses,
         )
         self.policy.on_started = self._progress
-        self.first_packets = FirstPackets(self.policy, self.packets)
+        self.first_packets = FirstPackets(
+            self.policy,
+            self.packets,
+            FragmentTable(
+                limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
+            ),
+            _esp_sources(config),
+        )
         tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
@@ -166,6 +184,7 @@ class Controller:
         self.reconciler.submit(self.fib.start())
         self.reconciler.submit(self._settings())
         self.reconciler.submit(policy_entities.without_lists(config))
+        self.reconciler.submit(self.engines.start())
 
     def _make_inlets(self) -> None:
         sources = self.sources
@@ -267,6 +286,7 @@ class Controller:
             if isinstance(event, LinkChanged):
                 self.sources.routes.link_changed(event)
         self._submit(self.fib.apply(events, now))
+        self._submit(self.engines.apply(events))
         outcome = Outcome()
         if self._unasked:  # their interfaces were not known yet
             outcome.resolve, self._unasked = self._unasked, []
@@ -300,7 +320,7 @@ class Controller:
         for packet in packets:
             self.punts.handle(packet, now, outcome)
         self._carry_out(outcome)
-        if outcome.resolve:
+        if outcome.resolve or self.first_packets.fragments.waiting:
             self.scheduler.wake(self._timers)
         return len(self.sources.punts) > 0
 
@@ -309,7 +329,10 @@ class Controller:
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
-            metadata = self.packets.local_origin(l3_if) if is_ip else self.packets.to_port(l3_if)
+            if is_ip:
+                metadata = self.packets.local_origin(l3_if, self.fib.interfaces.vrf_of(l3_if))
+            else:
+                metadata = self.packets.to_port(l3_if)
             batch.append((frame, metadata))
         self._packets_out(batch)
         return bool(frames)
@@ -373,7 +396,8 @@ class Controller:
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
         gate_due = None if self.sources.dump.running else self.sources.gate.due
-        dues = (self.held.next_deadline, self.keeper.next_due, gate_due)
+        fragments_due = self.first_packets.fragments.next_deadline
+        dues = (self.held.next_deadline, self.keeper.next_due, gate_due, fragments_due)
         due = min((due for due in dues if due is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
@@ -425,3 +449,17 @@ class Controller:
         outcome = Outcome()
         self.punts.release(path, outcome)
         self._carry_out(outcome)
+
+
+def _esp_sources(config: Config) -> dict[str, frozenset[EspSource]]:
+    """What the outbound SAs of each SPD write into ESP packets, where the SPI is known."""
+    return {
+        spd.name: frozenset(
+            EspSource(bundle.outbound.local, bundle.outbound.spi)
+            for bundle in config.policy.bundles
+            if bundle.spd == spd.name
+            and bundle.outbound is not None
+            and bundle.outbound.spi is not None
+        )
+        for spd in config.policy.spds
+    }

@@ -23,23 +23,27 @@ class Kind(IntEnum):
 
     PUNT_METER = 0  # reason name -> PuntLimit; always there, only modified
     HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; likewise
-    ENGINE = 2  # engine id -> EnginePort
-    OUTBOUND_SA = 3  # bundle id -> Encrypt
-    INBOUND_LIST = 4  # list id -> ListState; written by commits only
-    OUTBOUND_LIST = 5  # list id -> ListState; likewise
-    BUNDLE_BINDING = 6  # bundle id -> Binding to an inbound list
-    INBOUND_SA = 7  # Spi -> Decrypt
-    INBOUND_BINDING = 8  # l3_if -> Binding
-    OUTBOUND_BINDING = 9  # l3_if -> Binding
-    EGRESS_INTERFACE = 10  # l3_if -> Egress
-    NEXTHOP = 11  # nexthop id -> Nexthop
-    GROUP_MEMBER = 12  # nexthop id -> MEMBER
-    GROUP = 13  # group id -> Group
-    GROUP_ENTRY = 14  # group id -> GROUP_OF_SAME_ID
-    ROUTE = 15  # RouteSlot -> Target
-    LOCAL_PREFIX = 16  # RouteSlot -> LOCAL
-    ROUTER_MAC = 17  # RouterMac -> ADMIT
-    L3_INTERFACE = 18  # Attachment -> L3Interface
+    AUDITED_DROP = 2  # drop reason's name -> AUDITED
+    ENGINE = 3  # engine id -> EnginePort, or ENGINE_DOWN
+    REASSEMBLY_ENGINE = 4  # vrf -> ReassemblyEngine
+    ESP_SOURCE = 5  # EspSource -> OF_BUNDLE
+    OUTBOUND_SA = 6  # BundleInVrf -> Encrypt
+    INBOUND_LIST = 7  # list id -> ListState; written by commits only
+    OUTBOUND_LIST = 8  # list id -> ListState; likewise
+    BUNDLE_BINDING = 9  # BundleInVrf -> Binding to an inbound list
+    INBOUND_SA = 10  # Spi -> Decrypt
+    INBOUND_BINDING = 11  # l3_if -> Binding
+    OUTBOUND_BINDING = 12  # l3_if -> Binding
+    EGRESS_INTERFACE = 13  # l3_if -> Egress
+    NEXTHOP = 14  # nexthop id -> Nexthop
+    GROUP_MEMBER = 15  # nexthop id -> MEMBER
+    GROUP = 16  # group id -> Group
+    GROUP_ENTRY = 17  # group id -> GROUP_OF_SAME_ID
+    ROUTE = 18  # RouteSlot -> Target
+    OWN_SOURCE = 19  # OwnAddress -> MARTIAN
+    LOCAL_PREFIX = 20  # RouteSlot -> LOCAL
+    ROUTER_MAC = 21  # RouterMac -> ADMIT
+    L3_INTERFACE = 22  # Attachment -> L3Interface
 
 
 MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
@@ -54,6 +58,13 @@ class RouteSlot(NamedTuple):
 
     vrf: int
     prefix: Prefix
+
+
+class OwnAddress(NamedTuple):
+    """A unicast address of this router in one VRF: a martian as a source from outside."""
+
+    vrf: int
+    address: Address
 
 
 class Attachment(NamedTuple):
@@ -149,6 +160,27 @@ class EnginePort(NamedTuple):
     port: int
 
 
+class ReassemblyEngine(NamedTuple):
+    """The engine that puts fragments of ESP together, for all SAs of a VRF."""
+
+    engine: int
+
+
+class BundleInVrf(NamedTuple):
+    """A bundle; it serves packets of its own VRF only."""
+
+    vrf: int
+    bundle: int
+
+
+class EspSource(NamedTuple):
+    """The outer source address of what a bundle's SA encrypts."""
+
+    vrf: int
+    bundle: int
+    address: Address
+
+
 class Encrypt(NamedTuple):
     """The SA that protects what a bundle sends; lengths in bytes of IP packet."""
 
@@ -195,6 +227,10 @@ class Flag(NamedTuple):
 MEMBER = Flag("member")
 GROUP_OF_SAME_ID = Flag("group of same id")
 LOCAL = Flag("local")
+MARTIAN = Flag("martian")
+AUDITED = Flag("audited")
+OF_BUNDLE = Flag("of bundle")
+ENGINE_DOWN = Flag("engine down")
 ADMIT = Flag("admit")
 UNKNOWN = Flag("unknown")
 """Something is installed under this key that is not of the controller's making."""
@@ -207,7 +243,9 @@ BLACKHOLE = Target(TargetKind.BLACKHOLE)
 UNREACHABLE = Target(TargetKind.UNREACHABLE)
 PROHIBITED = Target(TargetKind.PROHIBITED)
 
-Key: TypeAlias = int | str | RouteSlot | Attachment | RouterMac | Spi
+Key: TypeAlias = (
+    int | str | RouteSlot | OwnAddress | Attachment | RouterMac | Spi | BundleInVrf | EspSource
+)
 Value: TypeAlias = (
     L3Interface
     | Egress
@@ -217,13 +255,14 @@ Value: TypeAlias = (
     | PuntLimit
     | HashSeed
     | EnginePort
+    | ReassemblyEngine
     | Encrypt
     | Decrypt
     | ListState
     | Binding
     | Flag
 )
-Reference: TypeAlias = tuple[Kind, int]
+Reference: TypeAlias = tuple[Kind, Key]
 
 _NONE: tuple[Reference, ...] = ()
 
@@ -244,7 +283,7 @@ def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
     elif kind is Kind.NEXTHOP and isinstance(value, Nexthop):
         return ((Kind.EGRESS_INTERFACE, value.l3_if),)
     elif kind in _POLICY_KINDS:
-        return _policy_references(kind, value)
+        return _policy_references(kind, key, value)
     return _NONE
 
 
@@ -255,16 +294,17 @@ _LISTS_OF = {
     Kind.BUNDLE_BINDING: Kind.INBOUND_LIST,
     Kind.OUTBOUND_BINDING: Kind.OUTBOUND_LIST,
 }
-_POLICY_KINDS = frozenset({*_LISTS_OF, Kind.OUTBOUND_SA, Kind.INBOUND_SA})
+_POLICY_KINDS = frozenset({*_LISTS_OF, Kind.REASSEMBLY_ENGINE, Kind.OUTBOUND_SA, Kind.INBOUND_SA})
 
 
-def _policy_references(kind: Kind, value: Value) -> tuple[Reference, ...]:
+def _policy_references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
     if isinstance(value, Binding) and value.list_id and kind in _LISTS_OF:
         return ((_LISTS_OF[kind], value.list_id),)
-    if kind is Kind.OUTBOUND_SA and isinstance(value, Encrypt):
+    if isinstance(value, Encrypt | ReassemblyEngine):
         return ((Kind.ENGINE, value.engine),)
-    if kind is Kind.INBOUND_SA and isinstance(value, Decrypt):
-        return ((Kind.ENGINE, value.engine), (Kind.BUNDLE_BINDING, value.bundle))
+    if isinstance(value, Decrypt) and isinstance(key, Spi):
+        bundle = BundleInVrf(key.vrf, value.bundle)
+        return ((Kind.ENGINE, value.engine), (Kind.BUNDLE_BINDING, bundle))
     return _NONE
 
 

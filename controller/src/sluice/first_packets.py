@@ -3,51 +3,121 @@
 
 Search, insert, re-inject, in that order, neither of the last two waiting for the other: the verdict
 travels with the packet, and the flow is for those that follow. A discarded packet ends here, its
-flow is installed all the same. What the pipeline could not walk, and what an ICMP error got for the
-packet that it is about (RFC 4301, section 6), is never cached.
+flow is installed all the same.
 
-Every packet is sent on or counted under a name. Depends on policy, flow_tables, wire.selectors.
+Fragments (RFC 4301, section 7) meet the rule that their datagram meets. They are cached like other
+packets where every rule that a later fragment could meet does the same; all others come here each,
+and `state.fragments` knows their datagrams.
+
+ICMP errors (section 6) that no rule matches may go by the packet that they quote, which their
+sender writes freely: that leads to protection by the rule that it finds, or to a drop, and to a
+bypass only inbound where the SPD says `icmp_errors: checked`. Such an error is never cached, nor is
+what the pipeline could not walk.
+
+Every packet is sent on or counted under a name. Depends on policy, flow_tables, state.fragments and
+wire.selectors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from sluice.model import PuntedPacket
+from sluice.model import Address, PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy import Policy
-from sluice.policy_model import Action, FlowKey, Verdict
+from sluice.policy_model import Action, FlowKey, FragmentClass, Verdict
 from sluice.state.flow_cache import FlowVerdict
+from sluice.state.fragments import DatagramKey, FragmentTable, Piece
 from sluice.state.spd import ListState
 from sluice.wire.errors import WireError
-from sluice.wire.selectors import SeenPacket, enclosed_selectors, selectors
+from sluice.wire.selectors import (
+    Fragment,
+    Quoted,
+    SeenPacket,
+    is_neighbor_discovery,
+    quoted_packet,
+    selectors,
+)
+
+
+class Answer(NamedTuple):
+    """A frame, and what it is to be re-injected with."""
+
+    frame: bytes
+    metadata: Metadata
+
+
+class EspSource(NamedTuple):
+    """What a bundle's outbound SA writes into the ESP packets that it sends."""
+
+    address: Address
+    spi: int
 
 
 class FirstPackets:
-    """Answers for INBOUND_MISS, OUTBOUND_MISS and EXTENSION_HEADERS at a list."""
+    """Answers for INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS at a list.
 
-    def __init__(self, policy: Policy, packets: PacketSchema) -> None:
+    `sources` has the outbound SA of each bundle whose SPI is configured, by SPD.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        packets: PacketSchema,
+        fragments: FragmentTable,
+        sources: Mapping[str, frozenset[EspSource]],
+    ) -> None:
         self._policy = policy
         self._packets = packets
+        self._sources = sources
+        self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
     def asks(self, packet: PuntedPacket) -> bool:
         """Whether a list is asked about the packet."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 
-    def answer(self, packet: PuntedPacket, now: float) -> Metadata | None:
-        """What the packet is to be re-injected with; None where it is discarded."""
+    def answer(self, packet: PuntedPacket, now: float) -> list[Answer]:
+        """The packets to re-inject: this one unless it is discarded or waits, and any that waited
+        for it."""
         state = self._policy.table.lists.get(packet.list_id)
         if state is None:
             self.counters["dropped: of a list that is not known"] += 1
-            return None
+            return []
         try:
-            seen = selectors(packet.frame)
+            seen = selectors(packet.frame, is_own=self._is_own(packet))
+            if seen.fragment is not None:
+                return self._answer_fragment(state, packet, seen, seen.fragment, now)
+            if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
+                # The pipeline could not see what it is, nor check its hop limit.
+                raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
             verdict, key = self._search(state, packet, seen)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
-            return None
+            return []
+        return self._carry_out(state, packet, verdict, key, now)
+
+    def expire(self, now: float) -> None:
+        """Gives up the fragments that have waited too long."""
+        self.fragments.expire(now)
+
+    def _is_own(self, packet: PuntedPacket) -> bool:
+        if packet.stage == self._packets.stage_inbound:
+            return bool(packet.is_local)
+        return packet.origin == self._packets.origin_local
+
+    def _carry_out(
+        self,
+        state: ListState,
+        packet: PuntedPacket,
+        verdict: Verdict,
+        key: FlowKey | None,
+        now: float,
+    ) -> list[Answer]:
+        """Offers the flow, and answers with the verdict."""
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
             epoch, (rule_id, action, bundle) = state.counts.epoch, verdict
@@ -55,8 +125,8 @@ class FirstPackets:
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
             self.counters[f"dropped: policy discards {state.direction.value}"] += 1
-            return None
-        return self._packets.reinject_with(
+            return []
+        metadata = self._packets.reinject_with(
             packet,
             PolicyAnswer(
                 state.list_id,
@@ -66,6 +136,11 @@ class FirstPackets:
                 verdict.rule_id,
             ),
         )
+        return [Answer(packet.frame, metadata)]
+
+    def _key(self, packet: PuntedPacket, seen: SeenPacket) -> FlowKey | None:
+        inbound = packet.stage == self._packets.stage_inbound
+        return seen.key(bundle=packet.bundle if inbound else 0)
 
     def _search(
         self, state: ListState, packet: PuntedPacket, seen: SeenPacket
@@ -73,10 +148,85 @@ class FirstPackets:
         """The verdict, and the key to cache it under if it may be. Raises WireError."""
         verdict = state.search(seen.selectors)
         if verdict.rule_id == state.final_id:
-            about = enclosed_selectors(packet.frame)
-            if about is not None:
-                self.counters["searched by the packet that an ICMP error is about"] += 1
-                return state.search(about), None
-        if packet.stage == self._packets.stage_inbound:
-            return verdict, seen.key(is_local=bool(packet.is_local), bundle=packet.bundle)
-        return verdict, seen.key()
+            quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
+            if quoted is not None:
+                return self._search_quoted(state, packet, quoted), None
+        return verdict, self._key(packet, seen)
+
+    # -- ICMP errors
+
+    def _search_quoted(self, state: ListState, packet: PuntedPacket, quoted: Quoted) -> Verdict:
+        """The verdict of an ICMP error that no rule matches (RFC 4301, sections 6.1 and 6.2)."""
+        self.counters["searched by the packet that an ICMP error quotes"] += 1
+        if quoted.fragment_class is FragmentClass.LATER:
+            verdict = state.search_fragment(quoted.selectors, None) or state.final()
+        else:
+            verdict = state.search(quoted.selectors)
+        if packet.stage == self._packets.stage_outbound:
+            is_accepted = verdict.action is Action.PROTECT
+        elif packet.bundle:
+            is_accepted = verdict.action is Action.PROTECT and verdict.bundle == packet.bundle
+        else:
+            return self._unprotected_error(state, quoted, verdict)
+        return verdict if is_accepted else state.final()
+
+    def _unprotected_error(self, state: ListState, quoted: Quoted, verdict: Verdict) -> Verdict:
+        """An error that came in clear: its sender may be anybody, so only what is asked for passes.
+
+        It must be about a flow that passes in clear both ways, or, to this router itself, about ESP
+        that an SA of this SPD sent.
+        """
+        if self._policy.spds[state.spd].icmp_errors_checked:
+            if verdict.action is Action.BYPASS:
+                return verdict
+            if quoted.spi is not None and quoted.selectors.is_own:
+                about = EspSource(quoted.selectors.destination, quoted.spi)
+                if about in self._sources.get(state.spd, ()):
+                    return Verdict(state.final_id, Action.BYPASS, 0)
+        self.counters["ICMP errors in clear refused"] += 1
+        return state.final()
+
+    # -- fragments
+
+    def _answer_fragment(
+        self,
+        state: ListState,
+        packet: PuntedPacket,
+        seen: SeenPacket,
+        fragment: Fragment,
+        now: float,
+    ) -> list[Answer]:
+        if is_neighbor_discovery(seen.selectors):
+            raise WireError("nd_invalid", 0, "neighbour discovery in fragments (RFC 6980)")
+        is_first = seen.fragment_class is FragmentClass.FIRST
+        later = seen.as_later_fragment()
+        verdict = state.search_fragment(later, None)
+        if verdict is not None:
+            if is_first:
+                verdict = state.search(seen.selectors)
+            return self._carry_out(state, packet, verdict, self._key(packet, seen), now)
+        key = DatagramKey(
+            state.list_id,
+            seen.selectors.is_own,
+            packet.bundle,
+            seen.selectors.source,
+            seen.selectors.destination,
+            fragment.protocol,
+            fragment.identification,
+        )
+        piece = Piece(fragment.start, fragment.end, fragment.more)
+        first = seen.selectors if is_first else None
+        arrival = self.fragments.arrive(key, piece, packet, first, now)
+        if arrival.refusal is not None:
+            self.counters[f"dropped: {arrival.refusal.value}"] += 1
+            return []
+        if arrival.first is None:
+            self.counters["fragments that waited for their first"] += 1
+            return []
+        answers: list[Answer] = []
+        for each in (packet, *arrival.released):
+            verdict = state.search(arrival.first)
+            if not (each is packet and is_first):
+                verdict = state.search_fragment(later, arrival.first) or state.final()
+            answers += self._carry_out(state, each, verdict, None, now)
+        return answers

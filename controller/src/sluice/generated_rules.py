@@ -3,9 +3,9 @@
 
 Without them an SPD cuts its own router off: no IPv6 neighbour is found, and no SA is negotiated
 (RFC 4301, 4.4.1 asks for an explicit BYPASS for IKE). They name this router's own addresses,
-link-local addresses and the groups of neighbour discovery, nothing else; `sluice show spd` shows
-them, marked. Their names have a colon, which no rule of an operator can have. Pure; depends on
-policy_model.
+link-local addresses and the groups of neighbour discovery, nothing else, and match this router's
+own packets only, never transit. `sluice show spd` shows them, marked. Their names have a colon,
+which no rule of an operator can have. Pure; depends on policy_model.
 """
 
 from __future__ import annotations

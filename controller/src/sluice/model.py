@@ -334,7 +334,8 @@ class PuntedPacket(NamedTuple):
 
     The fields after `frame` stand in the order of P4Info's packet_in metadata. `reason`, `stage`,
     `origin` and `verdict` are numbers of the pipeline's enums (`sluice.p4.schema` names them).
-    `verdict`, `sa_bundle` and `rule` are the outbound list's, where it has spoken. `list_id` and
+    `drop_reason` is 0 but for a copy of a dropped packet (reason AUDIT). `verdict`, `sa_bundle` and
+    `rule` are the outbound list's, where it has spoken. `list_id` and
     `generation` are of the list of the stage that punted, `inbound_*` of the inbound list that the
     packet passed before. `bundle` is what the packet was decrypted by.
     """
@@ -348,6 +349,7 @@ class PuntedPacket(NamedTuple):
     reason: int
     stage: int
     origin: int
+    drop_reason: int
     is_local: int
     bundle: int
     verdict: int

@@ -6,7 +6,7 @@
       - name: branch
         id: 1
         spd: corp
-        outbound: {engine: 1, sa: 100, path_mtu: 1500, overhead: 73}
+        outbound: {engine: 1, sa: 100, local: 10.0.1.1, path_mtu: 1500, overhead: 73}
         inbound: [{spi: 4096, engine: 1, sa: 200}]
     spds:
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice import scalars
+from sluice.model import Address, parse_address
 from sluice.policy_model import Direction, Rule
 from sluice.spdfile import load_spd, read_lists
 from sluice.yamlreader import ConfigError, Mapping, Value
@@ -47,25 +48,37 @@ class SpdConfig:
     file: Path | None
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
+    icmp_errors_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An ESP engine and the switch port it is on; `l3_if` is that port's number in the pipeline."""
+    """An ESP engine and the switch port it is on; `l3_if` is that port's number in the pipeline.
+
+    `device` names the port's own network device where this host can see it: while that is down or
+    absent, the engine's packets are dropped as NO_ENGINE.
+    """
 
     id: int
     port: int
     l3_if: int
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundSa:
-    """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet."""
+    """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet.
+
+    `local` is the source address of the ESP packets that it makes; `spi` the SPI in them, where it
+    is known: ICMP errors about them are told by it.
+    """
 
     engine: int
     sa: int
+    local: Address
     path_mtu: int
     overhead: int
+    spi: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +88,16 @@ class InboundSa:
     spi: int
     engine: int
     sa: int
-    vrf: str
 
 
 @dataclass(frozen=True, slots=True)
 class BundleConfig:
-    """SAs that protect the same traffic; rules name it, rekeys do not change it."""
+    """SAs that protect the same traffic of one VRF; rules name it, rekeys do not change it."""
 
     name: str
     id: int
     spd: str
+    vrf: str
     outbound: OutboundSa | None
     inbound: tuple[InboundSa, ...]
 
@@ -201,6 +214,7 @@ def _read_engines(
         section = value.mapping()
         number = section.required("id", scalars.integer(1, 255), "the engine's number")
         port = section.required("port", scalars.integer(0, 509), "the switch port that it is on")
+        device = section.optional("device", scalars.interface_name, None)
         section.close()
         if number is None or port is None:
             continue
@@ -209,7 +223,7 @@ def _read_engines(
         if port in taken:
             value.problem(f"port {port} belongs to {taken[port]}; an engine has a port to itself")
         taken[port] = f"engine {number}"
-        engines[number] = EngineConfig(number, port, l3_if)
+        engines[number] = EngineConfig(number, port, l3_if, device)
     return tuple(engines.values())
 
 
@@ -229,10 +243,10 @@ def _read_bundles(
         if bundle.name in names or bundle.id in numbers:
             value.problem("an earlier bundle has this name or id; give each its own")
         for sa in bundle.inbound:
-            if (sa.vrf, sa.spi) in spis:
-                owner = spis[sa.vrf, sa.spi]
-                value.problem(f"SPI {sa.spi} of VRF {sa.vrf} belongs to {owner!r} already")
-            spis[sa.vrf, sa.spi] = bundle.name
+            if (bundle.vrf, sa.spi) in spis:
+                owner = spis[bundle.vrf, sa.spi]
+                value.problem(f"SPI {sa.spi} of VRF {bundle.vrf} belongs to {owner!r} already")
+            spis[bundle.vrf, sa.spi] = bundle.name
         names.add(bundle.name)
         numbers.add(bundle.id)
         bundles.append(bundle)
@@ -245,42 +259,52 @@ def _read_bundle(
     name = section.required("name", scalars.name, "the bundle's name, which rules use")
     number = section.required("id", scalars.integer(1, 0xFFFF), "the bundle's number")
     spd = section.required("spd", scalars.one_of(spds), "the SPD whose rules use it")
+    vrf = section.optional("vrf", scalars.one_of(vrfs), vrfs[0])
     outbound = None
     if section.value("outbound") is not None:
         outbound = _read_outbound(section.section("outbound"), engines)
     inbound = tuple(
         sa
         for value in section.sequence("inbound")
-        if (sa := _read_inbound(value.mapping(), engines, vrfs)) is not None
+        if (sa := _read_inbound(value.mapping(), engines)) is not None
     )
     if name is None or number is None or spd is None:
         return None
-    return BundleConfig(name, number, spd, outbound, inbound)
+    return BundleConfig(name, number, spd, vrf, outbound, inbound)
 
 
 def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | None:
     engine = section.required("engine", scalars.one_of(engines), "the engine that encrypts")
     sa = section.required("sa", scalars.integer(0, 0xFFFFFFFF), "the SA's number in the engine")
+    local = section.required(
+        "local", _unicast, "the source address of the ESP packets that this router sends"
+    )
+    spi = section.optional("spi", scalars.integer(256, 0xFFFFFFFF), None)
     path_mtu = section.optional("path_mtu", scalars.integer(1280, 9216), 1500)
     overhead = section.required(
         "overhead", scalars.integer(0, 1000), "bytes that the SA adds, at most"
     )
     section.close()
-    if engine is None or sa is None or overhead is None:
+    if engine is None or sa is None or local is None or overhead is None:
         return None
-    return OutboundSa(engine, sa, path_mtu, overhead)
+    return OutboundSa(engine, sa, local, path_mtu, overhead, spi)
 
 
-def _read_inbound(
-    section: Mapping, engines: frozenset[int], vrfs: tuple[str, ...]
-) -> InboundSa | None:
+def _unicast(value: object) -> Address:
+    address = parse_address(scalars.text(value))
+    first = address[0]
+    if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
+        raise ValueError(f"{value!r} is no address that a router sends from")
+    return address
+
+
+def _read_inbound(section: Mapping, engines: frozenset[int]) -> InboundSa | None:
     spi = section.required(
         "spi", scalars.integer(256, 0xFFFFFFFF), "the SPI (1 to 255 are reserved)"
     )
     engine = section.required("engine", scalars.one_of(engines), "the engine that decrypts")
     sa = section.required("sa", scalars.integer(0, 0xFFFFFFFF), "the SA's number in the engine")
-    vrf = section.optional("vrf", scalars.one_of(vrfs), vrfs[0])
     section.close()
     if spi is None or engine is None or sa is None:
         return None
-    return InboundSa(spi, engine, sa, vrf)
+    return InboundSa(spi, engine, sa)

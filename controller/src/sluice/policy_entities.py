@@ -13,25 +13,29 @@ from collections.abc import Callable, Mapping
 from sluice.config import Config
 from sluice.entities import (
     NO_POLICY,
+    OF_BUNDLE,
     Attachment,
     Binding,
+    BundleInVrf,
     Changes,
     Decrypt,
     Egress,
     Encrypt,
-    EnginePort,
+    EspSource,
     Key,
     Kind,
     L3Interface,
+    ReassemblyEngine,
     Role,
     Spi,
     Value,
 )
+from sluice.policy_config import BundleConfig
 from sluice.policy_model import Direction
 
 BINDING_KINDS = (
-    Kind.ENGINE,
-    Kind.OUTBOUND_SA,
+    *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE),
+    *(Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
     *(Kind.INBOUND_LIST, Kind.OUTBOUND_LIST),
     Kind.BUNDLE_BINDING,
     Kind.INBOUND_SA,
@@ -45,10 +49,9 @@ LIST_KINDS = {
 
 
 def without_lists(config: Config) -> Changes:
-    """What does not need any list: engines, their ports, interfaces without SPD."""
+    """What does not need any list: ports of engines, interfaces without SPD."""
     changes = Changes()
     for engine in config.policy.engines:
-        changes.set(Kind.ENGINE, engine.id, EnginePort(engine.port))
         # What an engine decrypted says itself where it came in; it is of no VRF of its own.
         interface = L3Interface(engine.l3_if, 0, Role.ENGINE)
         changes.set(Kind.L3_INTERFACE, Attachment(engine.port, 0), interface)
@@ -72,17 +75,24 @@ def bindings(config: Config, list_id: Callable[[str, Direction], int]) -> Change
             outbound = Binding(list_id(interface.spd, Direction.OUTBOUND))
             changes.set(Kind.INBOUND_BINDING, interface.l3_if, inbound)
             changes.set(Kind.OUTBOUND_BINDING, interface.l3_if, outbound)
-    vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
     for bundle in config.policy.bundles:
-        binding = Binding(list_id(bundle.spd, Direction.INBOUND))
-        changes.set(Kind.BUNDLE_BINDING, bundle.id, binding)
-        if (out := bundle.outbound) is not None:
-            encrypt = Encrypt(out.engine, out.sa, out.path_mtu, out.overhead)
-            changes.set(Kind.OUTBOUND_SA, bundle.id, encrypt)
-        for sa in bundle.inbound:
-            spi = Spi(vrfs[sa.vrf], sa.spi)
-            changes.set(Kind.INBOUND_SA, spi, Decrypt(bundle.id, sa.engine, sa.sa))
+        _bind(changes, config, bundle, list_id(bundle.spd, Direction.INBOUND))
     return changes
+
+
+def _bind(changes: Changes, config: Config, bundle: BundleConfig, list_id: int) -> None:
+    vrf = next(vrf.id for vrf in config.vrfs if vrf.name == bundle.vrf)
+    in_vrf = BundleInVrf(vrf, bundle.id)
+    changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
+    if (out := bundle.outbound) is not None:
+        encrypt = Encrypt(out.engine, out.sa, out.path_mtu, out.overhead)
+        changes.set(Kind.OUTBOUND_SA, in_vrf, encrypt)
+        changes.set(Kind.ESP_SOURCE, EspSource(vrf, bundle.id, out.local), OF_BUNDLE)
+    for sa in bundle.inbound:
+        changes.set(Kind.INBOUND_SA, Spi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa))
+        # All fragments of a VRF go to one engine; the first that is configured is as good as any.
+        if changes.of(Kind.REASSEMBLY_ENGINE).get(vrf) is None:
+            changes.set(Kind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
 
 def misplaced(
@@ -118,8 +128,12 @@ def _of_other_bundles(
         for key, value in installed[Kind.INBOUND_SA].items()
         if isinstance(value, Decrypt) and value.bundle in moved
     ]
-    for kind in (Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA):
-        found += [(kind, key) for key in installed[kind] if key in moved]
+    for kind in (Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA, Kind.ESP_SOURCE):
+        found += [
+            (kind, key)
+            for key in installed[kind]
+            if isinstance(key, BundleInVrf | EspSource) and key.bundle in moved
+        ]
     return found
 
 

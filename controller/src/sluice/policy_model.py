@@ -84,6 +84,8 @@ class Opaque(Enum):
 OPAQUE: Final = Opaque.OPAQUE
 Numbers: TypeAlias = tuple[NumberRange, ...] | Opaque | None
 """Ranges; OPAQUE, which only packets without ports match; or None, ANY, which includes OPAQUE."""
+Protocols: TypeAlias = tuple[int, ...] | Opaque | None
+"""Protocol numbers; OPAQUE, which only packets match that hide theirs; or None, ANY."""
 
 
 class Selectors(NamedTuple):
@@ -91,17 +93,26 @@ class Selectors(NamedTuple):
 
     `source_port` and `destination_port` are None where the packet has none to show: a later
     fragment, or a protocol without ports. `icmp` is type << 8 | code, or None likewise. `protocol`
-    stands behind the extension headers that RFC 4301 looks through; a later fragment has the one
-    that its fragment header names.
+    stands behind the extension headers that RFC 4301 looks through; it is None for a later fragment
+    of IPv6, since only the first fragment's headers count (RFC 8200, 4.5). `is_own`: the packet is
+    for this router (inbound), or this router made it (outbound).
     """
 
     source: Address
     destination: Address
-    protocol: int
+    protocol: int | None
     source_port: int | None
     destination_port: int | None
     icmp: int | None
-    is_later_fragment: bool
+    is_own: bool = False
+
+
+class FragmentClass(IntEnum):
+    """Whole packets, first and later fragments; the numbers are the pipeline's (fragment_t)."""
+
+    WHOLE = 0
+    FIRST = 1
+    LATER = 2
 
 
 class FlowKey(NamedTuple):
@@ -109,7 +120,8 @@ class FlowKey(NamedTuple):
 
     It holds everything that any rule looks at, so that the answer of an ordered search may be
     cached under it. Ports are zero where `Selectors` has None; ICMP has type << 8 | code as its
-    destination port. `is_local` and `bundle` (that the packet was decrypted by) are zero outbound.
+    destination port. `protocol` is what the headers say, of a later IPv6 fragment too. `is_local`
+    is `Selectors.is_own`; `bundle` is the one that the packet was decrypted by, zero outbound.
     """
 
     source: Address
@@ -117,34 +129,23 @@ class FlowKey(NamedTuple):
     protocol: int
     source_port: int
     destination_port: int
-    is_later_fragment: bool = False
+    fragment: FragmentClass = FragmentClass.WHOLE
     is_local: bool = False
     bundle: int = 0
 
-    @classmethod
-    def of(cls, packet: Selectors, *, is_local: bool = False, bundle: int = 0) -> FlowKey:
-        """The key that the pipeline looks a packet with these selectors up by."""
-        return cls(
-            packet.source,
-            packet.destination,
-            packet.protocol,
-            packet.source_port or 0,
-            packet.destination_port or packet.icmp or 0,
-            packet.is_later_fragment,
-            is_local,
-            bundle,
-        )
-
 
 class Rule(NamedTuple):
-    """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY."""
+    """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY.
+
+    A generated rule matches this router's own packets only (`Selectors.is_own`).
+    """
 
     name: str
     action: Action
     bundle: str | None = None
     source: tuple[AddressRange, ...] | None = None
     destination: tuple[AddressRange, ...] | None = None
-    protocol: tuple[int, ...] | None = None
+    protocol: Protocols = None
     source_port: Numbers = None
     destination_port: Numbers = None
     icmp: Numbers = None

@@ -102,11 +102,11 @@ def _discarded(rules: Rules, direction: Direction, packet: Selectors) -> str | N
 
 
 def _tcp(source: Address, destination: Address, ports: tuple[int, int]) -> Selectors:
-    return Selectors(source, destination, TCP, *ports, None, False)
+    return Selectors(source, destination, TCP, *ports, None, is_own=True)
 
 
 def _ospf(source: Address, destination: Address) -> Selectors:
-    return Selectors(source, destination, OSPF, None, None, None, False)
+    return Selectors(source, destination, OSPF, None, None, None, is_own=True)
 
 
 # -- sessions that FRR is configured for

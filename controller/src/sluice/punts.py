@@ -12,7 +12,7 @@ Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_ipv4
@@ -67,8 +67,11 @@ class PolicyDesk(Protocol):
     def asks(self, packet: PuntedPacket) -> bool:
         """Whether a list is asked about the packet."""
 
-    def answer(self, packet: PuntedPacket, now: float) -> Metadata | None:
-        """What to re-inject the packet with; None where it is discarded."""
+    def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
+        """The frames to re-inject, and with what; none where the packet is discarded or waits."""
+
+    def expire(self, now: float) -> None:
+        """Gives up the packets that have waited too long."""
 
 
 class Outcome:
@@ -128,13 +131,11 @@ class PuntHandler:
             self._ask_policy(packet, now, outcome)
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
-        """INBOUND_MISS, OUTBOUND_MISS, and EXTENSION_HEADERS deeper than the parser walks."""
+        """INBOUND_MISS, OUTBOUND_MISS, FRAGMENT, and EXTENSION_HEADERS too deep to be parsed."""
         if not self._first_packets.asks(packet):
             self.counters["dropped: asks no list"] += 1
             return
-        metadata = self._first_packets.answer(packet, now)
-        if metadata is not None:
-            outcome.packet_outs.append((packet.frame, metadata))
+        outcome.packet_outs += self._first_packets.answer(packet, now)
 
     # -- ICMP errors
 
@@ -165,7 +166,9 @@ class PuntHandler:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
-        metadata = self._packets.local_origin(0, packet.vrf)
+        # An error about what an SA carried quotes plaintext: it leaves by that SA's bundle or not
+        # at all (RFC 4301, section 6), which the pipeline sees to.
+        metadata = self._packets.local_origin(0, packet.vrf, packet.bundle)
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
@@ -300,7 +303,8 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: Outcome) -> None:
-        """Answers for the packets that waited too long."""
+        """Answers for the packets that waited too long for a neighbour; drops late fragments."""
+        self._first_packets.expire(now)
         self.unreachable(self._held.expired(now), now, outcome)
 
 

@@ -69,3 +69,11 @@ def one_of(choices: Collection[T]) -> Callable[[object], T]:
         raise ValueError(f"{value!r} is none of {', '.join(map(str, choices)) or 'nothing'}")
 
     return convert
+
+
+def interface_name(value: object) -> str:
+    """The name of a network device."""
+    named = text(value)
+    if not 1 <= len(named) <= 15 or named in (".", "..") or re.search(r"\s|[/:]", named):
+        raise ValueError(f"{named!r} is not an interface name of 1 to 15 characters")
+    return named

@@ -271,7 +271,8 @@ CONFIG = """\
 router: r1
 interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01", addresses: [10.0.0.1/24], spd: corp}]
 engines: [{id: 1, port: 9}]
-bundles: [{name: branch, id: 1, spd: corp, outbound: {engine: 1, sa: 1, overhead: 73}}]
+bundles:
+  - {name: branch, id: 1, spd: corp, outbound: {engine: 1, sa: 1, local: 10.0.1.1, overhead: 73}}
 spds: [{name: corp, file: in-force.yaml}]
 """
 PROTECTED = "spd: corp\noutbound: [{name: a, action: protect, bundle: branch}]\n"
@@ -303,7 +304,7 @@ def test_a_check_tells_every_problem_of_every_file(tmp_path: Path) -> None:
     file.write_text(PROTECTED.replace("branch", "nobody") + "inbound: [{name: b}]\n")
     done = sluice("spd", "check", str(file), "--config", str(config))
     assert done.exit_code == FAILED
-    for where in (f"{config}:4: ", f"{tmp_path / 'in-force.yaml'}: No such", f"{file}:3: "):
+    for where in (f"{config}:5: ", f"{tmp_path / 'in-force.yaml'}: No such", f"{file}:3: "):
         assert where in done.stderr
     config.write_text(CONFIG)
     (tmp_path / "in-force.yaml").write_text("spd: corp\n")

@@ -153,22 +153,6 @@ def test_source_routes_are_refused_whatever_the_rules_say(
     play(story)
 
 
-def test_an_icmp_error_is_treated_as_the_flow_it_answers(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
-        await world.began()
-        about = ipv4("10.0.1.77", "10.0.3.7", b"\x12\x34" + b"\0\x35" + bytes(4), 17)
-        error = ethernet(ipv4("10.0.9.9", "10.0.1.77", b"\x03\x01" + bytes(6) + about, 1))
-        world.miss(error)
-        (sent,) = await world.sent()
-        assert sent["verdict"] == BYPASS  # the rule `dns`, turned round
-        stranger = ethernet(ipv4("10.0.9.9", "10.0.1.78", b"\x03\x01" + bytes(6) + about, 1))
-        world.miss(stranger)
-        await world.counted("dropped: icmp_enclosed_source")
-        assert world.switch.flows == {}
-
-    play(story)
-
-
 @pytest.mark.parametrize("frame", [b"", bytes(14), tcp(80)[:40]])
 def test_what_cannot_be_parsed_ends_here(play: Play, frame: bytes) -> None:
     async def story(world: PolicyWorld) -> None:

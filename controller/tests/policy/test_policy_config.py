@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.config import Config, ConfigError, load_config
+from sluice.model import parse_address
 from sluice.policy_config import (
     BundleConfig,
     EngineConfig,
@@ -31,8 +32,14 @@ bundles:
   - name: branch
     id: 5
     spd: corp
-    outbound: {engine: 1, sa: 100, overhead: 73}
-    inbound: [{spi: 4096, engine: 1, sa: 200}, {spi: 4096, engine: 1, sa: 201, vrf: blue}]
+    outbound: {engine: 1, sa: 100, local: 10.0.1.1, overhead: 73}
+    inbound: [{spi: 4096, engine: 1, sa: 200}]
+  - name: other
+    id: 6
+    spd: corp
+    vrf: blue
+    outbound: {engine: 1, sa: 101, local: "2001:db8::1", overhead: 73, spi: 0x1000}
+    inbound: [{spi: 4096, engine: 1, sa: 201}]
 spds:
   - name: corp
     file: corp.yaml
@@ -63,15 +70,24 @@ def test_a_good_one(tmp_path: Path) -> None:
             "branch",
             5,
             "corp",
-            OutboundSa(1, 100, 1500, 73),
-            (InboundSa(4096, 1, 200, "default"), InboundSa(4096, 1, 201, "blue")),
+            "default",
+            OutboundSa(1, 100, parse_address("10.0.1.1"), 1500, 73),
+            (InboundSa(4096, 1, 200),),
+        ),
+        BundleConfig(
+            "other",
+            6,
+            "corp",
+            "blue",
+            OutboundSa(1, 101, parse_address("2001:db8::1"), 1500, 73, 0x1000),
+            (InboundSa(4096, 1, 201),),
         ),
     )
     (spd,) = policy.spds
     assert (spd.name, spd.file) == ("corp", tmp_path / "corp.yaml")
     assert [rule.name for rule in spd.rules[Direction.OUTBOUND]] == ["all"]
     assert spd.flow_cache == FlowCacheConfig(True, 100, 5.0)
-    assert policy.bundle_ids() == {"branch": 5}
+    assert policy.bundle_ids() == {"branch": 5, "other": 6}
 
 
 def test_without_policy_there_is_none(tmp_path: Path) -> None:

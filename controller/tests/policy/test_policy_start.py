@@ -14,21 +14,28 @@ from policy_world import CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyW
 from scenes import address, link
 from sluice.entities import (
     NO_POLICY,
+    OF_BUNDLE,
     Attachment,
     Binding,
+    BundleInVrf,
     Decrypt,
     Egress,
     Encrypt,
     EnginePort,
+    EspSource,
     Kind,
     L3Interface,
     ListState,
+    ReassemblyEngine,
     Role,
     Spi,
 )
+from sluice.model import parse_address
 from sluice.p4runtime.messages import Operation
 from sluice.policy_start import PolicyError
 from sluice.spdstore import SpdStore, SpdStoreError
+
+BRANCH = BundleInVrf(0, 7)
 
 
 def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
@@ -40,9 +47,12 @@ def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
         assert bound[1] == Binding(outbound.list_id)
         assert bound[2] == NO_POLICY
         assert world.switch.of(Kind.INBOUND_BINDING)[1] == Binding(inbound.list_id)
-        assert world.switch.of(Kind.BUNDLE_BINDING) == {7: Binding(inbound.list_id)}
+        assert world.switch.of(Kind.BUNDLE_BINDING) == {BRANCH: Binding(inbound.list_id)}
         assert world.switch.of(Kind.ENGINE) == {1: EnginePort(9)}
-        assert world.switch.of(Kind.OUTBOUND_SA) == {7: Encrypt(1, 100, 1400, 73)}
+        assert world.switch.of(Kind.OUTBOUND_SA) == {BRANCH: Encrypt(1, 100, 1400, 73)}
+        source = EspSource(0, 7, parse_address("10.0.1.1"))
+        assert world.switch.of(Kind.ESP_SOURCE) == {source: OF_BUNDLE}
+        assert world.switch.of(Kind.REASSEMBLY_ENGINE) == {0: ReassemblyEngine(1)}
         assert world.switch.of(Kind.INBOUND_SA) == {Spi(0, 4096): Decrypt(7, 1, 200)}
         engine = world.switch.of(Kind.L3_INTERFACE)[Attachment(9, 0)]
         assert engine == L3Interface(4, 0, Role.ENGINE)
@@ -221,7 +231,7 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
 
     def look(operation: Operation, kind: Kind, key: object) -> int:
         old = [flow for flow in switch.live().values() if flow.bundle == 7]
-        if old and switch.of(Kind.OUTBOUND_SA).get(7) == Encrypt(1, 101, 1400, 73):
+        if old and switch.of(Kind.OUTBOUND_SA).get(BRANCH) == Encrypt(1, 101, 1400, 73):
             leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")
         carries = switch.of(Kind.INBOUND_SA).get(Spi(0, 4096))
         if carries == Decrypt(7, 1, 200) and not old:
@@ -238,7 +248,7 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
         switch.refuse = look
         await world.began()
         await world.until(lambda: len(switch.of(Kind.OUTBOUND_SA)) == 2)
-        assert switch.of(Kind.OUTBOUND_SA)[7] == Encrypt(1, 101, 1400, 73)
+        assert switch.of(Kind.OUTBOUND_SA)[BRANCH] == Encrypt(1, 101, 1400, 73)
         await world.until(lambda: Spi(0, 4097) in switch.of(Kind.INBOUND_SA))
         assert switch.of(Kind.INBOUND_SA)[Spi(0, 4096)] == Decrypt(8, 1, 200)
         assert switch.live() == {}

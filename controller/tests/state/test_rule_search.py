@@ -19,10 +19,17 @@ from sluice.policy_model import (
     Selectors,
     prefix_range,
 )
-from sluice.state.rule_search import RuleIndex, first_match, matches
+from sluice.state.rule_search import (
+    FragmentMatch,
+    RuleIndex,
+    first_match,
+    first_match_of_fragment,
+    matches,
+)
 
-PACKET = Selectors(parse_address("10.0.0.1"), parse_address("10.1.0.1"), TCP, 4000, 80, None, False)
-LATER = PACKET._replace(source_port=None, destination_port=None, is_later_fragment=True)
+PACKET = Selectors(parse_address("10.0.0.1"), parse_address("10.1.0.1"), TCP, 4000, 80, None)
+LATER = PACKET._replace(source_port=None, destination_port=None)
+LATER6 = LATER._replace(source=bytes(16), destination=bytes(16), protocol=None)
 ANY = Rule("any", Action.BYPASS)
 
 
@@ -44,6 +51,14 @@ ANY = Rule("any", Action.BYPASS)
         (ANY._replace(destination_port=OPAQUE), PACKET, False),
         (ANY._replace(icmp=(NumberRange(0, 65535),)), PACKET, False),
         (ANY._replace(icmp=OPAQUE), PACKET, True),
+        # The protocol of a later IPv6 fragment is not known.
+        (ANY, LATER6, True),
+        (ANY._replace(protocol=(TCP,)), LATER6, False),
+        (ANY._replace(protocol=OPAQUE), LATER6, True),
+        (ANY._replace(protocol=OPAQUE), PACKET, False),
+        # Generated rules are for this router's own packets.
+        (ANY._replace(generated=True), PACKET, False),
+        (ANY._replace(generated=True), PACKET._replace(is_own=True), True),
     ],
 )
 def test_one_rule(rule: Rule, packet: Selectors, expected: bool) -> None:
@@ -64,3 +79,86 @@ def test_the_index_agrees_with_the_search(rules: list[Rule], packets: list[Selec
     index = RuleIndex(rules)
     for packet in packets:
         assert index.first_match(packet) == first_match(rules, packet)
+
+
+# -- later fragments (RFC 4301, section 7)
+
+TCP_80 = Rule("web", Action.PROTECT, "b", protocol=(TCP,), destination_port=(NumberRange(80, 80),))
+TCP_443 = TCP_80._replace(name="tls", destination_port=(NumberRange(443, 443),))
+FIRST_443 = PACKET._replace(destination_port=443)
+
+
+@pytest.mark.parametrize(
+    ("rules", "first", "expected"),
+    [
+        # Nothing that could match says otherwise: no state is needed.
+        ([ANY], None, FragmentMatch(0)),
+        ([], None, FragmentMatch(None)),
+        ([ANY, TCP_80], None, FragmentMatch(0)),
+        ([TCP_80._replace(protocol=(UDP,)), ANY], None, FragmentMatch(1)),
+        (
+            [TCP_80, TCP_443, ANY._replace(action=Action.PROTECT, bundle="b")],
+            None,
+            FragmentMatch(2),
+        ),
+        ([TCP_80._replace(action=Action.DISCARD, bundle=None)], None, FragmentMatch(None)),
+        # The rules disagree: it is what its first fragment is, and without it nothing.
+        ([TCP_80, ANY], None, None),
+        ([TCP_80], None, None),
+        ([TCP_80, ANY._replace(action=Action.PROTECT, bundle="c")], None, None),
+        ([TCP_80, ANY], PACKET, FragmentMatch(0)),
+        ([TCP_80, ANY], FIRST_443, FragmentMatch(1)),
+        ([TCP_80], FIRST_443, FragmentMatch(None)),
+        # OPAQUE is asked of the fragment itself, in its place.
+        ([ANY._replace(source_port=OPAQUE), TCP_80], None, FragmentMatch(0)),
+        ([TCP_80, ANY._replace(source_port=OPAQUE)], None, None),
+        ([TCP_80, ANY._replace(source_port=OPAQUE), ANY], FIRST_443, FragmentMatch(1)),
+    ],
+)
+def test_later_fragments(
+    rules: list[Rule], first: Selectors | None, expected: FragmentMatch | None
+) -> None:
+    assert first_match_of_fragment(rules, LATER, first) == expected
+    assert RuleIndex(rules).first_match_of_fragment(LATER, first) == expected
+
+
+def test_the_protocol_that_a_later_ipv6_fragment_names_is_not_believed() -> None:
+    rules = [Rule("udp", Action.DISCARD, protocol=(UDP,)), ANY]
+    assert first_match_of_fragment(rules, LATER6, None) is None
+    assert first_match_of_fragment(rules, LATER, None) == FragmentMatch(1)
+
+
+@given(
+    st.lists(policies.rules(), max_size=12),
+    st.lists(policies.packets(), max_size=20),
+    st.booleans(),
+)
+def test_the_index_agrees_about_later_fragments(
+    rules: list[Rule], packets: list[Selectors], is_known: bool
+) -> None:
+    index = RuleIndex(rules)
+    for packet in packets:
+        later = packet._replace(source_port=None, destination_port=None, icmp=None)
+        first = packet if is_known else None
+        expected = first_match_of_fragment(rules, later, first)
+        assert index.first_match_of_fragment(later, first) == expected
+
+
+@given(st.lists(policies.rules(), max_size=12), st.lists(policies.packets(), max_size=40))
+def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
+    rules: list[Rule], packets: list[Selectors]
+) -> None:
+    """Where no state is needed, the first fragment would have changed nothing."""
+    rules = [rule for rule in rules if OPAQUE not in (rule.source_port, rule.destination_port)]
+    rules = [rule for rule in rules if OPAQUE not in (rule.icmp, rule.protocol)]
+    for packet in packets:
+        later = packet._replace(source_port=None, destination_port=None, icmp=None)
+        match = first_match_of_fragment(rules, later, None)
+        if match is None:
+            continue
+        at = first_match(rules, packet)
+        effects = [
+            (Action.DISCARD, None) if each is None else (rules[each].action, rules[each].bundle)
+            for each in (at, match.at)
+        ]
+        assert effects[0] == effects[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import packets
 from sluice.model import parse_address
-from sluice.policy_model import FlowKey, Selectors
+from sluice.policy_model import FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     AUTHENTICATION,
@@ -23,7 +23,14 @@ from sluice.wire.packet import (
     TCP,
     UDP,
 )
-from sluice.wire.selectors import PARSED_EXTENSIONS, enclosed_selectors, selectors
+from sluice.wire.selectors import (
+    PARSED_EXTENSIONS,
+    Fragment,
+    Quoted,
+    is_neighbor_discovery,
+    quoted_packet,
+    selectors,
+)
 from wire.strategies import damaged
 
 A4, B4 = "192.0.2.1", "198.51.100.1"
@@ -46,20 +53,22 @@ def seen6(protocol: int, payload: bytes, *chain: tuple[int, bytes]) -> Selectors
 
 
 def tail(packet: Selectors) -> tuple[object, ...]:
-    return packet[2:]
+    return packet[2:-1]
 
 
 @pytest.mark.parametrize(
     ("protocol", "payload", "expected"),
     [
-        (TCP, PORTS, (TCP, 4000, 80, None, False)),
-        (UDP, PORTS, (UDP, 4000, 80, None, False)),
-        (SCTP, PORTS, (SCTP, 4000, 80, None, False)),
-        (UDP, NAT_T, (UDP, 4500, 4500, None, False)),  # ESP in UDP is UDP
-        (ESP, PORTS, (ESP, None, None, None, False)),
-        (GRE, PORTS, (GRE, None, None, None, False)),
-        (GRE, b"", (GRE, None, None, None, False)),
-        (AUTHENTICATION, PORTS, (AUTHENTICATION, None, None, None, False)),
+        (TCP, PORTS, (TCP, 4000, 80, None)),
+        (UDP, PORTS, (UDP, 4000, 80, None)),
+        (SCTP, PORTS, (SCTP, 4000, 80, None)),
+        (UDP, NAT_T, (UDP, 4500, 4500, None)),  # ESP in UDP is UDP
+        (ESP, PORTS, (ESP, None, None, None)),
+        (GRE, PORTS, (GRE, None, None, None)),
+        (GRE, b"", (GRE, None, None, None)),
+        (AUTHENTICATION, PORTS, (AUTHENTICATION, None, None, None)),
+        (ICMP, b"\x03\x04" + bytes(6), (ICMP, None, None, 0x304)),
+        (ICMPV6, b"\x87\x00" + bytes(6), (ICMPV6, None, None, 0x8700)),
     ],
 )
 def test_what_both_families_show(
@@ -69,49 +78,100 @@ def test_what_both_families_show(
     assert tail(seen6(protocol, payload)) == expected
 
 
-def test_icmp_belongs_to_its_family() -> None:
-    assert tail(seen4(ICMP, b"\x03\x04" + bytes(6))) == (ICMP, None, None, 0x304, False)
-    assert tail(seen6(ICMPV6, b"\x87\x00" + bytes(6))) == (ICMPV6, None, None, 0x8700, False)
-    assert tail(seen4(ICMPV6, b"\x87\x00" + bytes(6))) == (ICMPV6, None, None, None, False)
-    assert tail(seen6(ICMP, b"\x03\x04" + bytes(6))) == (ICMP, None, None, None, False)
-
-
 def test_addresses_and_key() -> None:
-    seen = selectors(packets.ethernet(packets.ipv4(A4, B4, ECHO, ICMP), vlan=7))
+    frame = packets.ethernet(packets.ipv4(A4, B4, ECHO, ICMP), vlan=7)
     source, destination = parse_address(A4), parse_address(B4)
-    assert seen.selectors[:2] == (source, destination)
-    assert seen.key(is_local=True, bundle=3) == FlowKey(
-        source, destination, ICMP, 0, 0x800, False, True, 3
-    )
+    whole = FragmentClass.WHOLE
+    key = FlowKey(source, destination, ICMP, 0, 0x800, whole, False, 3)
+    assert selectors(frame).key(bundle=3) == key
+    assert selectors(frame, is_own=True).key() == key._replace(is_local=True, bundle=0)
+
+
+@pytest.mark.parametrize("kind", range(131, 140))
+def test_neighbour_discovery_is_133_to_137_of_icmpv6(kind: int) -> None:
+    is_nd = 133 <= kind <= 137
+    assert is_neighbor_discovery(seen6(ICMPV6, bytes([kind]) + bytes(7))) is is_nd
+    assert not is_neighbor_discovery(seen6(ICMP, bytes([kind]) + bytes(7)))
 
 
 # -- fragments
 
 
 def test_fragments_of_ipv4() -> None:
-    first = seen4(UDP, PORTS, more_fragments=True)
-    assert tail(first) == (UDP, 4000, 80, None, False)
+    whole = packets.ethernet(packets.ipv4(A4, B4, PORTS * 2, UDP))
+    assert selectors(whole).fragment is None
+    first = packets.ethernet(packets.ipv4(A4, B4, PORTS * 2, UDP, more_fragments=True))
+    assert tail(selectors(first).selectors) == (UDP, 4000, 80, None)
+    assert selectors(first).fragment_class is FragmentClass.FIRST
+    fragment = selectors(first).fragment
+    assert fragment is not None
+    assert fragment == Fragment(fragment.identification, UDP, 0, 16, True)
     for more in (True, False):
-        later = seen4(UDP, PORTS, fragment_offset=8, more_fragments=more)
-        assert tail(later) == (UDP, None, None, None, True)
+        header = {"fragment_offset": 24, "more_fragments": more}
+        later = selectors(packets.ethernet(packets.ipv4(A4, B4, PORTS, UDP, **header)))  # type: ignore[arg-type]
+        assert tail(later.selectors) == (UDP, None, None, None)
+        assert later.fragment_class is FragmentClass.LATER
+        assert later.fragment == Fragment(fragment.identification, UDP, 24, 32, more)
 
 
 @pytest.mark.parametrize(
-    ("fragment", "expected"),
+    ("field", "expected", "fragment"),
     [
-        (b"\0\0\0\0abcd", (UDP, 4000, 80, None, False)),  # atomic (RFC 6946)
-        (b"\0\0\0\1abcd", (UDP, 4000, 80, None, False)),
-        (b"\0\0\0\x09abcd", (UDP, None, None, None, True)),
-        (b"\0\0\0\x08abcd", (UDP, None, None, None, True)),
+        (b"\0\0", (UDP, 4000, 80, None), None),  # atomic (RFC 6946)
+        (b"\0\1", (UDP, 4000, 80, None), Fragment(0x61626364, 0, 0, 8, True)),
+        (b"\0\x09", (None, None, None, None), Fragment(0x61626364, 0, 8, 16, True)),
+        (b"\0\x08", (None, None, None, None), Fragment(0x61626364, 0, 8, 16, False)),
     ],
 )
-def test_fragments_of_ipv6(fragment: bytes, expected: tuple[object, ...]) -> None:
-    assert tail(seen6(UDP, PORTS, (FRAGMENT, fragment))) == expected
+def test_fragments_of_ipv6(
+    field: bytes, expected: tuple[object, ...], fragment: Fragment | None
+) -> None:
+    frame = packets.ethernet(
+        packets.ipv6_chain([(FRAGMENT, b"\0\0" + field + b"abcd")], UDP, PORTS, A6, B6)
+    )
+    assert tail(selectors(frame).selectors) == expected
+    assert selectors(frame).fragment == fragment
 
 
-def test_a_later_fragment_has_the_protocol_its_fragment_header_names() -> None:
+def test_the_protocol_of_a_later_ipv6_fragment_is_in_the_key_and_not_believed() -> None:
     chain = [(FRAGMENT, b"\0\0\0\x09abcd"), (DESTINATION_OPTIONS, bytes(8))]
-    assert tail(seen6(UDP, PORTS, *chain)) == (DESTINATION_OPTIONS, None, None, None, True)
+    seen = selectors(packets.ethernet(packets.ipv6_chain(chain, UDP, PORTS, A6, B6)))
+    assert tail(seen.selectors) == (None, None, None, None)
+    key = seen.key()
+    assert key is not None
+    assert (key.protocol, key.fragment) == (DESTINATION_OPTIONS, FragmentClass.LATER)
+
+
+def test_what_is_in_front_of_a_fragment_header_is_not_of_its_datagram() -> None:
+    chain = [(DESTINATION_OPTIONS, bytes(8)), (FRAGMENT, b"\0\0\0\x01abcd")]
+    seen = selectors(packets.ethernet(packets.ipv6_chain(chain, UDP, PORTS * 3, A6, B6)))
+    assert seen.fragment == Fragment(0x61626364, 0, 0, 24, True)
+    chain.append((DESTINATION_OPTIONS, bytes(8)))
+    seen = selectors(packets.ethernet(packets.ipv6_chain(chain, UDP, PORTS * 3, A6, B6)))
+    assert seen.fragment == Fragment(0x61626364, 0, 0, 32, True)
+
+
+def test_what_later_fragments_of_a_first_one_show() -> None:
+    first4 = selectors(packets.ethernet(packets.ipv4(A4, B4, PORTS, UDP, more_fragments=True)))
+    assert tail(first4.as_later_fragment()) == (UDP, None, None, None)
+    chain = [(FRAGMENT, b"\0\0\0\x01abcd")]
+    first6 = selectors(packets.ethernet(packets.ipv6_chain(chain, UDP, PORTS, A6, B6)))
+    assert tail(first6.as_later_fragment()) == (None, None, None, None)
+
+
+def test_a_fragment_of_a_fragment_is_refused() -> None:
+    first, later = b"\0\0\0\x01abcd", b"\0\0\0\x09abcd"
+    for inner in (first, later, bytes(8)):
+        with pytest.raises(WireError, match="ipv6_nested_fragment"):
+            seen6(UDP, PORTS, (FRAGMENT, first), (FRAGMENT, inner))
+    assert seen6(UDP, PORTS, (FRAGMENT, bytes(8)), (FRAGMENT, first)).source_port == 4000
+
+
+def test_a_fragment_that_starts_inside_the_tcp_header_is_refused() -> None:
+    with pytest.raises(WireError, match="fragment_overlap"):
+        seen4(TCP, PORTS, fragment_offset=8)
+    assert tail(seen4(TCP, PORTS, fragment_offset=16)) == (TCP, None, None, None)
+    assert tail(seen4(UDP, PORTS, fragment_offset=8)) == (UDP, None, None, None)
 
 
 @pytest.mark.parametrize("protocol", [TCP, UDP, SCTP, ICMP, ESP])
@@ -126,19 +186,19 @@ def test_a_first_fragment_too_short_for_its_ports_is_refused(protocol: int) -> N
 @pytest.mark.parametrize("kind", [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS])
 def test_extension_headers_of_rfc_4301_are_looked_through(kind: int) -> None:
     chain = [(kind, bytes(8)), (kind, b"\0\1" + bytes(14))]
-    assert tail(seen6(TCP, PORTS, *chain)) == (TCP, 4000, 80, None, False)
+    assert tail(seen6(TCP, PORTS, *chain)) == (TCP, 4000, 80, None)
 
 
 @pytest.mark.parametrize("kind", [AUTHENTICATION, MOBILITY])
 def test_other_headers_are_next_layer_protocols(kind: int) -> None:
-    assert tail(seen6(TCP, PORTS, (kind, bytes(8)))) == (kind, None, None, None, False)
+    assert tail(seen6(TCP, PORTS, (kind, bytes(8)))) == (kind, None, None, None)
 
 
 @pytest.mark.parametrize("depth", range(PARSED_EXTENSIONS + 3))
 def test_a_chain_deeper_than_the_pipeline_walks_is_not_cacheable(depth: int) -> None:
     chain = [(DESTINATION_OPTIONS, bytes(8))] * depth
     seen = selectors(packets.ethernet(packets.ipv6_chain(chain, TCP, PORTS)))
-    assert tail(seen.selectors) == (TCP, 4000, 80, None, False)
+    assert tail(seen.selectors) == (TCP, 4000, 80, None)
     assert seen.is_cacheable is (depth <= PARSED_EXTENSIONS)
     assert (seen.key() is None) is (depth > PARSED_EXTENSIONS)
 
@@ -147,7 +207,7 @@ def test_a_chain_deeper_than_the_pipeline_walks_is_not_cacheable(depth: int) -> 
 def test_a_fragment_header_counts_as_one_of_them(behind: int) -> None:
     chain = [(DESTINATION_OPTIONS, bytes(8))] * behind + [(FRAGMENT, b"\0\0\0\x09abcd")]
     seen = selectors(packets.ethernet(packets.ipv6_chain(chain, TCP, PORTS)))
-    assert seen.selectors.is_later_fragment
+    assert seen.fragment_class is FragmentClass.LATER
     assert seen.is_cacheable is (behind == 5)
 
 
@@ -168,7 +228,7 @@ def test_options_are_walked_and_ten_are_what_the_pipeline_walks(
     options: bytes, cacheable: bool
 ) -> None:
     seen = selectors(packets.ethernet(packets.ipv4(A4, B4, PORTS, options=options)))
-    assert tail(seen.selectors) == (UDP, 4000, 80, None, False)
+    assert tail(seen.selectors) == (UDP, 4000, 80, None)
     assert seen.is_cacheable is cacheable
 
 
@@ -217,38 +277,55 @@ def error6(about: bytes, kind: int = 2, to: str = A6) -> bytes:
 
 def test_an_error_is_looked_up_as_an_answer_to_the_packet_it_is_about() -> None:
     about = packets.ipv4(A4, B4, PORTS, TCP)
-    assert enclosed_selectors(error4(about)) == Selectors(
-        parse_address(B4), parse_address(A4), TCP, 80, 4000, None, False
-    )
+    turned = Selectors(parse_address(B4), parse_address(A4), TCP, 80, 4000, None)
+    whole = FragmentClass.WHOLE
+    assert quoted_packet(error4(about)) == Quoted(turned, whole, None)
+    own = turned._replace(is_own=True)
+    assert quoted_packet(error4(about), is_own=True) == Quoted(own, whole, None)
     about = packets.ipv6(A6, B6, PORTS, TCP)
-    assert enclosed_selectors(error6(about)) == Selectors(
-        parse_address(B6), parse_address(A6), TCP, 80, 4000, None, False
-    )
+    turned = Selectors(parse_address(B6), parse_address(A6), TCP, 80, 4000, None)
+    assert quoted_packet(error6(about)) == Quoted(turned, whole, None)
 
 
 def test_what_is_quoted_may_be_cut_off_behind_its_ports() -> None:
     about = packets.ipv4(A4, B4, PORTS + bytes(1000), UDP)[:28]
-    enclosed = enclosed_selectors(error4(about))
-    assert enclosed is not None
-    assert enclosed.source_port == 80
+    quoted = quoted_packet(error4(about))
+    assert quoted is not None
+    assert quoted.selectors.source_port == 80
     with pytest.raises(WireError, match="transport_truncated"):
-        enclosed_selectors(error4(about[:27]))
+        quoted_packet(error4(about[:27]))
     with pytest.raises(WireError, match="icmp_enclosed_truncated"):
-        enclosed_selectors(error4(about[:19]))
+        quoted_packet(error4(about[:19]))
 
 
 def test_icmp_and_fragments_inside_errors() -> None:
-    echo = enclosed_selectors(error4(packets.ipv4(A4, B4, ECHO, ICMP), kind=11))
+    echo = quoted_packet(error4(packets.ipv4(A4, B4, ECHO, ICMP), kind=11))
     assert echo is not None
-    assert echo.icmp == 0x800
-    later = enclosed_selectors(error4(packets.ipv4(A4, B4, PORTS, UDP, fragment_offset=64)))
+    assert echo.selectors.icmp == 0x800
+    later = quoted_packet(error4(packets.ipv4(A4, B4, PORTS, UDP, fragment_offset=64)))
     assert later is not None
-    assert tail(later) == (UDP, None, None, None, True)
+    assert tail(later.selectors) == (UDP, None, None, None)
+    assert later.fragment_class is FragmentClass.LATER
+
+
+@pytest.mark.parametrize(
+    ("protocol", "payload", "spi"),
+    [
+        (ESP, bytes.fromhex("deadbeef00000001"), 0xDEADBEEF),
+        (UDP, NAT_T, 0xDEADBEEF),
+        (UDP, (4500).to_bytes(2, "big") * 2 + bytes.fromhex("00200000") + bytes(8), None),  # IKE
+        (UDP, PORTS, None),
+    ],
+)
+def test_the_spi_inside_errors(protocol: int, payload: bytes, spi: int | None) -> None:
+    quoted = quoted_packet(error4(packets.ipv4(A4, B4, payload, protocol)))
+    assert quoted is not None
+    assert quoted.spi == spi
 
 
 def test_an_error_to_another_than_the_sender_is_nobodys_answer() -> None:
     with pytest.raises(WireError, match="icmp_enclosed_source"):
-        enclosed_selectors(error4(packets.ipv4(A4, B4, PORTS), to="192.0.2.99"))
+        quoted_packet(error4(packets.ipv4(A4, B4, PORTS), to="192.0.2.99"))
 
 
 @pytest.mark.parametrize(
@@ -262,12 +339,12 @@ def test_an_error_to_another_than_the_sender_is_nobodys_answer() -> None:
     ],
 )
 def test_what_is_no_error_encloses_nothing(frame: bytes) -> None:
-    assert enclosed_selectors(frame) is None
+    assert quoted_packet(frame) is None
 
 
 def test_the_families_do_not_mix() -> None:
     with pytest.raises(WireError, match="icmp_enclosed_truncated"):
-        enclosed_selectors(error4(packets.ipv6(A6, B6, PORTS)))
+        quoted_packet(error4(packets.ipv6(A6, B6, PORTS)))
 
 
 # -- any bytes
@@ -289,9 +366,10 @@ def test_any_frame_has_selectors_or_raises_wire_error(frame: bytes) -> None:
         seen = selectors(frame)
     except WireError:
         return
-    assert seen.selectors.is_later_fragment <= (seen.selectors.source_port is None)
+    is_later = seen.fragment_class is FragmentClass.LATER
+    assert is_later <= (seen.selectors.source_port is None)
     try:
-        enclosed_selectors(frame)
+        quoted_packet(frame)
     except WireError:
         return
 
@@ -317,6 +395,7 @@ def test_a_packet_shows_what_it_was_built_with(
         headers.append((FRAGMENT, b"\0\0" + (offset << 3 | more).to_bytes(2, "big") + b"abcd"))
     payload = b"".join(port.to_bytes(2, "big") for port in ports) + bytes(4)
     seen = selectors(packets.ethernet(packets.ipv6_chain(headers, protocol, payload)))
-    shown = (None, None) if offset else ports
-    assert tail(seen.selectors) == (protocol, *shown, None, bool(offset))
+    shown = (None, None, None) if offset else (protocol, *ports)
+    assert tail(seen.selectors) == (*shown, None)
+    assert (seen.protocol, seen.fragment_class is FragmentClass.LATER) == (protocol, bool(offset))
     assert seen.is_cacheable is (len(headers) <= PARSED_EXTENSIONS)

@@ -241,6 +241,7 @@ def _attach_engine(network: Network, place: Namespace, name: str) -> EspEngine:
         if "outbound" in bundle:
             sa = TUNNEL[bundle["outbound"]["sa"]]
             assert bundle["outbound"]["overhead"] == sa.overhead()
+            assert bundle["outbound"]["local"] == sa.source
             outbound[bundle["outbound"]["sa"]] = sa
     return EspEngine(place, "engine", outbound, INBOUND[name])
 

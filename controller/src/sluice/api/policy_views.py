@@ -15,7 +15,7 @@ from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.p4.counters import Request
 from sluice.p4.flows import FlowSlot
-from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey
+from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass
 from sluice.policy_review import describe
 from sluice.policy_start import PolicyError
 from sluice.state.flow_cache import FlowVerdict
@@ -152,7 +152,8 @@ class PolicyViews:
 
     def _flow(self, state: ListState, key: FlowKey, verdict: FlowVerdict) -> dict[str, Any]:
         names = {number: name for name, number in self._bundles().items()}
-        is_icmp = key.protocol in ICMP_PROTOCOLS and not key.is_later_fragment
+        is_later = key.fragment is FragmentClass.LATER
+        is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
         return {
             "spd": state.spd,
             "direction": state.direction.value,
@@ -164,7 +165,8 @@ class PolicyViews:
             "icmp": f"{key.destination_port >> 8}/{key.destination_port & 0xFF}"
             if is_icmp
             else None,
-            "later_fragments": key.is_later_fragment,
+            "later_fragments": is_later,
+            "fragment": key.fragment.name.lower(),
             "local": key.is_local,
             "carried_by": names.get(key.bundle),
             "action": verdict.action.name.lower(),

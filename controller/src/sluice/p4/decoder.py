@@ -13,6 +13,7 @@ from sluice.entities import (
     ADMIT,
     GROUP_OF_SAME_ID,
     LOCAL,
+    MARTIAN,
     MEMBER,
     UNKNOWN,
     Attachment,
@@ -22,6 +23,7 @@ from sluice.entities import (
     Kind,
     L3Interface,
     Nexthop,
+    OwnAddress,
     RouterMac,
     RouteSlot,
     Target,
@@ -46,6 +48,7 @@ class Decoder:
         self._decoders = {
             **{table.id: self._decode_route for table in tables.fibs.values()},
             **{table.id: self._decode_local for table in tables.locals.values()},
+            **{table.id: self._decode_own_source for table in tables.own_sources.values()},
             tables.l3_interface.id: self._decode_l3_interface,
             tables.router_mac.id: self._decode_router_mac,
             tables.nexthop.id: self._decode_nexthop,
@@ -55,7 +58,7 @@ class Decoder:
         }
         self._families = {
             table.id: size
-            for by_size in (tables.fibs, tables.locals)
+            for by_size in (tables.fibs, tables.locals, tables.own_sources)
             for size, table in by_size.items()
         }
 
@@ -71,6 +74,7 @@ class Decoder:
             self._tables.group,
             *self._tables.fibs.values(),
             *self._tables.locals.values(),
+            *self._tables.own_sources.values(),
             self._tables.router_mac,
             self._tables.l3_interface,
             *self._policy.tables,
@@ -124,6 +128,13 @@ class Decoder:
 
     def _decode_local(self, entry: p4r.TableEntry) -> Decoded:
         return Kind.LOCAL_PREFIX, self._slot(entry), LOCAL
+
+    def _decode_own_source(self, entry: p4r.TableEntry) -> Decoded:
+        fields = _fields_of(entry)
+        size = self._families[entry.table_id]
+        table = self._tables.own_sources[size]
+        address = fields.get(table.fields["src_addr"], 0).to_bytes(size, "big")
+        return Kind.OWN_SOURCE, OwnAddress(fields.get(table.fields["vrf"], 0), address), MARTIAN
 
     def _decode_l3_interface(self, entry: p4r.TableEntry) -> Decoded:
         fields = _fields_of(entry)

@@ -19,6 +19,7 @@ from sluice.entities import (
     Kind,
     L3Interface,
     Nexthop,
+    OwnAddress,
     PuntLimit,
     RouterMac,
     RouteSlot,
@@ -106,6 +107,8 @@ class Encoder:
         match kind, key:
             case Kind.LOCAL_PREFIX, RouteSlot():
                 return self._local_entity(key, value)
+            case Kind.OWN_SOURCE, OwnAddress():
+                return self._own_source_entity(key, value)
             case Kind.L3_INTERFACE, Attachment():
                 return self._l3_interface_entity(key, value)
             case Kind.ROUTER_MAC, RouterMac():
@@ -114,12 +117,8 @@ class Encoder:
                 return self._egress_entity(key, value)
             case Kind.NEXTHOP, int():
                 return self._nexthop_entity(key, value)
-            case Kind.GROUP_MEMBER, int():
-                return self._member_entity(key)
-            case Kind.GROUP, int():
-                return self._group_entity(key, value)
-            case Kind.GROUP_ENTRY, int():
-                return self._group_entry_entity(key, value)
+            case ((Kind.GROUP_MEMBER | Kind.GROUP | Kind.GROUP_ENTRY), int()):
+                return self._multipath_entity(kind, key, value)
             case Kind.PUNT_METER, str():
                 return self._meter_entity(key, value)
             case Kind.HASH_SEED, _:
@@ -136,6 +135,13 @@ class Encoder:
         if slot.prefix.length:
             matches.append(_lpm(table, "dst_addr", slot.prefix))
         action = None if value is None else _action(table.actions["deliver_local"])
+        return _entry(table, matches, action)
+
+    def _own_source_entity(self, key: OwnAddress, value: Value | None) -> p4r.Entity:
+        table = self._tables.own_sources[len(key.address)]
+        address = int.from_bytes(key.address, "big")
+        matches = [_exact(table, "vrf", key.vrf), _exact(table, "src_addr", address)]
+        action = None if value is None else _action(table.actions["own_source"])
         return _entry(table, matches, action)
 
     def _l3_interface_entity(self, key: Attachment, value: Value | None) -> p4r.Entity:
@@ -186,6 +192,13 @@ class Encoder:
                 mac = int.from_bytes(value.mac, "big")
                 action = _action(table.actions["set_neighbor"], l3_if=value.l3_if, dst_mac=mac)
         return _entry(table, [_exact(table, "nexthop_id", identifier)], action, metadata)
+
+    def _multipath_entity(self, kind: Kind, key: int, value: Value | None) -> p4r.Entity:
+        if kind is Kind.GROUP_MEMBER:
+            return self._member_entity(key)
+        if kind is Kind.GROUP:
+            return self._group_entity(key, value)
+        return self._group_entry_entity(key, value)
 
     def _member_entity(self, nexthop: int) -> p4r.Entity:
         """A member has the number of its next hop."""

@@ -14,10 +14,11 @@ from typing import Final
 from sluice.p4.entries import canonical
 from sluice.p4.schema import Action, Table
 from sluice.p4runtime.messages import Operation, field, update, varint
+from sluice.policy_model import FragmentClass
 from sluice.state import flow_cache
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
 
-LIST_FIELDS = ("list_id", "is_later_fragment", "is_local", "bundle")
+LIST_FIELDS = ("list_id", "fragment", "is_local", "bundle")
 FLOW_FIELDS = ("src_addr", "dst_addr", "protocol", "src_port", "dst_port")
 PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
 """The order of FlowVerdict."""
@@ -46,13 +47,13 @@ class FlowEncoder:
             b"\x12%%c\x08%c\x12%%c\x0a%%c%%b" % number
             for number in (source, destination, protocol, source_port, destination_port)
         )
-        self._heads: dict[tuple[int, bool, bool, int], bytes] = {}
+        self._heads: dict[tuple[int, FragmentClass, bool, int], bytes] = {}
         self._actions: dict[FlowVerdict, bytes] = {}
 
     def encode(self, list_id: int, write: FlowWrite) -> bytes:
         """One write, as a field of a write request."""
         key, verdict = write.key, write.verdict
-        of_list = (list_id, key.is_later_fragment, key.is_local, key.bundle)
+        of_list = (list_id, key.fragment, key.is_local, key.bundle)
         head = self._heads.get(of_list) or self._keep_head(of_list)
         source = key.source.lstrip(b"\0") or b"\0"
         destination = key.destination.lstrip(b"\0") or b"\0"
@@ -72,7 +73,7 @@ class FlowEncoder:
             flow += self._actions.get(verdict) or self._keep_action(verdict)
         return update(_OPERATIONS[write.operation], field(ENTITY_TABLE_ENTRY, flow))
 
-    def _keep_head(self, of_list: tuple[int, bool, bool, int]) -> bytes:
+    def _keep_head(self, of_list: tuple[int, FragmentClass, bool, int]) -> bytes:
         """TableEntry.table_id, and the matches of what a list's flows share."""
         head = b"\x08" + varint(self._table.id)
         for name, number in zip(LIST_FIELDS, of_list, strict=True):

@@ -18,7 +18,7 @@ from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
 from sluice.p4.schema import NO_ACTION, Action, Schema, Table
 from sluice.p4runtime.messages import Operation, update
 from sluice.policy_model import Action as Verdict
-from sluice.policy_model import Direction, FlowKey
+from sluice.policy_model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
 
 _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
@@ -81,6 +81,9 @@ class FlowCodec:
         verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
         if any(int(verdict) != number for verdict, number in verdicts.items()):
             schema.lack("verdict_t with the numbers of policy_model.Action")
+        classes = schema.enum("fragment_t")
+        if any(classes.get(one.name) != one for one in FragmentClass):
+            schema.lack("fragment_t with the numbers of policy_model.FragmentClass")
         schema.check()
 
     # -- writing
@@ -132,7 +135,7 @@ class FlowCodec:
     @staticmethod
     def _slot(known: _FlowTable, found: p4r.TableEntry) -> FlowSlot:
         fields, ids = read_fields(found), known.table.fields
-        list_id, later, local, bundle, source, destination, protocol, sport, dport = (
+        list_id, fragment, local, bundle, source, destination, protocol, sport, dport = (
             fields.get(ids[name], 0) for name in _FIELDS
         )
         key = FlowKey(
@@ -141,7 +144,7 @@ class FlowCodec:
             protocol,
             sport,
             dport,
-            bool(later),
+            FragmentClass(fragment),
             bool(local),
             bundle,
         )
@@ -201,7 +204,7 @@ def _values(slot: FlowSlot) -> tuple[int, ...]:
     key = slot.key
     return (
         slot.list_id,
-        int(key.is_later_fragment),
+        int(key.fragment),
         int(key.is_local),
         key.bundle,
         int.from_bytes(key.source, "big"),

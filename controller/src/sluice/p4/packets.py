@@ -55,6 +55,8 @@ class PuntReason(Enum):
     EXTENSION_HEADERS = "EXTENSION_HEADERS"
     INBOUND_MISS = "INBOUND_MISS"
     OUTBOUND_MISS = "OUTBOUND_MISS"
+    FRAGMENT = "FRAGMENT"
+    AUDIT = "AUDIT"
 
 
 class PolicyAnswer(NamedTuple):
@@ -95,13 +97,17 @@ class PacketSchema:
         """A listed non-IP frame, out of an interface as it is."""
         return _metadata(kind=self._to_port, egress_l3_if=egress_l3_if)
 
-    def local_origin(self, egress_l3_if: int, vrf: int = 0) -> Metadata:
-        """IP of this router: out of an interface with the MAC addresses it has, or (0) routed."""
+    def local_origin(self, egress_l3_if: int, vrf: int, bundle: int = 0) -> Metadata:
+        """IP of this router: out of an interface with the MAC addresses it has, or (0) routed.
+
+        `bundle`: an ICMP error about a packet that this bundle carried.
+        """
         return _metadata(
             kind=self._local_origin,
             origin=self.origin_local,
             vrf=vrf,
             egress_l3_if=egress_l3_if,
+            bundle=bundle,
         )
 
     def reinject_at_routing(self, packet: PuntedPacket) -> Metadata:

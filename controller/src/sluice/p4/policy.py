@@ -6,26 +6,33 @@ A part of encoder and decoder. Depends on entries and tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from finsy.proto import p4r
 
 from sluice.entities import (
+    AUDITED,
+    ENGINE_DOWN,
     NO_POLICY,
+    OF_BUNDLE,
     UNKNOWN,
     Binding,
+    BundleInVrf,
     Decrypt,
     Encrypt,
     EnginePort,
+    EspSource,
     Key,
     Kind,
     ListState,
+    ReassemblyEngine,
     Spi,
     Value,
 )
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
-from sluice.p4.tables import BindingTable, PolicyTables, SingleAction
+from sluice.p4.schema import Table
+from sluice.p4.tables import BindingTable, EngineTable, PolicyTables, SingleAction
 
 Decoded = tuple[Kind, Key, Value]
 
@@ -37,14 +44,24 @@ def policy_entity(
     match kind, key:
         case ((Kind.INBOUND_LIST | Kind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)
-        case ((Kind.INBOUND_BINDING | Kind.OUTBOUND_BINDING | Kind.BUNDLE_BINDING), int()):
-            return _binding(tables.bindings[kind], key, value)
+        case ((Kind.INBOUND_BINDING | Kind.OUTBOUND_BINDING), int()):
+            return _binding(tables.bindings[kind], {"l3_if": key}, value)
+        case Kind.BUNDLE_BINDING, BundleInVrf():
+            return _binding(tables.bindings[kind], key._asdict(), value)
         case Kind.ENGINE, int():
-            return _single(tables.engine, {"engine": key}, value)
-        case Kind.OUTBOUND_SA, int():
-            return _single(tables.outbound_sa, {"bundle": key}, value)
+            return _engine(tables.engine, key, value)
+        case Kind.REASSEMBLY_ENGINE, int():
+            return _single(tables.reassembly_engine, {"vrf": key}, value)
+        case Kind.OUTBOUND_SA, BundleInVrf():
+            return _single(tables.outbound_sa, key._asdict(), value)
         case Kind.INBOUND_SA, Spi():
             return _single(tables.inbound_sa, key._asdict(), value)
+        case Kind.ESP_SOURCE, EspSource():
+            fields = {"vrf": key.vrf, "bundle": key.bundle}
+            fields["src_addr"] = int.from_bytes(key.address, "big")
+            return _single(tables.esp_sources[len(key.address)], fields, value)
+        case Kind.AUDITED_DROP, str():
+            return _single(tables.audited_drop, {"drop_reason": tables.drop_reasons[key]}, value)
         case _:
             return None
 
@@ -53,60 +70,113 @@ def _single(written: SingleAction, key: dict[str, int], value: Value | None) -> 
     """The action's parameters are the value's fields, by name."""
     table, action = written
     matches = [exact(table, name, number) for name, number in key.items()]
-    if not isinstance(value, ListState | EnginePort | Encrypt | Decrypt):
+    if value is None:
         return entry(table, matches, None)
-    return entry(table, matches, action_of(action, **value._asdict()))
+    if isinstance(value, ListState | ReassemblyEngine | Encrypt | Decrypt):
+        return entry(table, matches, action_of(action, **value._asdict()))
+    return entry(table, matches, action_of(action))
 
 
-def _binding(written: BindingTable, key: int, value: Value | None) -> p4r.Entity:
-    (field,) = written.table.fields
+def _engine(written: EngineTable, key: int, value: Value | None) -> p4r.Entity:
+    matches = [exact(written.table, "engine", key)]
+    if isinstance(value, EnginePort):
+        return entry(written.table, matches, action_of(written.up, port=value.port))
+    return entry(written.table, matches, None if value is None else action_of(written.down))
+
+
+def _binding(written: BindingTable, key: dict[str, int], value: Value | None) -> p4r.Entity:
+    matches = [exact(written.table, name, number) for name, number in key.items()]
     action = None
     if isinstance(value, Binding):
         if value.list_id or written.none is None:
             action = action_of(written.check, list_id=value.list_id)
         else:
             action = action_of(written.none)
-    return entry(written.table, [exact(written.table, field, key)], action)
+    return entry(written.table, matches, action)
 
 
 class PolicyDecoder:
     """Entries as entities; `tables` is what to read."""
 
     def __init__(self, tables: PolicyTables) -> None:
-        singles: list[tuple[Kind, SingleAction, Callable[..., Value]]] = [
-            (Kind.ENGINE, tables.engine, EnginePort),
-            (Kind.OUTBOUND_SA, tables.outbound_sa, Encrypt),
-            (Kind.INBOUND_SA, tables.inbound_sa, Decrypt),
-            *((kind, written, ListState) for kind, written in tables.lists.items()),
+        names = {number: name for name, number in tables.drop_reasons.items()}
+        singles: list[tuple[Kind, SingleAction, _ReadKey, Callable[..., Value]]] = [
+            (Kind.REASSEMBLY_ENGINE, tables.reassembly_engine, _number, ReassemblyEngine),
+            (Kind.OUTBOUND_SA, tables.outbound_sa, BundleInVrf, Encrypt),
+            (Kind.INBOUND_SA, tables.inbound_sa, Spi, Decrypt),
+            (
+                Kind.AUDITED_DROP,
+                tables.audited_drop,
+                lambda number: names.get(number, str(number)),
+                lambda: AUDITED,
+            ),
+            *(
+                (Kind.ESP_SOURCE, written, partial(_esp_source, size), lambda: OF_BUNDLE)
+                for size, written in tables.esp_sources.items()
+            ),
+            *((kind, written, _number, ListState) for kind, written in tables.lists.items()),
         ]
-        self.decoders: Mapping[int, Callable[[p4r.TableEntry], Decoded]] = {
-            written.table.id: partial(_read_single, kind, written, made)
-            for kind, written, made in singles
-        } | {
-            written.table.id: partial(_read_binding, kind, written)
-            for kind, written in tables.bindings.items()
+        self.decoders: dict[int, Callable[[p4r.TableEntry], Decoded]] = {
+            tables.engine.table.id: partial(_read_engine, tables.engine),
+            **{
+                written.table.id: partial(_read_single, kind, written, key, made)
+                for kind, written, key, made in singles
+            },
+            **{
+                written.table.id: partial(_read_binding, kind, written)
+                for kind, written in tables.bindings.items()
+            },
         }
-        self.tables = [written.table for _, written, _ in singles] + [
-            written.table for written in tables.bindings.values()
+        self.tables = [
+            tables.engine.table,
+            *(written.table for _, written, *_ in singles),
+            *(written.table for written in tables.bindings.values()),
         ]
+
+
+_ReadKey = Callable[..., Key]
+"""Makes a key of its match fields' values, in the order of the table's fields."""
+
+
+def _number(value: int) -> Key:
+    return value
+
+
+def _esp_source(size: int, vrf: int, bundle: int, address: int) -> Key:
+    return EspSource(vrf, bundle, address.to_bytes(size, "big"))
+
+
+def _values(table: Table, found: p4r.TableEntry) -> list[int]:
+    """An entry's match fields in the order of the table's; those that are 0 may be left out."""
+    fields = read_fields(found)
+    return [fields.get(identifier, 0) for identifier in table.fields.values()]
 
 
 def _read_single(
-    kind: Kind, written: SingleAction, made: Callable[..., Value], found: p4r.TableEntry
+    kind: Kind,
+    written: SingleAction,
+    read_key: _ReadKey,
+    made: Callable[..., Value],
+    found: p4r.TableEntry,
 ) -> Decoded:
     identifier, params = read_action(found)
-    fields = read_fields(found)
-    key: Key = next(iter(fields.values()), 0)
-    if kind is Kind.INBOUND_SA:
-        names = written.table.fields
-        key = Spi(fields.get(names["vrf"], 0), fields.get(names["spi"], 0))
+    key = read_key(*_values(written.table, found))
     known = identifier == written.action.id and len(params) == len(written.action.params)
     return kind, key, made(*params) if known else UNKNOWN
 
 
+def _read_engine(written: EngineTable, found: p4r.TableEntry) -> Decoded:
+    identifier, params = read_action(found)
+    (key,) = _values(written.table, found)
+    if identifier == written.up.id and params:
+        return Kind.ENGINE, key, EnginePort(params[0])
+    return Kind.ENGINE, key, ENGINE_DOWN if identifier == written.down.id else UNKNOWN
+
+
 def _read_binding(kind: Kind, written: BindingTable, found: p4r.TableEntry) -> Decoded:
     identifier, params = read_action(found)
-    key = next(iter(read_fields(found).values()), 0)
+    values = _values(written.table, found)
+    key: Key = BundleInVrf(*values) if kind is Kind.BUNDLE_BINDING else values[0]
     if identifier == written.check.id and params and params[0]:
         return kind, key, Binding(params[0])
     if written.none is not None and identifier == written.none.id:

@@ -36,13 +36,36 @@ class BindingTable(NamedTuple):
     none: Action | None
 
 
+class EngineTable(NamedTuple):
+    """Where an engine is: on a port that is up, or on one that is down."""
+
+    table: Table
+    up: Action
+    down: Action
+
+
 class PolicyTables:
     """What the controller writes of IPsec policy, but for the flows."""
 
     def __init__(self, schema: Schema) -> None:
         sa = ("engine", "sa", "path_mtu", "overhead")
-        self.engine = _single(schema, "engine", ("engine",), "set_engine", ("port",))
-        self.outbound_sa = _single(schema, "outbound_sa", ("bundle",), "encrypt", sa)
+        bundle = ("vrf", "bundle")
+        engine = schema.table("engine", ("engine",), {"set_engine": ("port",), "engine_down": ()})
+        self.engine = EngineTable(
+            engine,
+            engine.actions.get("set_engine", NO_ACTION),
+            engine.actions.get("engine_down", NO_ACTION),
+        )
+        self.reassembly_engine = _single(
+            schema, "reassembly_engine", ("vrf",), "reassemble", ("engine",)
+        )
+        self.outbound_sa = _single(schema, "outbound_sa", bundle, "encrypt", sa)
+        self.esp_sources = {
+            size: _single(schema, f"esp_source_{family}", (*bundle, "src_addr"), "from_bundle", ())
+            for size, family in ((4, "ipv4"), (16, "ipv6"))
+        }
+        self.audited_drop = _single(schema, "audited_drop", ("drop_reason",), "audit", ())
+        self.drop_reasons = schema.enum("drop_reason_t")
         self.inbound_sa = _single(
             schema, "inbound_sa", ("vrf", "spi"), "decrypt", ("bundle", "engine", "sa")
         )
@@ -52,14 +75,16 @@ class PolicyTables:
             for kind, name in ((Kind.INBOUND_LIST, "inbound"), (Kind.OUTBOUND_LIST, "outbound"))
         }
         self.bindings = {
-            kind: _binding(schema, kind.name.lower(), "l3_if", f"check_{way}", f"no_{way}_policy")
+            kind: _binding(
+                schema, kind.name.lower(), ("l3_if",), f"check_{way}", f"no_{way}_policy"
+            )
             for kind, way in (
                 (Kind.INBOUND_BINDING, "inbound"),
                 (Kind.OUTBOUND_BINDING, "outbound"),
             )
         }
         self.bindings[Kind.BUNDLE_BINDING] = _binding(
-            schema, "bundle_binding", "bundle", "check_inbound", None
+            schema, "bundle_binding", bundle, "check_inbound", None
         )
         schema.check()
 
@@ -71,11 +96,13 @@ def _single(
     return SingleAction(table, table.actions.get(action, NO_ACTION))
 
 
-def _binding(schema: Schema, name: str, field: str, check: str, none: str | None) -> BindingTable:
+def _binding(
+    schema: Schema, name: str, fields: tuple[str, ...], check: str, none: str | None
+) -> BindingTable:
     actions: dict[str, tuple[str, ...]] = {check: ("list_id",)}
     if none is not None:
         actions[none] = ()
-    table = schema.table(name, (field,), actions)
+    table = schema.table(name, fields, actions)
     found = table.actions.get(check, NO_ACTION)
     return BindingTable(table, found, None if none is None else table.actions.get(none, NO_ACTION))
 
@@ -91,6 +118,10 @@ class PipelineTables:
         self.locals = {
             4: schema.table("local_ipv4", _FIB_KEY, {"deliver_local": ()}),
             16: schema.table("local_ipv6", _FIB_KEY, {"deliver_local": ()}),
+        }
+        self.own_sources = {
+            size: schema.table(f"own_source_{family}", ("vrf", "src_addr"), {"own_source": ()})
+            for size, family in ((4, "ipv4"), (16, "ipv6"))
         }
         self.l3_interface = schema.table(
             "l3_interface",

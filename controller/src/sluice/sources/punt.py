@@ -24,6 +24,10 @@ from sluice.model import PuntedPacket
 Turn: TypeAlias = tuple[int, int, int]
 METADATA_FIELDS = len(PuntedPacket._fields) - 1
 LANES = 16
+_WHOLE = (b"\0\0", b"\x40\0")
+"""IPv4's flags and fragment offset of a whole packet, without and with DF."""
+_FRAGMENT_HEADER = b"\x2c"
+"""IPv6's next header of a fragment that has no other extension header before."""
 
 
 class _Share:
@@ -111,13 +115,16 @@ class PuntQueue:
 def flow_of(frame: bytes) -> bytes:
     """Bytes that the packets of a flow have in common: addresses, and ports where they are next.
 
+    Of fragments only the addresses, so that the first one keeps its place before the later ones.
     For anything but IP, nothing: it is all one flow.
     """
     kind, at = frame[12:14], 0
     if kind == b"\x81\x00":
         kind, at = frame[16:18], 4
     if kind == b"\x08\x00":
-        return frame[at + 26 : at + 38]
+        is_fragment = bytes(frame[at + 20 : at + 22]) not in _WHOLE
+        return frame[at + 26 : at + (34 if is_fragment else 38)]
     if kind == b"\x86\xdd":
-        return frame[at + 22 : at + 58]
+        is_fragment = frame[at + 20 : at + 21] == _FRAGMENT_HEADER
+        return frame[at + 22 : at + (54 if is_fragment else 58)]
     return b""

@@ -2,8 +2,9 @@
 """The router's layer-3 interfaces: as configured, with the links and addresses the kernel has.
 
 Gives: the entities of an interface (attachment, router MAC, egress), the local prefixes (the
-router's own addresses and what every router listens to), the connected prefixes, and which kernel
-interface is which of ours. Depends on model and entities.
+router's own addresses and what every router listens to), the addresses that nobody else may send
+from, the connected prefixes, and which kernel interface is which of ours. IPv6 link-local addresses
+are no such sources: another link's host may have the same. Depends on model and entities.
 
 An interface is up when its TAP is administratively up and, where the port's own device is known
 (`device`), that has carrier. Addresses of any kernel interface of the host are the router's
@@ -18,11 +19,13 @@ from typing import NamedTuple
 from sluice.entities import (
     ADMIT,
     LOCAL,
+    MARTIAN,
     Attachment,
     Changes,
     Egress,
     Kind,
     L3Interface,
+    OwnAddress,
     RouterMac,
     RouteSlot,
 )
@@ -108,6 +111,11 @@ class InterfaceTable:
         """The layer-3 interface that a kernel interface is the host's end of."""
         state = self._by_ifindex.get(ifindex)
         return None if state is None else state.spec.l3_if
+
+    def vrf_of(self, l3_if: int) -> int:
+        """The VRF of a layer-3 interface."""
+        state = self.by_l3_if.get(l3_if)
+        return DEFAULT_VRF if state is None else state.spec.vrf
 
     def ifindex_of(self, l3_if: int) -> int | None:
         """The kernel interface of a layer-3 interface."""
@@ -233,6 +241,7 @@ class InterfaceTable:
             for slot in local_slots(vrf, event.address):
                 self._local[slot] = self._local.get(slot, 0) + 1
                 changes.set(Kind.LOCAL_PREFIX, slot, LOCAL)
+                changes.set(Kind.OWN_SOURCE, OwnAddress(vrf, slot.prefix.address), MARTIAN)
 
     def address_removed(self, event: AddressRemoved, changes: Changes) -> None:
         """The router has one address less."""
@@ -253,6 +262,7 @@ class InterfaceTable:
             if not self._local[slot]:
                 del self._local[slot]
                 changes.set(Kind.LOCAL_PREFIX, slot, None)
+                changes.set(Kind.OWN_SOURCE, OwnAddress(vrf, slot.prefix.address), None)
 
     # -- entities
 

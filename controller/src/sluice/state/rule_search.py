@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """First match in an ordered list of rules: the specification, and an index that agrees with it.
 
-`matches` and `first_match` are RFC 4301's ordered search, said plainly. `RuleIndex.first_match`
-gives the same answer in time that hardly grows with the list: for each selector, the bit vector
-of the rules that a value satisfies is found by bisection, and the lowest bit common to all vectors
-is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy_model only.
+`matches` and `first_match` are RFC 4301's ordered search, said plainly. `could_match` and
+`first_match_of_fragment` are what section 7 makes of it for later fragments, which show neither
+ports nor, in IPv6, their protocol: such a fragment meets the rule that its datagram meets.
+
+`RuleIndex` gives the same answers in time that hardly grows with the list: for each selector, the
+bit vector of the rules that a value satisfies is found by bisection, and the lowest bit common to
+all vectors is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy_model only.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from sluice.policy_model import OPAQUE, AddressRange, Numbers, Rule, Selectors
+from sluice.policy_model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
+
+
+class FragmentMatch(NamedTuple):
+    """The position of the rule that a later fragment meets, None where none does."""
+
+    at: int | None
 
 
 def matches(rule: Rule, packet: Selectors) -> bool:
@@ -20,16 +30,58 @@ def matches(rule: Rule, packet: Selectors) -> bool:
     return (
         _in_ranges(rule.source, packet.source)
         and _in_ranges(rule.destination, packet.destination)
-        and (rule.protocol is None or packet.protocol in rule.protocol)
+        and _accepts_protocol(rule.protocol, packet.protocol)
         and _accepts(rule.source_port, packet.source_port)
         and _accepts(rule.destination_port, packet.destination_port)
         and _accepts(rule.icmp, packet.icmp)
+        and (packet.is_own or not rule.generated)
     )
 
 
 def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
     """The position of the first rule that matches, None where none does."""
     return next((at for at, rule in enumerate(rules) if matches(rule, packet)), None)
+
+
+def could_match(rule: Rule, later: Selectors) -> bool:
+    """Whether the datagram of a later fragment may have ports, or a protocol, that `rule` names."""
+    return (
+        _in_ranges(rule.source, later.source)
+        and _in_ranges(rule.destination, later.destination)
+        and (later.protocol is None or _accepts_protocol(rule.protocol, later.protocol))
+        and (later.is_own or not rule.generated)
+    )
+
+
+def first_match_of_fragment(
+    rules: Sequence[Rule], later: Selectors, first: Selectors | None
+) -> FragmentMatch | None:
+    """The rule that a later fragment meets, by its own selectors and its first fragment's.
+
+    Without the first fragment: None unless all rules that the fragment could meet do the same.
+    """
+    certain = first_match(rules, later)
+    if first is not None:
+        of_datagram = first_match(rules, first)
+        found = [at for at in (certain, of_datagram) if at is not None]
+        return FragmentMatch(min(found, default=None))
+    wanted = NOTHING_MATCHES if certain is None else effect_of(rules[certain])
+    for rule in rules[:certain]:
+        if could_match(rule, later) and effect_of(rule) != wanted:
+            return None
+    return FragmentMatch(certain)
+
+
+Effect = tuple[int, str | None]
+
+
+def effect_of(rule: Rule) -> Effect:
+    """What a rule does with a packet: its action and its bundle."""
+    return int(rule.action), rule.bundle
+
+
+NOTHING_MATCHES: Effect = (2, None)
+"""The nominal final discard (RFC 4301, 4.4.1)."""
 
 
 def _in_ranges(ranges: tuple[AddressRange, ...] | None, address: bytes) -> bool:
@@ -46,12 +98,32 @@ def _accepts(numbers: Numbers, value: int | None) -> bool:
     return value is not None and any(low <= value <= high for low, high in numbers)
 
 
+def _accepts_protocol(protocols: Protocols, value: int | None) -> bool:
+    if protocols is None:
+        return True
+    if protocols is OPAQUE:
+        return value is None
+    return value is not None and value in protocols
+
+
 class RuleIndex:
     """An immutable index over one list of rules."""
 
-    __slots__ = ("_any_protocol", "_destination", "_icmp", "_ports", "_protocols", "_source")
+    __slots__ = (
+        "_any_protocol",
+        "_destination",
+        "_effects",
+        "_for_transit",
+        "_icmp",
+        "_opaque_protocol",
+        "_ports",
+        "_protocols",
+        "_rules",
+        "_source",
+    )
 
     def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
         self._source = _addresses(rule.source for rule in rules)
         self._destination = _addresses(rule.destination for rule in rules)
         self._ports = (
@@ -59,29 +131,62 @@ class RuleIndex:
             _NumberVectors(rule.destination_port for rule in rules),
         )
         self._icmp = _NumberVectors(rule.icmp for rule in rules)
-        self._any_protocol = 0
+        self._any_protocol = self._opaque_protocol = 0
+        self._for_transit = 0
         self._protocols: dict[int, int] = {}
+        self._effects: dict[Effect, int] = {}
         for at, rule in enumerate(rules):
+            bit = 1 << at
+            if not rule.generated:
+                self._for_transit |= bit
+            effect = effect_of(rule)
+            self._effects[effect] = self._effects.get(effect, 0) | bit
             if rule.protocol is None:
-                self._any_protocol |= 1 << at
+                self._any_protocol |= bit
+            elif rule.protocol is OPAQUE:
+                self._opaque_protocol |= bit
             else:
                 for protocol in set(rule.protocol):
-                    self._protocols[protocol] = self._protocols.get(protocol, 0) | 1 << at
+                    self._protocols[protocol] = self._protocols.get(protocol, 0) | bit
 
     def first_match(self, packet: Selectors) -> int | None:
         """The position of the first rule that matches, None where none does."""
-        vector = (
-            self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
-            & self._destination[len(packet.destination)].at(
-                int.from_bytes(packet.destination, "big")
-            )
-            & (self._any_protocol | self._protocols.get(packet.protocol, 0))
-        )
+        vector = self._by_addresses(packet)
+        if packet.protocol is None:
+            vector &= self._any_protocol | self._opaque_protocol
+        else:
+            vector &= self._any_protocol | self._protocols.get(packet.protocol, 0)
         if vector:
             vector &= self._ports[0].of(packet.source_port)
             vector &= self._ports[1].of(packet.destination_port)
             vector &= self._icmp.of(packet.icmp)
         return (vector & -vector).bit_length() - 1 if vector else None
+
+    def first_match_of_fragment(
+        self, later: Selectors, first: Selectors | None
+    ) -> FragmentMatch | None:
+        """The rule that a later fragment meets; as `first_match_of_fragment` of this module."""
+        certain = self.first_match(later)
+        if first is not None:
+            of_datagram = self.first_match(first)
+            if certain is None or (of_datagram is not None and of_datagram < certain):
+                return FragmentMatch(of_datagram)
+            return FragmentMatch(certain)
+        could = self._by_addresses(later)
+        if later.protocol is not None:
+            could &= self._any_protocol | self._protocols.get(later.protocol, 0)
+        if certain is not None:
+            could &= (1 << certain) - 1
+        wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
+        return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
+
+    def _by_addresses(self, packet: Selectors) -> int:
+        """The rules that accept the addresses, and packets of this origin."""
+        vector = self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
+        vector &= self._destination[len(packet.destination)].at(
+            int.from_bytes(packet.destination, "big")
+        )
+        return vector if packet.is_own else vector & self._for_transit
 
 
 class _Vectors:

@@ -104,7 +104,21 @@ class ListState:
 
     def search(self, packet: Selectors) -> Verdict:
         """The first match's verdict; the nominal final discard where nothing matches."""
-        at = self.index.first_match(packet)
+        return self._verdict(self.index.first_match(packet))
+
+    def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
+        """The verdict of a later fragment, by its own selectors and its first fragment's.
+
+        Without the first fragment: None where the rules that the fragment could meet disagree.
+        """
+        match = self.index.first_match_of_fragment(later, first)
+        return None if match is None else self._verdict(match.at)
+
+    def final(self) -> Verdict:
+        """The nominal final discard."""
+        return self._verdict(None)
+
+    def _verdict(self, at: int | None) -> Verdict:
         if at is None:
             return Verdict(self.final_id, Action.DISCARD, 0)
         return Verdict(self.rule_ids[at], self.rules[at].action, self.bundle_ids[at])

@@ -7,7 +7,7 @@ PARSED_OPTIONS or PARSED_EXTENSIONS, this one goes on, so that policy is decided
 chain; such a packet is not cacheable. What the pipeline refuses (headers that contradict
 themselves, source routes, first fragments too short for their ports) is a WireError here too.
 
-`enclosed_selectors` is for ICMP errors (RFC 4301, section 6). Depends on policy_model and packet.
+`quoted_packet` is for ICMP errors (RFC 4301, section 6). Depends on policy_model and packet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from sluice.policy_model import SCTP, FlowKey, Selectors
+from sluice.policy_model import SCTP, FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     DESTINATION_OPTIONS,
@@ -46,99 +46,189 @@ TRANSPORT_HEADER = 8
 
 # Errors that come back to who sent the packet: destination unreachable, time exceeded, parameter
 # problem (and packet too big). A redirect never leaves its link.
-_ICMPV4_ERRORS = frozenset({3, 11, 12})
-_ICMPV6_ERRORS = frozenset({1, 2, 3, 4})
+_ERRORS = {ICMP: frozenset({3, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
 _ICMP_ERROR_HEADER = 8
+_ND_TYPES = range(133, 138)
+_ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
+_READ_BEHIND_IP = frozenset({ICMP, ICMPV6, TCP, UDP, SCTP, ESP})
+NAT_TRAVERSAL_PORT = 4500
+_FRAGMENT_UNIT = 8
+_IPV4_MORE = 0x2000
 
 _PORTS = Struct("!HH")
 _U16 = Struct("!H")
+_U32 = Struct("!I")
+_FRAGMENT = Struct("!HI")  # offset, reserved bits and M; identification
+
+
+class Fragment(NamedTuple):
+    """Where a fragment belongs: its datagram's identification, and `start` to `end` of its bytes.
+
+    `protocol` tells datagrams of IPv4 apart and is 0 for IPv6 (RFC 791, 3.2; RFC 8200, 4.5).
+    """
+
+    identification: int
+    protocol: int
+    start: int
+    end: int
+    more: bool
 
 
 class SeenPacket(NamedTuple):
-    """`is_cacheable`: the pipeline can walk all headers, so that its key says what these say."""
+    """`is_cacheable`: the pipeline can walk all headers, so that its key says what these say.
+
+    `protocol` is what the key has, that of a later IPv6 fragment too. `fragment` is None for a
+    whole packet.
+    """
 
     selectors: Selectors
+    protocol: int
+    fragment: Fragment | None
     is_cacheable: bool
 
-    def key(self, *, is_local: bool = False, bundle: int = 0) -> FlowKey | None:
+    @property
+    def fragment_class(self) -> FragmentClass:
+        """Whole, first fragment or later fragment."""
+        if self.fragment is None:
+            return FragmentClass.WHOLE
+        return FragmentClass.LATER if self.fragment.start else FragmentClass.FIRST
+
+    def key(self, *, bundle: int = 0) -> FlowKey | None:
         """The key that the pipeline looks this packet up by; None if it cannot."""
         if not self.is_cacheable:
             return None
-        return FlowKey.of(self.selectors, is_local=is_local, bundle=bundle)
+        seen = self.selectors
+        return FlowKey(
+            seen.source,
+            seen.destination,
+            self.protocol,
+            seen.source_port or 0,
+            seen.destination_port or seen.icmp or 0,
+            self.fragment_class,
+            seen.is_own,
+            bundle,
+        )
+
+    def as_later_fragment(self) -> Selectors:
+        """The selectors that later fragments of this datagram show."""
+        protocol = self.protocol if len(self.selectors.source) == 4 else None
+        return self.selectors._replace(
+            protocol=protocol, source_port=None, destination_port=None, icmp=None
+        )
+
+
+class Quoted(NamedTuple):
+    """What an ICMP error is about, turned round: as a packet that answers the one it quotes.
+
+    `fragment_class` is the quoted packet's; `spi` is set where it was ESP, in UDP or not.
+    """
+
+    selectors: Selectors
+    fragment_class: FragmentClass
+    spi: int | None
 
 
 class _Upper(NamedTuple):
-    """What is behind the IP headers."""
+    """What is behind the IP headers. `headers`: the length of those that every fragment repeats."""
 
     protocol: int
     offset: int
-    is_later_fragment: bool
+    fragment: tuple[int, int, bool] | None  # identification, start, more
+    headers: int
     is_cacheable: bool
 
 
-def selectors(frame: bytes) -> SeenPacket:
+class _Walk(NamedTuple):
+    """A packet as seen, and where its transport header is."""
+
+    seen: SeenPacket
+    offset: int
+
+
+def selectors(frame: bytes, *, is_own: bool = False) -> SeenPacket:
     """The selectors of the IP packet in an Ethernet frame. Raises WireError."""
-    return _see(ip_payload(frame))[0]
+    return _see(ip_payload(frame), is_own).seen
 
 
-def enclosed_selectors(frame: bytes) -> Selectors | None:
-    """Of an ICMP error, the selectors of the packet it is about, turned round.
+def is_neighbor_discovery(seen: Selectors) -> bool:
+    """Whether a packet is one of neighbour discovery (RFC 4861)."""
+    return seen.icmp is not None and seen.protocol == ICMPV6 and seen.icmp >> 8 in _ND_TYPES
+
+
+def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
+    """What an ICMP error is about, None for anything but an error.
 
     RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the flow that
-    answers the one it is about. None for anything but an error. Raises WireError also where the
-    error does not go to the sender of that packet, for then it is nobody's answer.
+    answers the one it is about. Raises WireError also where the error does not go to the sender of
+    that packet, for then it is nobody's answer.
     """
     packet = ip_payload(frame)
-    seen, offset = _see(packet)
-    if seen.selectors.icmp is None:
-        return None
-    errors = _ICMPV4_ERRORS if len(seen.selectors.source) == 4 else _ICMPV6_ERRORS
-    if seen.selectors.icmp >> 8 not in errors:
+    (seen, *_), offset = _see(packet, is_own)
+    if seen.icmp is None or seen.icmp >> 8 not in _ERRORS.get(seen.protocol or 0, ()):
         return None
     enclosed = packet[offset + _ICMP_ERROR_HEADER :]
-    about = _see_quoted(enclosed, len(seen.selectors.source))
-    if about.source != seen.selectors.destination:
+    version, header = (4, IPV4_HEADER) if len(seen.source) == 4 else (6, IPV6_HEADER)
+    if len(enclosed) < header or enclosed[0] >> 4 != version:
+        raise WireError("icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(enclosed)}")
+    about, at = _see(enclosed, is_own)
+    if about.selectors.source != seen.destination:
         raise WireError("icmp_enclosed_source", 0, "the error goes to another than the sender")
-    return about._replace(
-        source=about.destination,
-        destination=about.source,
-        source_port=about.destination_port,
-        destination_port=about.source_port,
+    turned = about.selectors._replace(
+        source=about.selectors.destination,
+        destination=about.selectors.source,
+        source_port=about.selectors.destination_port,
+        destination_port=about.selectors.source_port,
     )
+    return Quoted(turned, about.fragment_class, _spi(about, enclosed[at:]))
 
 
-def _see_quoted(packet: bytes, address_length: int) -> Selectors:
-    """The selectors of a quoted packet, which may be cut off behind its transport header."""
-    version, header = (4, IPV4_HEADER) if address_length == 4 else (6, IPV6_HEADER)
-    if len(packet) < header or packet[0] >> 4 != version:
-        raise WireError("icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(packet)}")
-    return _see(packet)[0].selectors
+def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
+    """The SPI of ESP, or of ESP in UDP (RFC 3948)."""
+    if quoted.fragment_class is FragmentClass.LATER:
+        return None
+    if quoted.protocol == UDP and NAT_TRAVERSAL_PORT in (
+        quoted.selectors.source_port,
+        quoted.selectors.destination_port,
+    ):
+        transport = transport[TRANSPORT_HEADER:]
+    elif quoted.protocol != ESP:
+        return None
+    return _U32.unpack_from(transport)[0] or None if len(transport) >= _U32.size else None
 
 
-def _see(packet: bytes) -> tuple[SeenPacket, int]:
-    """What an IP packet shows, and where its transport header starts.
+def _see(packet: bytes, is_own: bool) -> _Walk:
+    """What an IP packet shows.
 
     `packet` holds its fixed header and nothing behind its end; it may be shorter than it says.
     """
     if packet[0] >> 4 == 4:
-        source, destination, icmp_protocol = packet[12:16], packet[16:20], ICMP
+        source, destination = packet[12:16], packet[16:20]
         upper = _ipv4_upper(packet)
     else:
-        source, destination, icmp_protocol = packet[8:24], packet[24:40], ICMPV6
+        source, destination = packet[8:24], packet[24:40]
         upper = _ipv6_upper(packet)
-    protocol = upper.protocol
+    protocol: int | None = upper.protocol
     source_port = destination_port = icmp = None
-    if not upper.is_later_fragment and protocol in (icmp_protocol, TCP, UDP, SCTP, ESP):
+    is_later = upper.fragment is not None and upper.fragment[1] > 0
+    if not is_later and protocol in _READ_BEHIND_IP:
         if upper.offset + TRANSPORT_HEADER > len(packet):
             raise WireError("transport_truncated", upper.offset, f"protocol {protocol} is cut off")
-        if protocol == icmp_protocol:
+        if protocol in _ICMP_PROTOCOLS:
             (icmp,) = _U16.unpack_from(packet, upper.offset)
         elif protocol != ESP:
             source_port, destination_port = _PORTS.unpack_from(packet, upper.offset)
-    seen = Selectors(
-        source, destination, protocol, source_port, destination_port, icmp, upper.is_later_fragment
-    )
-    return SeenPacket(seen, upper.is_cacheable), upper.offset
+    elif is_later and len(source) == 16:
+        protocol = None
+    fragment = None
+    if upper.fragment is not None:
+        identification, start, more = upper.fragment
+        end = start + len(packet) - upper.headers
+        if upper.protocol == TCP and start == _FRAGMENT_UNIT and len(source) == 4:
+            raise WireError("fragment_overlap", upper.offset, "it starts inside the TCP header")
+        fragment_protocol = upper.protocol if len(source) == 4 else 0
+        fragment = Fragment(identification, fragment_protocol, start, end, more)
+    seen = Selectors(source, destination, protocol, source_port, destination_port, icmp, is_own)
+    return _Walk(SeenPacket(seen, upper.protocol, fragment, upper.is_cacheable), upper.offset)
 
 
 def _ipv4_upper(packet: bytes) -> _Upper:
@@ -146,8 +236,10 @@ def _ipv4_upper(packet: bytes) -> _Upper:
     if not IPV4_HEADER <= header <= len(packet):
         raise WireError("ipv4_header_length", 0, f"header {header}, here are {len(packet)} bytes")
     is_parsed = header == IPV4_HEADER or _walk_options(packet[IPV4_HEADER:header])
-    (fragment,) = _U16.unpack_from(packet, 6)
-    return _Upper(packet[9], header, bool(fragment & IPV4_OFFSET_MASK), is_parsed)
+    identification, flags = _PORTS.unpack_from(packet, 4)
+    start, more = (flags & IPV4_OFFSET_MASK) * _FRAGMENT_UNIT, bool(flags & _IPV4_MORE)
+    fragment = (identification, start, more) if start or more else None
+    return _Upper(packet[9], header, fragment, header, is_parsed)
 
 
 def _walk_options(options: bytes) -> bool:
@@ -174,16 +266,22 @@ def _walk_options(options: bytes) -> bool:
 
 def _ipv6_upper(packet: bytes) -> _Upper:
     protocol, offset, walked = packet[6], IPV6_HEADER, 0
+    fragment, headers = None, 0
     while protocol in _LOOKED_THROUGH:
         if offset + 8 > len(packet):
             raise WireError("ipv6_extension_truncated", offset, f"header {protocol} is cut off")
         following, length, routing_type, segments_left = packet[offset : offset + 4]
         walked += 1
         if protocol == FRAGMENT:
-            (fragment,) = _U16.unpack_from(packet, offset + 2)
+            if fragment is not None:
+                raise WireError("ipv6_nested_fragment", offset, "a fragment of a fragment")
+            field, identification = _FRAGMENT.unpack_from(packet, offset + 2)
             offset += 8
-            if fragment >> 3:
-                return _Upper(following, offset, True, walked <= PARSED_EXTENSIONS)
+            start, more = field & ~0x7, bool(field & 1)
+            if start or more:
+                fragment, headers = (identification, start, more), offset
+            if start:
+                return _Upper(following, offset, fragment, headers, walked <= PARSED_EXTENSIONS)
         else:
             is_source_route = routing_type == _ROUTING_TYPE_SOURCE_ROUTE and segments_left > 0
             if protocol == ROUTING and is_source_route:
@@ -192,4 +290,4 @@ def _ipv6_upper(packet: bytes) -> _Upper:
         protocol = following
     if offset > len(packet):
         raise WireError("ipv6_extension_truncated", len(packet), f"the chain ends at {offset}")
-    return _Upper(protocol, offset, False, walked <= PARSED_EXTENSIONS)
+    return _Upper(protocol, offset, fragment, headers, walked <= PARSED_EXTENSIONS)

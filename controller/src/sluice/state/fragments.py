@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stateful fragment checking (RFC 4301, section 7): what is known of datagrams under way.
+
+Later fragments show no ports. Where the rules that one could meet disagree, it waits for the first
+fragment of its datagram and then meets the rule that its datagram meets. The table keeps the
+selectors of first fragments and not their verdicts, so that a commit applies to the fragments that
+follow it.
+
+A datagram is refused from the first fragment on that contradicts another one: that overlaps it
+(RFC 5722; an exact duplicate does not), ends behind the last one, or is more than the table holds.
+A whole datagram is forgotten. Everything is bounded: datagrams, fragments of each, fragments that
+wait, and the time from the first fragment seen to the last.
+
+Pure; depends on model and policy_model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from sluice.model import Address, PuntedPacket
+from sluice.policy_model import Selectors
+
+FRAGMENTS_EACH = 256
+"""Fragments of one datagram: 65,535 bytes in pieces of 256 and more."""
+WAITING_EACH = 64
+"""Fragments of one datagram that wait for its first."""
+LONGEST = 0xFFFF
+"""Bytes that a reassembled IP packet may have behind its IP headers, at most."""
+
+
+class DatagramKey(NamedTuple):
+    """What fragments of one datagram share: IPv4's protocol, 0 for IPv6 (RFC 791, RFC 8200).
+
+    A datagram is known for each list apart, and for what each bundle carried.
+    """
+
+    list_id: int
+    is_own: bool
+    bundle: int
+    source: Address
+    destination: Address
+    protocol: int
+    identification: int
+
+
+class Piece(NamedTuple):
+    """The bytes of its datagram that a fragment holds, and whether more follow."""
+
+    start: int
+    end: int
+    more: bool
+
+
+class FragmentRefusal(Enum):
+    """Why a fragment is dropped."""
+
+    LENGTH = "fragment length"
+    OVERLAP = "fragments overlap"
+    TOO_MANY = "too many fragments of one datagram"
+    NO_ROOM = "too many fragments wait"
+
+
+@dataclass(slots=True, eq=False)
+class _Datagram:
+    deadline: float
+    first: Selectors | None = None
+    pieces: dict[int, int] = field(default_factory=dict)  # start -> end
+    length: int | None = None  # once the last fragment has come
+    waiting: list[PuntedPacket] = field(default_factory=list)
+    refused: FragmentRefusal | None = None
+
+    def add(self, piece: Piece) -> FragmentRefusal | None:
+        """Takes a fragment in; a refusal is for good."""
+        if self.refused is None:
+            self.refused = self._contradiction(piece)
+        if self.refused is None:
+            self.pieces[piece.start] = piece.end
+            if not piece.more:
+                self.length = piece.end
+        return self.refused
+
+    def _contradiction(self, piece: Piece) -> FragmentRefusal | None:
+        start, end, more = piece
+        if not start < end <= LONGEST or (more and (end - start) % 8):
+            return FragmentRefusal.LENGTH
+        if self.pieces.get(start) == end and (more or self.length == end):
+            return None  # a duplicate
+        if len(self.pieces) >= FRAGMENTS_EACH:
+            return FragmentRefusal.TOO_MANY
+        if self.length is not None and (not more or end > self.length):
+            return FragmentRefusal.OVERLAP
+        if any(start < other_end and other < end for other, other_end in self.pieces.items()):
+            return FragmentRefusal.OVERLAP
+        if not more and any(other_end > end for other_end in self.pieces.values()):
+            return FragmentRefusal.OVERLAP
+        return None
+
+    def is_whole(self) -> bool:
+        """Whether every byte has come; fragments do not overlap."""
+        if self.length is None or self.first is None:
+            return False
+        return sum(end - start for start, end in self.pieces.items()) == self.length
+
+
+class Arrival(NamedTuple):
+    """What becomes of a fragment.
+
+    `first`: the selectors to search with, None where the fragment waits or is refused. `released`:
+    fragments that had waited for this one, in the order in which they came.
+    """
+
+    first: Selectors | None = None
+    refusal: FragmentRefusal | None = None
+    released: tuple[PuntedPacket, ...] = ()
+
+
+WAITS = Arrival()
+
+
+class FragmentTable:
+    """Datagrams under way: at most `datagrams`, `waiting` fragments that wait, `seconds` each."""
+
+    def __init__(self, datagrams: int, waiting: int, seconds: float) -> None:
+        self._limit = datagrams
+        self._limit_waiting = waiting
+        self._seconds = seconds
+        self._datagrams: OrderedDict[DatagramKey, _Datagram] = OrderedDict()  # by deadline
+        self.waiting = 0
+        self.counters: Counter[str] = Counter()
+        """Fragments that waited in vain, by why."""
+
+    def __len__(self) -> int:
+        """How many datagrams are known."""
+        return len(self._datagrams)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next datagram is given up."""
+        return next((each.deadline for each in self._datagrams.values()), None)
+
+    def arrive(
+        self,
+        key: DatagramKey,
+        piece: Piece,
+        packet: PuntedPacket,
+        first: Selectors | None,
+        now: float,
+    ) -> Arrival:
+        """A fragment has come; `first` are its selectors if it is the first of its datagram."""
+        datagram = self._datagrams.get(key)
+        if datagram is not None and datagram.deadline <= now:
+            self._forget(key, "dropped: fragment whose first did not come")
+            datagram = None
+        if datagram is None:
+            datagram = self._add(key, now)
+        # The bytes that hold the ports may not come a second time with others.
+        if first is not None and datagram.first is not None and first != datagram.first:
+            datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
+        refusal = datagram.add(piece)
+        if refusal is not None:
+            self._drop_waiting(datagram, f"dropped: {refusal.value}")
+            return Arrival(refusal=refusal)
+        if first is not None:
+            datagram.first = first
+        if datagram.first is None:
+            return self._wait(datagram, packet)
+        released = tuple(datagram.waiting)
+        self._let_go(datagram)
+        subject = datagram.first
+        if datagram.is_whole():
+            del self._datagrams[key]
+        return Arrival(subject, None, released)
+
+    def expire(self, now: float) -> None:
+        """Gives up the datagrams whose time is over."""
+        while (due := self.next_deadline) is not None and due <= now:
+            self._forget(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
+
+    def _add(self, key: DatagramKey, now: float) -> _Datagram:
+        if len(self._datagrams) >= self._limit:
+            self.counters["datagrams forgotten: no room"] += 1
+            self._forget(next(iter(self._datagrams)), "dropped: fragment, no room for its datagram")
+        datagram = self._datagrams[key] = _Datagram(now + self._seconds)
+        return datagram
+
+    def _wait(self, datagram: _Datagram, packet: PuntedPacket) -> Arrival:
+        if len(datagram.waiting) >= WAITING_EACH or self.waiting >= self._limit_waiting:
+            return Arrival(refusal=FragmentRefusal.NO_ROOM)
+        datagram.waiting.append(packet)
+        self.waiting += 1
+        return WAITS
+
+    def _forget(self, key: DatagramKey, why: str) -> None:
+        self._drop_waiting(self._datagrams.pop(key), why)
+
+    def _drop_waiting(self, datagram: _Datagram, why: str) -> None:
+        if datagram.waiting:
+            self.counters[why] += len(datagram.waiting)
+            self._let_go(datagram)
+
+    def _let_go(self, datagram: _Datagram) -> None:
+        self.waiting -= len(datagram.waiting)
+        datagram.waiting.clear()

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fragments meet the rule that their datagram meets (RFC 4301, section 7), or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from packets import ethernet, ipv4, ipv6_chain
+from policy_world import BYPASS, INBOUND, PROTECT, Play, PolicyWorld
+from sluice.policy_model import FragmentClass
+
+SOURCE, DESTINATION = "10.0.3.7", "10.9.0.1"
+SECRET, OPEN = 7000, 53
+UDP, FRAGMENT, DESTINATION_OPTIONS = 17, 44, 60
+RULES = """\
+spd: corp
+inbound: [{name: all-in, action: bypass}]
+outbound:
+  - {name: secret, action: protect, bundle: branch, protocol: udp, destination_ports: [7000]}
+  - {name: closed, action: discard, protocol: udp, destination_ports: [9000]}
+  - {name: rest, action: bypass}
+"""
+AGREED = """\
+spd: corp
+inbound: [{name: all-in, action: bypass}]
+outbound:
+  - {name: elsewhere, action: discard, destination: 10.8.0.0/16}
+  - {name: web, action: protect, bundle: branch, protocol: tcp, destination_ports: [80]}
+  - {name: rest, action: bypass}
+"""
+WAITED = "fragments that waited for their first"
+OVERLAP = "dropped: fragments overlap"
+
+
+def ports(port: int) -> bytes:
+    return (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(12)
+
+
+def first(port: int) -> bytes:
+    return ethernet(ipv4(SOURCE, DESTINATION, ports(port), UDP, more_fragments=True))
+
+
+def later(offset: int = 16, *, more: bool = False) -> bytes:
+    packet = ipv4(SOURCE, DESTINATION, bytes(16), UDP, fragment_offset=offset, more_fragments=more)
+    return ethernet(packet)
+
+
+def fragment6(offset: int, more: bool, protocol: int, payload: bytes) -> bytes:
+    header = b"\0\0" + (offset | more).to_bytes(2, "big") + b"abcd"
+    return ethernet(ipv6_chain([(FRAGMENT, header)], protocol, payload))
+
+
+@pytest.mark.parametrize(("port", "verdict"), [(SECRET, PROTECT), (OPEN, BYPASS)])
+def test_later_fragments_get_their_datagrams_verdict_and_are_not_cached(
+    play: Play, port: int, verdict: int
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        for frame in (first(port), later(16, more=True), later(32)):
+            world.miss(frame)
+        sent = await world.sent(3)
+        assert [each["verdict"] for each in sent] == [verdict] * 3
+        assert world.switch.flows == {}
+        assert len(world.controller.first_packets.fragments) == 0
+
+    play(story)
+
+
+def test_later_fragments_of_what_is_discarded_are_discarded(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(first(9000))
+        world.miss(later())
+        await world.counted("dropped: policy discards outbound", 2)
+        assert world.client.sent == []
+
+    play(story)
+
+
+def test_later_fragments_wait_for_their_first(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(later(32))
+        world.miss(later(16, more=True))
+        await world.counted(WAITED, 2)
+        assert world.client.sent == []
+        world.miss(first(SECRET))
+        sent = await world.sent(3)
+        assert [each["verdict"] for each in sent] == [PROTECT] * 3
+        assert [frame for frame, _ in world.client.sent] == [
+            first(SECRET),
+            later(32),
+            later(16, more=True),
+        ]
+
+    play(story)
+
+
+def test_a_commit_applies_to_the_fragments_that_follow_it(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(first(SECRET))
+        await world.sent()
+        await world.commit(RULES.replace("[7000]", "[9000]").replace("closed", "shut"))
+        world.miss(later())
+        sent = await world.sent(2)
+        assert [each["verdict"] for each in sent] == [PROTECT, BYPASS]
+
+    play(story)
+
+
+def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(AGREED)
+        world.miss(later())
+        world.miss(first(SECRET))
+        await world.sent(2)
+        await world.until(lambda: len(world.switch.live()) == 2)
+        classes = {slot.key.fragment for slot in world.switch.live()}
+        assert classes == {FragmentClass.FIRST, FragmentClass.LATER}
+        assert len(world.controller.first_packets.fragments) == 0
+
+    play(story)
+
+
+def test_overlaps_are_dropped_by_name(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(first(OPEN))
+        world.miss(later(8))
+        await world.counted(OVERLAP)
+        world.miss(later(16))
+        await world.counted(OVERLAP, 2)
+        assert len(world.client.sent) == 1
+
+    play(story)
+
+
+def test_a_second_first_fragment_with_other_ports_is_an_overlap(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        for frame in (first(OPEN), first(SECRET), later()):
+            world.miss(frame)
+        await world.counted(OVERLAP, 2)
+        assert [each["verdict"] for each in await world.sent()] == [BYPASS]
+
+    play(story)
+
+
+def test_what_waits_in_vain_is_dropped_by_name(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.controller.first_packets.fragments._seconds = 0.05
+        world.miss(later())
+        fragments = world.controller.first_packets.fragments
+        await world.until(lambda: fragments.counters["dropped: fragment whose first did not come"])
+        assert (len(fragments), world.client.sent) == (0, [])
+
+    play(story)
+
+
+def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(play: Play) -> None:
+    rules = """\
+spd: corp
+inbound: []
+outbound:
+  - {name: udp, action: protect, bundle: branch, protocol: udp}
+  - {name: rest, action: bypass}
+"""
+    options = bytes([UDP, 0]) + bytes(6)
+
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(rules)
+        world.miss(fragment6(0, True, DESTINATION_OPTIONS, options + ports(OPEN)))
+        world.miss(fragment6(24, True, DESTINATION_OPTIONS, bytes(16)))
+        world.miss(fragment6(40, False, 6, bytes(16)))  # claims to be TCP
+        sent = await world.sent(3)
+        assert [each["verdict"] for each in sent] == [PROTECT] * 3
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_local", [0, 1])
+def test_neighbour_discovery_in_fragments_is_refused(play: Play, is_local: int) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        solicitation = bytes([135]) + bytes(23)
+        world.miss(fragment6(0, True, 58, solicitation), INBOUND, is_local=is_local)
+        await world.counted("dropped: nd_invalid")
+        assert world.client.sent == []
+
+    play(story)
+
+
+def test_neighbour_discovery_behind_a_deep_chain_is_refused(play: Play) -> None:
+    """The pipeline saw neither its type nor that its hop limit must be 255."""
+
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        chain = [(DESTINATION_OPTIONS, bytes(8))] * 7
+        world.miss(ethernet(ipv6_chain(chain, 58, bytes([136]) + bytes(23))), INBOUND, is_local=1)
+        await world.counted("dropped: nd_invalid")
+        assert world.client.sent == []
+
+    play(story)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ICMP errors that no rule matches (RFC 4301, section 6): no bypass that no rule grants them."""
+
+from __future__ import annotations
+
+import pytest
+
+from packets import ethernet, ipv4
+from policy_world import INBOUND, PROTECT, Play, PolicyWorld
+
+SITE, PEER, BETWEEN = "10.9.0.1", "10.0.3.7", "10.0.9.9"
+SECRET, OPEN, CLOSED = 7000, 53, 9000
+RULES = """\
+spd: corp
+inbound:
+  - {name: secret, action: protect, bundle: branch, protocol: udp, source_ports: [7000]}
+  - {name: open, action: bypass, protocol: udp, source_ports: [53]}
+  - {name: closed, action: discard, protocol: udp, source_ports: [9000]}
+outbound:
+  - {name: secret, action: protect, bundle: branch, protocol: udp, source_ports: [7000]}
+  - {name: open, action: bypass, protocol: udp, source_ports: [53]}
+  - {name: closed, action: discard, protocol: udp, source_ports: [9000]}
+"""
+BUNDLE = 7
+REFUSED = {
+    "outbound": "dropped: policy discards outbound",
+    "inbound": "dropped: policy discards inbound",
+}
+
+
+def datagram(source: str, destination: str, port: int, **header: object) -> bytes:
+    """UDP to `port`: an error about it is an answer from `port`."""
+    payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
+    return ipv4(source, destination, payload, 17, **header)  # type: ignore[arg-type]
+
+
+def error(about: bytes, to: str, kind: int = 3) -> bytes:
+    return ethernet(ipv4(BETWEEN, to, bytes([kind, 1]) + bytes(6) + about, 1))
+
+
+@pytest.mark.parametrize("kind", [3, 11, 12])
+def test_outbound_an_error_about_a_protected_flow_is_protected(play: Play, kind: int) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, SECRET), PEER, kind))
+        (sent,) = await world.sent()
+        assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
+        assert world.switch.flows == {}  # the next error may quote another packet
+
+    play(story)
+
+
+@pytest.mark.parametrize("port", [OPEN, CLOSED, 1])
+def test_outbound_what_an_error_quotes_never_leads_to_a_bypass(play: Play, port: int) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, port), PEER))
+        await world.counted(REFUSED["outbound"])
+        assert (world.client.sent, world.switch.flows) == ([], {})
+
+    play(story)
+
+
+def test_an_error_that_a_rule_matches_needs_no_quote(play: Play) -> None:
+    rule = '  - {name: errors, action: bypass, protocol: icmp, icmp: ["3/1"]}\n'
+
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES + rule)
+        world.miss(error(datagram(PEER, SITE, CLOSED), PEER))
+        await world.sent()
+        await world.until(world.switch.live)
+
+    play(story)
+
+
+def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, SECRET), "10.0.3.8"))
+        await world.counted("dropped: icmp_enclosed_source")
+        assert world.client.sent == []
+
+    play(story)
+
+
+def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, SECRET, fragment_offset=80), PEER))
+        await world.counted(REFUSED["outbound"])
+        await world.commit(
+            "spd: corp\noutbound:\n  - {name: all, action: protect, bundle: branch,"
+            " protocol: udp}\n"
+        )
+        world.miss(error(datagram(PEER, SITE, SECRET, fragment_offset=80), PEER))
+        (sent,) = await world.sent()
+        assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("port", "bundle", "passes"),
+    [(SECRET, BUNDLE, True), (SECRET, 8, False), (OPEN, BUNDLE, False), (CLOSED, BUNDLE, False)],
+)
+def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
+    play: Play, port: int, bundle: int, passes: bool
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND, bundle=bundle, origin=2)
+        if passes:
+            (sent,) = await world.sent()
+            assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
+        else:
+            await world.counted(REFUSED["inbound"])
+            assert world.client.sent == []
+        assert world.switch.flows == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize("port", [SECRET, OPEN, CLOSED, 1])
+def test_inbound_in_clear_errors_are_refused(play: Play, port: int) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND)
+        await world.counted(REFUSED["inbound"])
+        await world.counted("ICMP errors in clear refused")
+        assert world.client.sent == []
+
+    play(story)
