@@ -35,8 +35,13 @@ outbound:
     protocol: tcp
     destination_ports: [80, 8000-8999]
   - {name: ping, action: bypass, protocol: [icmp, 58], icmp: [8, 0/0]}
+  - {name: errors, action: bypass, protocol: icmp, icmp: [11-12, 3/0-4, 5/1]}
   - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: any}
+  - {name: unseen, action: discard, protocol: opaque, audit: true}
 """
+
+
+OCTAL = "YAML takes 010 for the number 8; write 8 or 10"
 
 
 def load(tmp_path: Path, text: str) -> dict[Direction, tuple[Rule, ...]]:
@@ -75,7 +80,14 @@ def test_a_good_one(tmp_path: Path) -> None:
             protocol=(1, 58),
             icmp=(NumberRange(0x800, 0x8FF), NumberRange(0, 0)),
         ),
+        Rule(
+            "errors",
+            Action.BYPASS,
+            protocol=(1,),
+            icmp=(NumberRange(0xB00, 0xCFF), NumberRange(0x300, 0x304), NumberRange(0x501, 0x501)),
+        ),
         Rule("fragments", Action.DISCARD, source_port=OPAQUE),
+        Rule("unseen", Action.DISCARD, protocol=OPAQUE, audit=True),
     )
 
 
@@ -96,7 +108,7 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: protect", "bundle", "is missing: which SA bundle"),
         ("name: a, action: protect, bundle: x", "bundle", "no bundle 'x'; it has: branch"),
         ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has one"),
-        ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, bundle"),
+        ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, audit"),
         ("name: a, action: bypass, source: 10.0.0.1/8", "source", "has bits set after"),
         ("name: a, action: bypass, source: 10.0.0.9-10.0.0.1", "source", "no range of one family"),
         ("name: a, action: bypass, source: '::1-10.0.0.1'", "source", "no range of one family"),
@@ -105,7 +117,9 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: bypass, source: []", "source", "an empty list matches nothing"),
         ("name: a, action: bypass, source: ", "source", "nothing is written here"),
         ("name: a, action: bypass, source: {b: c}", "source", "a single value is expected"),
-        ("name: a, action: bypass, source: [10.0.0.1, any]", "source[1]", "'any' is not an"),
+        ("name: a, action: bypass, source: [10.0.0.1, any]", "source", "`opaque` stand alone"),
+        ("name: a, action: bypass, protocol: [6, opaque]", "protocol", "`opaque` stand alone"),
+        ("name: a, action: bypass, source: opaque", "source", "'opaque' is not an IPv4 or IPv6"),
         (
             "name: a, action: bypass, source: 10.0.0.1, destination: '::1'",
             "destination",
@@ -114,6 +128,15 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: bypass, protocol: tpc", "protocol", "'tpc' is no protocol"),
         ("name: a, action: bypass, protocol: 256", "protocol", "256 is no protocol"),
         ("name: a, action: bypass, protocol: true", "protocol", "True is no protocol"),
+        ("name: a, action: bypass, protocol: 5-7", "protocol", "several are a list, there are no"),
+        ("name: a, action: bypass, protocol: 021", "protocol", "YAML takes 021 for the number 17;"),
+        (
+            "name: a, action: bypass, protocol: opaque, source_ports: 1",
+            "source_ports",
+            "need a `protocol:` of tcp",
+        ),
+        ("name: a, action: bypass, audit: true", "audit", "only a discard rule has it, this one"),
+        ("name: a, action: discard, audit: 1", "audit", "1 is neither true nor false"),
         ("name: a, action: bypass, source_ports: 80", "source_ports", "need a `protocol:` of tcp"),
         (
             "name: a, action: bypass, protocol: [tcp, gre], destination_ports: 80",
@@ -123,10 +146,55 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: bypass, protocol: tcp, icmp: 8", "icmp", "of icmp, icmpv6 and no other"),
         ("name: a, action: bypass, protocol: tcp, source_ports: 65536", "source_ports", "to 65535"),
         ("name: a, action: bypass, protocol: tcp, source_ports: 9-8", "source_ports", "low to"),
-        ("name: a, action: bypass, protocol: tcp, source_ports: 9-", "source_ports", "neither"),
-        ("name: a, action: bypass, protocol: tcp, source_ports: http", "source_ports", "neither"),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 9-",
+            "source_ports",
+            "'9-' is no p",
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: http",
+            "source_ports",
+            "is no port",
+        ),
+        ("name: a, action: bypass, protocol: tcp, source_ports: 010", "source_ports", OCTAL),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: [1, 010]",
+            "source_ports[1]",
+            OCTAL,
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 0x10",
+            "source_ports",
+            "; write 16",
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 22:30",
+            "source_ports",
+            "write 1350",
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 08",
+            "source_ports",
+            "'08' is no po",
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 01-9",
+            "source_ports",
+            "leading zer",
+        ),
+        (
+            "name: a, action: bypass, protocol: tcp, source_ports: 8.0",
+            "source_ports",
+            "8.0 is no po",
+        ),
         ("name: a, action: bypass, protocol: icmp, icmp: 8/256", "icmp", "from 0 to 255"),
-        ("name: a, action: bypass, protocol: icmp, icmp: 8-9", "icmp", "neither"),
+        (
+            "name: a, action: bypass, protocol: icmp, icmp: 7-5",
+            "icmp",
+            "types like 5-7, or one type",
+        ),
+        ("name: a, action: bypass, protocol: icmp, icmp: 3-4/1", "icmp", "'3-4/1' is no ICMP type"),
+        ("name: a, action: bypass, protocol: icmp, icmp: 010", "icmp", OCTAL),
     ],
 )
 def test_each_problem_says_where_and_what(
@@ -147,7 +215,8 @@ def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: P
     ) == [
         "4: outbound rule 2 'b'.action: 'x' is no action: bypass, discard or protect",
         "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: a number from 0 to 255, or one of "
-        "icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp",
+        "icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; several are a list, "
+        "there are no ranges",
         "5: outbound rule 3 'a': rule 1 of this list has that name; give each its own",
     ]
 
@@ -164,9 +233,27 @@ def test_the_file_itself(tmp_path: Path) -> None:
 
 
 SCALARS = st.sampled_from(
-    ["any", "opaque", "tcp", "80", "1-2", "8/0", "10.0.0.0/8", "::1", "", "-", "a", "[]", "[1, a]"]
+    [
+        "any",
+        "opaque",
+        "tcp",
+        "80",
+        "010",
+        "1-2",
+        "8/0",
+        "10.0.0.0/8",
+        "::1",
+        "",
+        "-",
+        "a",
+        "[]",
+        "[1, a]",
+    ]
 )
-KEYS = ["name", "action", "bundle", "source", "destination", "protocol", "source_ports", "icmp"]
+KEYS = [
+    *("name", "action", "bundle", "source", "destination", "protocol", "source_ports", "icmp"),
+    "audit",
+]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), SCALARS), max_size=3))

@@ -15,14 +15,20 @@ from sluice.spdfile import parse_spd
 from sluice.spdtext import from_document, spd_document, to_document
 from sluice.state.spd import fingerprint
 
-ICMP_RANGES = st.integers(0, 255).map(lambda t: NumberRange(t << 8, t << 8 | 0xFF)) | st.integers(
-    0, 0xFFFF
-).map(lambda n: NumberRange(n, n))
+BYTES = st.integers(0, 255)
+BYTE_PAIRS = st.tuples(BYTES, BYTES).map(sorted)
+ICMP_RANGES = BYTE_PAIRS.map(
+    lambda types: NumberRange(types[0] << 8, types[1] << 8 | 0xFF)
+) | st.tuples(BYTES, BYTE_PAIRS).map(
+    lambda one: NumberRange(one[0] << 8 | one[1][0], one[0] << 8 | one[1][1])
+)
 
 
-@given(rules(), st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple))
-def test_a_rule_survives_the_disk(rule: Rule, icmp: tuple[NumberRange, ...] | None) -> None:
-    rule = rule._replace(icmp=icmp, generated=False)
+@given(rules(), st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple), st.booleans())
+def test_a_rule_survives_the_disk(
+    rule: Rule, icmp: tuple[NumberRange, ...] | None, audit: bool
+) -> None:
+    rule = rule._replace(icmp=icmp, generated=False, audit=audit)
     read = from_document(json.loads(json.dumps(to_document(rule))))
     assert read == rule
     assert fingerprint(read) == fingerprint(rule)

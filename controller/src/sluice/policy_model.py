@@ -65,6 +65,16 @@ def range_text(addresses: AddressRange) -> str:
     return str(Prefix(addresses.low, bits - size.bit_length() + 1))
 
 
+def icmp_text(numbers: NumberRange) -> str:
+    """ICMP types and codes as people write them: `8`, `5-7`, `3/4`, `3/0-4`."""
+    (first, low), (last, high) = divmod(numbers.low, 256), divmod(numbers.high, 256)
+    if (low, high) == (0, 0xFF):
+        return str(NumberRange(first, last))
+    if first == last:
+        return f"{first}/{NumberRange(low, high)}"
+    return f"{first}/{low}-{last}/{high}"  # in no file
+
+
 class NumberRange(NamedTuple):
     """Ports, or ICMP types and codes as type << 8 | code; both ends included."""
 
@@ -137,7 +147,9 @@ class FlowKey(NamedTuple):
 class Rule(NamedTuple):
     """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY.
 
-    A generated rule matches this router's own packets only (`Selectors.is_own`).
+    A generated rule matches this router's own packets only (`Selectors.is_own`). `protocol` is
+    OPAQUE where only packets match whose protocol cannot be seen. `audit`: what the rule discards
+    goes to the audit log.
     """
 
     name: str
@@ -150,6 +162,7 @@ class Rule(NamedTuple):
     destination_port: Numbers = None
     icmp: Numbers = None
     generated: bool = False
+    audit: bool = False
 
 
 class Verdict(NamedTuple):

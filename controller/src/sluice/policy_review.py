@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
@@ -15,7 +15,9 @@ from sluice.policy_model import (
     OPAQUE,
     PROTOCOLS,
     AddressRange,
+    Opaque,
     Rule,
+    icmp_text,
     range_text,
 )
 
@@ -29,29 +31,26 @@ def describe(rule: Rule) -> str:
     """One line: `protect(branch) tcp 10.1.0.0/16 -> any dport 80,443`."""
     words = [rule.action.name.lower() + (f"({rule.bundle})" if rule.bundle else "")]
     if rule.protocol is not None:
-        words.append(",".join(_PROTOCOL_NAMES.get(one, str(one)) for one in rule.protocol))
+        words.append(_protocols(rule.protocol))
     words += [_ranges(rule.source), "->", _ranges(rule.destination)]
     for name, numbers in (("sport", rule.source_port), ("dport", rule.destination_port)):
         if numbers is not None:
             words += [name, "opaque" if numbers is OPAQUE else ",".join(map(str, numbers))]
     if rule.icmp is not None:
-        words += ["icmp", "opaque" if rule.icmp is OPAQUE else _icmp(rule.icmp)]
+        words += ["icmp", "opaque" if rule.icmp is OPAQUE else ",".join(map(icmp_text, rule.icmp))]
+    if rule.audit:
+        words.append("audit")
     return " ".join(words)
+
+
+def _protocols(protocols: tuple[int, ...] | Opaque) -> str:
+    if protocols is OPAQUE:
+        return "opaque"
+    return ",".join(_PROTOCOL_NAMES.get(one, str(one)) for one in protocols)
 
 
 def _ranges(ranges: tuple[AddressRange, ...] | None) -> str:
     return "any" if ranges is None else ",".join(map(range_text, ranges))
-
-
-def _icmp(numbers: Iterable[tuple[int, int]]) -> str:
-    parts = []
-    for low, high in numbers:
-        first, last = low >> 8, high >> 8
-        if low == high:
-            parts.append(f"{first}/{low & 0xFF}")
-        else:
-            parts.append(str(first) if first == last else f"{first}-{last}")
-    return ",".join(parts)
 
 
 # -- two lists compared

@@ -11,12 +11,14 @@
         protocol: tcp
         destination_ports: [80, 443, 8000-8999]
       - {name: ping, action: bypass, protocol: icmp, icmp: [8, 0/0]}
+      - {name: rest, action: discard, audit: true}
     inbound: [...]
 
 A rule names its action (bypass, discard, protect), what it looks at (absent or `any`: everything;
-`opaque`, for ports and icmp: only packets that show no such value), and for protect a bundle.
-Order decides; what no rule matches is discarded (RFC 4301, 4.4.1). Problems are told all at once,
-each with file, line, list, and the rule's number and name. Depends on policy_model and yamlreader.
+`opaque`, for protocol, ports and icmp: only packets that show no such value), for protect a bundle,
+and for discard whether the audit log is told; docs/how-to/rules.md has an example of each. Order
+decides; what no rule matches is discarded (RFC 4301, 4.4.1). Problems are told all at once, each
+with file, line, list, and the rule's number and name. Depends on policy_model and yamlreader.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from sluice.policy_model import (
     AddressRange,
     Direction,
     NumberRange,
-    Numbers,
+    Opaque,
     Rule,
     prefix_range,
 )
@@ -114,16 +116,20 @@ def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
     if bundle is not None and bundles is not None and bundle not in bundles:
         known = ", ".join(sorted(bundles)) or "none"
         text.problem("bundle", f"this SPD has no bundle {bundle!r}; it has: {known}")
+    audit = text.optional("audit", scalars.boolean, False)
+    if audit and action not in (Action.DISCARD, None):
+        text.problem("audit", f"only a discard rule has it, this one says {action.name.lower()}")
     rule = Rule(
         name=name or "",
         action=action or Action.DISCARD,
         bundle=bundle,
-        source=_listed(text, "source", to_address_range),
-        destination=_listed(text, "destination", to_address_range),
-        protocol=_listed(text, "protocol", to_protocol),
+        source=_addresses(text, "source"),
+        destination=_addresses(text, "destination"),
+        protocol=_numbers(text, "protocol", to_protocol),
         source_port=_numbers(text, "source_ports", to_ports),
         destination_port=_numbers(text, "destination_ports", to_ports),
         icmp=_numbers(text, "icmp", to_icmp),
+        audit=audit,
     )
     _check_together(text, rule)
     text.close()
@@ -140,8 +146,8 @@ def _check_together(text: Mapping, rule: Rule) -> None:
         ("icmp", rule.icmp, ICMP_PROTOCOLS),
     ):
         # An empty tuple of protocols is a problem that was told already.
-        if isinstance(numbers, tuple) and (
-            rule.protocol is None or not wanted.issuperset(rule.protocol)
+        if isinstance(numbers, tuple) and not (
+            isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
             names = ", ".join(name for name, number in PROTOCOLS.items() if number in wanted)
             text.problem(key, f"numbers need a `protocol:` of {names} and no other")
@@ -150,9 +156,24 @@ def _check_together(text: Mapping, rule: Rule) -> None:
 # -- values: a scalar or a list of scalars; `any`, or no such key, is None
 
 
-def _listed(text: Mapping, key: str, converter: Callable[[object], T]) -> tuple[T, ...] | None:
+def _addresses(text: Mapping, key: str) -> tuple[AddressRange, ...] | None:
     value = text.value(key)
-    if value is None or value.text() == "any":
+    return None if value is None else _listed(value, lambda one: one.convert(to_address_range))
+
+
+def _numbers(
+    text: Mapping, key: str, converter: Callable[[object], T]
+) -> tuple[T, ...] | Opaque | None:
+    value = text.value(key)
+    if value is None:
+        return None
+    if value.text() == "opaque":
+        return OPAQUE
+    return _listed(value, lambda one: one.convert(_decimal(one.text() or "", converter)))
+
+
+def _listed(value: Value, convert: Callable[[Value], T | None]) -> tuple[T, ...] | None:
+    if value.text() == "any":
         return None
     if value.is_null():  # might be a slip, and would match everything
         value.problem("nothing is written here; write `any`, or leave the key out")
@@ -160,15 +181,27 @@ def _listed(text: Mapping, key: str, converter: Callable[[object], T]) -> tuple[
     elements = value.sequence() if value.is_sequence() else [value]
     if not elements:
         value.problem("an empty list matches nothing; write `any`, or leave the key out")
-    converted = [element.convert(converter) for element in elements]
+    if value.is_sequence() and any(one.text() in ("any", "opaque") for one in elements):
+        value.problem("`any` and `opaque` stand alone: write one of them without a list")
+        return ()
+    converted = [convert(element) for element in elements]
     return tuple(one for one in converted if one is not None)
 
 
-def _numbers(text: Mapping, key: str, converter: Callable[[object], NumberRange]) -> Numbers:
-    value = text.value(key)
-    if value is not None and value.text() == "opaque":
-        return OPAQUE
-    return _listed(text, key, converter)
+def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object], T]:
+    """The converter, for numbers that YAML reads as a person does.
+
+    YAML 1.1 knows octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000.
+    """
+
+    def convert(value: object) -> T:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and str(value) != written:
+            meant = f"{value} or {written.lstrip('0')}" if written.isdigit() else str(value)
+            raise ValueError(f"YAML takes {written} for the number {value}; write {meant}")
+        return converter(value)
+
+    return convert
 
 
 def to_action(value: object) -> Action:
@@ -195,37 +228,53 @@ def to_address_range(value: object) -> AddressRange:
 
 def to_protocol(value: object) -> int:
     """A protocol's name or number."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
-        return value
-    try:
+    if str(value) in PROTOCOLS:
         return PROTOCOLS[str(value)]
-    except KeyError:
+    number = _number(str(value), 0xFF)
+    if number is None:
         raise ValueError(
-            f"{value!r} is no protocol: a number from 0 to 255, or one of {', '.join(PROTOCOLS)}"
-        ) from None
+            f"{value!r} is no protocol: a number from 0 to 255, or one of {', '.join(PROTOCOLS)};"
+            " several are a list, there are no ranges"
+        )
+    return number
 
 
 def to_ports(value: object) -> NumberRange:
     """A port, or two with a dash."""
-    low, dash, high = str(value).partition("-")
-    return _number_range(value, low, high if dash else low, 0xFFFF)
+    ports = _range(str(value), 0xFFFF)
+    if ports is None:
+        raise ValueError(
+            f"{value!r} is no port: write a number like 80, or a range like 8000-8999, low to high,"
+            " from 0 to 65535, without leading zeros"
+        )
+    return ports
 
 
 def to_icmp(value: object) -> NumberRange:
-    """`8` is every code of type 8, `3/4` is one code."""
+    """`8` is every code of type 8, `5-7` every code of three types, `3/4` and `3/0-4` are codes."""
     kind, slash, code = str(value).partition("/")
-    types = _number_range(value, kind, kind, 0xFF)
-    if not slash:
-        return NumberRange(types.low << 8, types.low << 8 | 0xFF)
-    codes = _number_range(value, code, code, 0xFF)
-    return NumberRange(types.low << 8 | codes.low, types.low << 8 | codes.low)
+    types, codes = _range(kind, 0xFF), _range(code if slash else "0-255", 0xFF)
+    if types is None or codes is None or (slash and types.low != types.high):
+        raise ValueError(
+            f"{value!r} is no ICMP type: write a type like 8, types like 5-7, or one type with its"
+            " codes like 3/4 or 3/0-4; low to high, from 0 to 255, without leading zeros"
+        )
+    return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
 
 
-def _number_range(value: object, low: str, high: str, most: int) -> NumberRange:
-    low, high = low.strip(), high.strip()
-    if not all(text.isascii() and text.isdigit() for text in (low, high)):
-        raise ValueError(f"{value!r} is neither a number nor a range or type/code of numbers")
-    first, last = int(low), int(high)
-    if not 0 <= first <= last <= most:
-        raise ValueError(f"{value!r}: numbers go from 0 to {most}, ranges from low to high")
+def _range(text: str, most: int) -> NumberRange | None:
+    """A number, or two with a dash; None for anything else."""
+    low, dash, high = text.partition("-")
+    first = _number(low.strip(), most)
+    last = _number(high.strip(), most) if dash else first
+    if first is None or last is None or first > last:
+        return None
     return NumberRange(first, last)
+
+
+def _number(text: str, most: int) -> int | None:
+    """A decimal number without leading zeros; None for anything else."""
+    is_decimal = text.isascii() and text.isdigit() and len(text) <= 5
+    if not is_decimal or (text[0] == "0" and text != "0") or int(text) > most:
+        return None
+    return int(text)

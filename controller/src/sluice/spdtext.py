@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from sluice.policy_model import OPAQUE, PROTOCOLS, Direction, NumberRange, Numbers, Rule, range_text
+from sluice.policy_model import (
+    OPAQUE,
+    PROTOCOLS,
+    Direction,
+    Opaque,
+    Rule,
+    icmp_text,
+    range_text,
+)
 from sluice.spdfile import to_action, to_address_range, to_icmp, to_ports, to_protocol
 
 T = TypeVar("T")
@@ -34,23 +42,22 @@ def to_document(rule: Rule) -> dict[str, Any]:
     for key, ranges in (("source", rule.source), ("destination", rule.destination)):
         if ranges is not None:
             written[key] = [range_text(one) for one in ranges]
-    if rule.protocol is not None:
+    if rule.protocol is OPAQUE:
+        written["protocol"] = OPAQUE.value
+    elif rule.protocol is not None:
         written["protocol"] = [_PROTOCOL_NAMES.get(one, one) for one in rule.protocol]
     for key, numbers, text in (
         ("source_ports", rule.source_port, str),
         ("destination_ports", rule.destination_port, str),
-        ("icmp", rule.icmp, _icmp_text),
+        ("icmp", rule.icmp, icmp_text),
     ):
         if numbers is OPAQUE:
             written[key] = OPAQUE.value
         elif numbers is not None:
             written[key] = [text(one) for one in numbers]
+    if rule.audit:
+        written["audit"] = True
     return written
-
-
-def _icmp_text(numbers: NumberRange) -> str:
-    kind, code = divmod(numbers.low, 256)
-    return f"{kind}/{code}" if numbers.low == numbers.high else str(kind)
 
 
 def from_document(written: Mapping[str, Any]) -> Rule:
@@ -61,10 +68,11 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         bundle=written.get("bundle"),
         source=_listed(written, "source", to_address_range),
         destination=_listed(written, "destination", to_address_range),
-        protocol=_listed(written, "protocol", to_protocol),
-        source_port=_numbers(written, "source_ports", to_ports),
-        destination_port=_numbers(written, "destination_ports", to_ports),
-        icmp=_numbers(written, "icmp", to_icmp),
+        protocol=_or_opaque(written, "protocol", to_protocol),
+        source_port=_or_opaque(written, "source_ports", to_ports),
+        destination_port=_or_opaque(written, "destination_ports", to_ports),
+        icmp=_or_opaque(written, "icmp", to_icmp),
+        audit=written.get("audit") is True,
     )
 
 
@@ -75,9 +83,9 @@ def _listed(
     return None if values is None else tuple(map(converter, values))
 
 
-def _numbers(
-    written: Mapping[str, Any], key: str, converter: Callable[[object], NumberRange]
-) -> Numbers:
+def _or_opaque(
+    written: Mapping[str, Any], key: str, converter: Callable[[object], T]
+) -> tuple[T, ...] | Opaque | None:
     if written.get(key) == OPAQUE.value:
         return OPAQUE
     return _listed(written, key, converter)

@@ -55,6 +55,16 @@ REST = Rule("rest", Action.DISCARD)
             "discard icmp any -> any icmp 8,3/4",
         ),
         (
+            Rule(
+                "unseen",
+                Action.DISCARD,
+                protocol=OPAQUE,
+                icmp=(NumberRange(0x500, 0x7FF), NumberRange(0x300, 0x304)),
+                audit=True,
+            ),
+            "discard opaque any -> any icmp 5-7,3/0-4 audit",
+        ),
+        (
             Rule("some", Action.BYPASS, source=(AddressRange(A1, A3), AddressRange(A2, A3))),
             "bypass 10.0.0.1-10.0.0.3,10.0.0.2/31 -> any",
         ),

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import parse_address
-from sluice.policy_model import TCP, UDP, Action, Direction, Rule, Selectors
+from sluice.policy_model import (
+    OPAQUE,
+    TCP,
+    UDP,
+    Action,
+    Direction,
+    NumberRange,
+    Rule,
+    Selectors,
+)
 from sluice.state.rule_ids import RuleIds, TooManyRulesError
 from sluice.state.spd import (
     MAXIMUM_COUNT,
@@ -19,6 +28,7 @@ from sluice.state.spd import (
     SpdTable,
     TooManyListsError,
     advance,
+    fingerprint,
 )
 
 OUT, IN = Direction.OUTBOUND, Direction.INBOUND
@@ -101,6 +111,20 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
     planned = commit(spd, REST, changed, WEB)
     assert outbound_ids(spd) == {"rest": 6, "dns": 7, "web": 1}
     assert (planned.rule_ids.fresh, planned.rule_ids.released) == ((6, 7), (2,))
+
+
+def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:
+    ports = (NumberRange(80, 80),)
+    web = WEB._replace(destination_port=ports, icmp=OPAQUE)
+    # As it was computed before rules had `audit`: what is on disk keeps its numbers.
+    assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
+    assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
+    spd = table()
+    before = outbound_ids(spd)
+    commit(spd, WEB, DNS._replace(action=Action.DISCARD, audit=True))
+    after = outbound_ids(spd)
+    assert after["web"] == before["web"]
+    assert after["dns"] != before["dns"]
 
 
 def test_a_bump_keeps_rules_and_retires_flows() -> None:

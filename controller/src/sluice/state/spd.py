@@ -160,8 +160,14 @@ class Commit:
 
 
 def fingerprint(rule: Rule) -> str:
-    """What identifies a rule across commits and restarts: equal rules have equal ones."""
-    return hashlib.sha256(repr(rule).encode()).hexdigest()[:32]
+    """What identifies a rule across commits and restarts: equal rules have equal ones.
+
+    A rule without `audit` has the fingerprint that it had before there was such a field.
+    """
+    text = repr(rule)
+    if not rule.audit:
+        text = text.removesuffix(", audit=False)") + ")"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
