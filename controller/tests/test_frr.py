@@ -54,7 +54,35 @@ def test_sessions_with_file_and_line() -> None:
         {"eth1": "frr.conf:4"},
         {"eth2": "frr.conf:8", "eth4": "frr.conf:23"},
         {parse_address("10.0.1.2"): parse_address("10.255.0.1")},
+        bgp_groups={"2001:db8::2": "upstream"},
     )
+
+
+def test_neighbours_that_are_shut_down_have_no_session() -> None:
+    spoken = read(
+        "router bgp 65001\n neighbor lazy peer-group\n neighbor lazy remote-as 2\n"
+        " neighbor lazy shutdown\n neighbor odd peer-group\n neighbor odd port 1179\n"
+        " neighbor 10.0.1.2 peer-group lazy\n neighbor 10.0.1.3 remote-as 3\n"
+        " neighbor 10.0.1.3 shutdown message until tomorrow\n neighbor 10.0.1.4 remote-as 4\n"
+        " neighbor 10.0.1.4 port 2179\n neighbor eth1 interface peer-group lazy\n"
+        " neighbor eth2 interface\n neighbor eth2 interface remote-as external\n"
+        " neighbor 2001:DB8:0::5 peer-group odd\n no neighbor eth9 interface remote-as 7\n"
+    ).speaking_peers()
+    assert spoken == [
+        BgpPeer("frr.conf:10", parse_address("10.0.1.4"), None, 2179),
+        BgpPeer("frr.conf:13", None, "eth2"),
+        BgpPeer("frr.conf:15", parse_address("2001:db8::5"), None, 1179),
+    ]
+
+
+def test_passive_interfaces_of_ospf() -> None:
+    some = read("router ospf\n passive-interface eth1\ninterface eth2\n ip ospf passive\n")
+    assert [some.is_ospf_passive(f"eth{n}") for n in (1, 2, 3)] == [True, True, False]
+    most = read("router ospf\n passive-interface default\n no passive-interface eth1\n")
+    assert [most.is_ospf_passive(f"eth{n}") for n in (1, 2)] == [False, True]
+    most = read("router ospf\n passive-interface default\ninterface eth1\n no ip ospf passive\n")
+    assert [most.is_ospf_passive(f"eth{n}") for n in (1, 2)] == [False, True]
+    assert read("interface eth1\n ipv6 ospf6 passive\n").ospf6_passive == {"eth1"}
 
 
 WORDS = st.sampled_from(

@@ -8,20 +8,25 @@ the rest. Pure; depends on model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sluice.model import Address, Prefix, parse_address
+from sluice.model import Address, Prefix, format_address, parse_address
 
 COMMENT = "!"
+BGP_PORT = 179
 
 
 @dataclass(frozen=True, slots=True)
 class BgpPeer:
-    """A neighbour by `address`, or (unnumbered) by `interface`. `where` is file and line."""
+    """A neighbour by `address`, or (unnumbered) by `interface`. `where` is file and line.
+
+    `port` is the one that the peer listens on.
+    """
 
     where: str
     address: Address | None
     interface: str | None
+    port: int = BGP_PORT
 
 
 @dataclass(slots=True)
@@ -35,6 +40,28 @@ class Routing:
     """Where each is configured: file and line; networks and interfaces with an area."""
     bgp_sources: dict[Address, Address] = field(default_factory=dict)
     """The address that a peer is spoken to from, where one is configured."""
+    bgp_ports: dict[str, int] = field(default_factory=dict)
+    bgp_shut: set[str] = field(default_factory=set)
+    bgp_groups: dict[str, str] = field(default_factory=dict)
+    """By the name that a neighbour or a peer group has in the configuration."""
+    ospf_passive: dict[str, bool] = field(default_factory=dict)
+    ospf_passive_default: bool = False
+    ospf6_passive: set[str] = field(default_factory=set)
+
+    def speaking_peers(self) -> list[BgpPeer]:
+        """The neighbours that are not shut down, themselves or their group, with their ports."""
+        speaking = []
+        for peer in self.peers:
+            name = peer.interface or (format_address(peer.address) if peer.address else "")
+            names = (name, self.bgp_groups.get(name, name))
+            if self.bgp_shut.isdisjoint(names):
+                port = next((self.bgp_ports[one] for one in names if one in self.bgp_ports), None)
+                speaking.append(peer if port is None else replace(peer, port=port))
+        return speaking
+
+    def is_ospf_passive(self, interface: str) -> bool:
+        """Whether OSPF announces the interface's networks and speaks to nobody there."""
+        return self.ospf_passive.get(interface, self.ospf_passive_default)
 
 
 def read_frr(text: str, name: str, routing: Routing) -> None:
@@ -50,8 +77,8 @@ def read_frr(text: str, name: str, routing: Routing) -> None:
         match section[:2]:
             case ["router", "bgp"]:
                 _bgp(words, where, routing)
-            case ["router", "ospf"] if words[0] == "network" and len(words) >= 4:
-                _network(words[1], where, routing)
+            case ["router", "ospf"]:
+                _ospf(words, where, routing)
             case ["router", "ospf6"] if words[0] == "interface" and "area" in words:
                 routing.ospf6_interfaces.setdefault(words[1], where)
             case ["interface", interface]:
@@ -62,18 +89,22 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
     """`neighbor 10.0.0.1 remote-as ...` or `... peer-group NAME`; `neighbor eth1 interface ...`."""
     if words[0] != "neighbor" or len(words) < 3:
         return
-    name, what = words[1], words[2]
-    if what == "interface":
-        routing.peers.append(BgpPeer(where, None, name))
-        return
+    name, what, more = words[1], words[2], words[3:]
     address = _address(name)
+    if address is not None:
+        name = format_address(address)
+    _bgp_settings(name, words[2:], routing)
+    if what == "interface":
+        if all(peer.interface != name for peer in routing.peers):
+            routing.peers.append(BgpPeer(where, None, name))
+        return
     if address is None:
-        return  # a peer group
+        return  # a peer group, or more about an unnumbered neighbour
     if what in ("remote-as", "peer-group"):
         if all(peer.address != address for peer in routing.peers):
             routing.peers.append(BgpPeer(where, address, None))
-    elif what == "update-source" and len(words) > 3:
-        source = _address(words[3])
+    elif what == "update-source" and more:
+        source = _address(more[0])
         if source is not None:  # else an interface, whose addresses are tried anyway
             routing.bgp_sources[address] = source
 
@@ -85,6 +116,30 @@ def _address(text: str) -> Address | None:
         return None
 
 
+def _bgp_settings(name: str, words: list[str], routing: Routing) -> None:
+    """What a neighbour and a peer group may have alike, and a neighbour's group."""
+    if words[0] == "shutdown":
+        routing.bgp_shut.add(name)
+    elif words[0] == "port" and words[1:] and words[1].isdecimal():
+        routing.bgp_ports[name] = int(words[1])
+    elif "peer-group" in words[:-1]:
+        routing.bgp_groups[name] = words[words.index("peer-group") + 1]
+
+
+def _ospf(words: list[str], where: str, routing: Routing) -> None:
+    """`network 10.0.0.0/8 area 0`; `passive-interface eth1`, or `default`, or `no` before it."""
+    if words[0] == "network" and len(words) >= 4:
+        _network(words[1], where, routing)
+        return
+    is_passive = words[0] != "no"
+    words = words if is_passive else words[1:]
+    if words[:1] == ["passive-interface"] and len(words) > 1:
+        if words[1] == "default":
+            routing.ospf_passive_default = is_passive
+        else:
+            routing.ospf_passive[words[1]] = is_passive
+
+
 def _network(text: str, where: str, routing: Routing) -> None:
     try:
         routing.ospf_networks.append((where, Prefix.parse(text)))
@@ -93,8 +148,14 @@ def _network(text: str, where: str, routing: Routing) -> None:
 
 
 def _interface(words: list[str], interface: str, where: str, routing: Routing) -> None:
-    """`ip ospf area 0` or `ip ospf 1 area 0`; `ipv6 ospf6 area 0`."""
-    if words[:2] == ["ip", "ospf"] and "area" in words:
+    """`ip ospf area 0` or `ip ospf 1 area 0`; `ipv6 ospf6 area 0`; `passive` for either."""
+    is_passive = words[0] != "no"
+    words = words if is_passive else words[1:]
+    if words[:3] == ["ip", "ospf", "passive"]:
+        routing.ospf_passive[interface] = is_passive
+    elif words[:3] == ["ipv6", "ospf6", "passive"] and is_passive:
+        routing.ospf6_passive.add(interface)
+    elif words[:2] == ["ip", "ospf"] and "area" in words:
         routing.ospf_interfaces.setdefault(interface, where)
     elif words[:2] == ["ipv6", "ospf6"] and "area" in words:
         routing.ospf6_interfaces.setdefault(interface, where)

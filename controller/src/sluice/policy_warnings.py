@@ -4,7 +4,7 @@
 A router that guards its interfaces guards them against itself too. Sessions of its routing daemons
 need rules like anybody's traffic (DESIGN: only ND and IKE have theirs generated), and a discard
 rule that also meets the errors of path MTU discovery makes black holes. Where FRR's configuration
-is known, its sessions are tried one by one; where it is not, whether any could come up.
+is known, its sessions are tried one by one; where it is not, nothing is said of sessions.
 
 Pure; depends on policy_model, frr, model and state.rule_search.
 """
@@ -20,11 +20,11 @@ from sluice.policy_model import (
     ICMP,
     ICMPV6,
     OPAQUE,
+    PORT_PROTOCOLS,
     TCP,
     Action,
-    AddressRange,
     Direction,
-    Numbers,
+    NumberRange,
     Rule,
     Selectors,
 )
@@ -33,7 +33,6 @@ from sluice.state.rule_search import first_match
 Rules = Mapping[Direction, Sequence[Rule]]
 
 BGP, OSPF = 179, 89
-FIRST_EPHEMERAL_PORT = 1024
 AN_EPHEMERAL_PORT = 40000
 ALL_OSPF_ROUTERS = {4: parse_address("224.0.0.5"), 16: parse_address("ff02::5")}
 LINK_LOCAL, LINK_LOCAL_PEER = parse_address("fe80::1"), parse_address("fe80::2")
@@ -54,21 +53,19 @@ class Guarded(NamedTuple):
 class Surroundings(NamedTuple):
     """What is known beside the rules. `own` are this router's addresses in the guarded VRFs;
     `routing` is None where nothing is known of FRR; `elsewhere` are the networks on interfaces that
-    this SPD does not guard."""
+    this SPD does not guard; `are_errors_checked` is the SPD's `icmp_errors`."""
 
     guarded: tuple[Guarded, ...] = ()
     own: tuple[Address, ...] = ()
     routing: Routing | None = None
     elsewhere: tuple[Prefix, ...] = ()
+    are_errors_checked: bool = False
 
 
 def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
     """Sentences, none where there is nothing to say."""
-    if around.routing is None:
-        found = [*_any_bgp(rules, around.own), *_any_ospf(rules, around)]
-    else:
-        found = [*_configured_bgp(rules, around), *_configured_ospf(rules, around)]
-    found += _path_mtu(rules)
+    found = [*_configured_bgp(rules, around), *_configured_ospf(rules, around)]
+    found += _path_mtu(rules, are_errors_checked=around.are_errors_checked)
     for direction, listed in rules.items():
         if not any(rule.action is not Action.DISCARD and not rule.generated for rule in listed):
             found.append(f"the {direction.value} list discards everything")
@@ -113,10 +110,10 @@ def _ospf(source: Address, destination: Address) -> Selectors:
 
 
 def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
-    for peer in around.routing.peers if around.routing else ():
+    for peer in around.routing.speaking_peers() if around.routing else ():
         near = [*_on_link(peer, around)]
         for own, far in near:
-            obstacle = _bgp_obstacle(rules, own, far)
+            obstacle = _bgp_obstacle(rules, own, far, peer.port)
             if obstacle:
                 yield _no_bgp(own, far, peer, obstacle)
         if (
@@ -126,7 +123,10 @@ def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
         ):
             continue
         # Several hops away, by whichever interface: one address that gets through will do.
-        tried = [(own, _bgp_obstacle(rules, own, peer.address)) for own in _sources(peer, around)]
+        tried = [
+            (own, _bgp_obstacle(rules, own, peer.address, peer.port))
+            for own in _sources(peer, around)
+        ]
         if tried and all(obstacle for _, obstacle in tried):
             own, obstacle = tried[0]
             yield _no_bgp(own, peer.address, peer, obstacle or "") + (
@@ -134,17 +134,17 @@ def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
             )
 
 
-def _bgp_obstacle(rules: Rules, own: Address, far: Address) -> str | None:
-    """Why neither end can open the session; None if one can."""
+def _bgp_obstacle(rules: Rules, own: Address, far: Address, far_port: int) -> str | None:
+    """Why neither end can open the session; None if one can. `far_port` is the peer's."""
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
-    active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, BGP)))
+    active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
     return active if passive else None
 
 
 def _no_bgp(own: Address, far: Address, peer: BgpPeer, obstacle: str) -> str:
     return (
         f"the BGP session {format_address(own)} - {format_address(far)} ({peer.where}) cannot come"
-        f" up: {obstacle}; TCP port {BGP} needs a bypass or protect rule in both lists"
+        f" up: {obstacle}; TCP port {peer.port} needs a bypass or protect rule in both lists"
     )
 
 
@@ -184,11 +184,13 @@ def _configured_ospf(rules: Rules, around: Surroundings) -> Iterator[str]:
             if where is not None and len(address.address) == 4:
                 yield from _hello(rules, address, one.name, f" ({where})")
         where = routing.ospf6_interfaces.get(one.name)
-        if where is not None:
+        if where is not None and one.name not in routing.ospf6_passive:
             yield from _hello_ipv6(rules, one.name, f" ({where})")
 
 
 def _ospf_on(routing: Routing, name: str, address: InterfaceAddress) -> str | None:
+    if routing.is_ospf_passive(name):
+        return None
     if name in routing.ospf_interfaces:
         return routing.ospf_interfaces[name]
     for where, network in routing.ospf_networks:
@@ -224,124 +226,79 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
     )
 
 
-# -- sessions that FRR might be configured for
-
-
-def _any_ospf(rules: Rules, around: Surroundings) -> Iterator[str]:
-    for one in around.guarded or (Guarded("any interface", ()),):
-        addresses = [each for each in one.addresses if len(each.address) == 4]
-        for address in addresses[:1]:
-            yield from _hello(rules, address, one.name, "")
-        if len(addresses) < len(one.addresses):
-            yield from _hello_ipv6(rules, one.name, "")
-    if not around.guarded and not any(
-        rule.action is not Action.DISCARD and (rule.protocol is None or OSPF in rule.protocol)
-        for listed in rules.values()
-        for rule in listed
-    ):
-        yield _no_ospf("OSPF", "any interface", "", "no rule lets its hello pass")
-
-
-class _Shape(NamedTuple):
-    """Packets of a TCP session seen from this router; a port that is None is an ephemeral one,
-    an address that is None any."""
-
-    own: AddressRange | None
-    own_port: int | None
-    peer_port: int | None
-
-
-def _any_bgp(rules: Rules, own: Iterable[Address]) -> Iterator[str]:
-    ranges: list[AddressRange | None] = [AddressRange(one, one) for one in sorted(set(own))]
-    for one in ranges or [None]:
-        shapes = _Shape(one, BGP, None), _Shape(one, None, BGP)
-        if not any(_passes_both(rules, shape) for shape in shapes):
-            whose = f" of {one}" if one else ""
-            yield (
-                f"no BGP session{whose} can come up: TCP port {BGP} needs a bypass or protect rule"
-                " in both lists"
-            )
-
-
-def _passes_both(rules: Rules, shape: _Shape) -> bool:
-    return all(_passes(rules.get(direction, ()), direction, shape) for direction in Direction)
-
-
-def _passes(rules: Iterable[Rule], direction: Direction, shape: _Shape) -> bool:
-    """Whether some such packet is bypassed or protected: searched in order."""
-    for rule in rules:
-        ends = (rule.source, rule.source_port), (rule.destination, rule.destination_port)
-        own, peer = ends if direction is Direction.OUTBOUND else reversed(ends)
-        touches = (
-            (rule.protocol is None or TCP in rule.protocol)
-            and _holds(own[0], shape.own)
-            and _accepts(own[1], shape.own_port)
-            and _accepts(peer[1], shape.peer_port)
-            and _of_one_family(peer[0], shape.own)
-            and not isinstance(rule.icmp, tuple)
-        )
-        if touches and rule.action is not Action.DISCARD:
-            return True
-        if touches and peer[0] is None and own[1] is None and peer[1] is None:
-            return False  # discarded whoever the peer is
-    return False
-
-
-def _holds(ranges: tuple[AddressRange, ...] | None, own: AddressRange | None) -> bool:
-    return (
-        ranges is None
-        or own is None
-        or any(len(low) == len(own.low) and low <= own.low <= high for low, high in ranges)
-    )
-
-
-def _of_one_family(ranges: tuple[AddressRange, ...] | None, own: AddressRange | None) -> bool:
-    return ranges is None or own is None or any(len(low) == len(own.low) for low, _ in ranges)
-
-
-def _accepts(numbers: Numbers, port: int | None) -> bool:
-    if numbers is None:
-        return True
-    if numbers is OPAQUE:
-        return False
-    if port is None:
-        return any(high >= FIRST_EPHEMERAL_PORT for _, high in numbers)
-    return any(low <= port <= high for low, high in numbers)
-
-
 # -- path MTU discovery
 
 
-def _path_mtu(rules: Rules) -> Iterator[str]:
-    """An error that no rule matches goes by the packet that it is about (RFC 4301, section 6); one
-    that a discard rule matches is lost."""
+def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
+    """Lists that lose every error of path MTU discovery: by a rule, or because none matches it.
+
+    An error about a bypassed packet needs a rule of its own; inbound, `icmp_errors: checked` does
+    too. One about a protected packet goes by the bundle (RFC 4301, section 6).
+    """
     for direction, listed in rules.items():
         for protocol, icmp, name in TOO_BIG_ERRORS:
             rule = _discarding(listed, protocol, icmp)
             if rule is not None:
                 yield (
                     f"the {direction.value} rule {rule.name!r} discards every {name}, so that path"
-                    " MTU discovery fails: put a rule for it before, or leave what no rule matches"
-                    " to the end of the list"
+                    " MTU discovery fails: put a rule for it before this one"
                 )
+            elif any(_bypasses_large(one, protocol) for one in listed) and not any(
+                _touches(one, protocol, icmp) for one in listed
+            ):
+                is_inbound = direction is Direction.INBOUND
+                if is_inbound and are_errors_checked:
+                    continue
+                other = ", or `icmp_errors: checked` for the SPD" if is_inbound else ""
+                yield (
+                    f"no {direction.value} rule lets {name} pass, so that path MTU discovery fails"
+                    f" for what is bypassed: write a bypass rule for it{other}"
+                )
+
+
+def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:
+    """Whether packets that may be too big pass in clear; BGP's are those of a link."""
+    if rule.generated or rule.action is not Action.BYPASS or not _has_family(rule, icmp_protocol):
+        return False
+    ports = (rule.source_port, rule.destination_port)
+    if any(isinstance(one, tuple) and {*one} == {NumberRange(BGP, BGP)} for one in ports):
+        return False
+    return rule.protocol is None or (
+        rule.protocol is not OPAQUE and not PORT_PROTOCOLS.isdisjoint(rule.protocol)
+    )
+
+
+def _has_family(rule: Rule, icmp_protocol: int) -> bool:
+    size = 4 if icmp_protocol == ICMP else 16
+    return all(
+        ranges is None or any(len(low) == size for low, _ in ranges)
+        for ranges in (rule.source, rule.destination)
+    )
+
+
+def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
+    """Whether some such error matches, by an operator's rule."""
+    accepts = rule.icmp is None or (
+        rule.icmp is not OPAQUE and any(low <= icmp <= high for low, high in rule.icmp)
+    )
+    of_protocol = rule.protocol is None or (
+        rule.protocol is not OPAQUE and protocol in rule.protocol
+    )
+    ports = (rule.source_port, rule.destination_port)
+    return (
+        accepts
+        and of_protocol
+        and not any(isinstance(one, tuple) for one in ports)
+        and not rule.generated
+        and _has_family(rule, protocol)
+    )
 
 
 def _discarding(rules: Iterable[Rule], protocol: int, icmp: int) -> Rule | None:
     """The rule that discards all of these, whatever their addresses."""
-    size = 4 if protocol == ICMP else 16
     for rule in rules:
-        touches = (
-            (rule.protocol is None or protocol in rule.protocol)
-            and _accepts(rule.icmp, icmp)
-            and rule.source_port is None
-            and rule.destination_port is None
-            and all(
-                ranges is None or any(len(low) == size for low, _ in ranges)
-                for ranges in (rule.source, rule.destination)
-            )
-        )
         # Any router on the way may send one: a rule for some sources only settles nothing.
-        if not touches or rule.generated or rule.source is not None:
+        if not _touches(rule, protocol, icmp) or rule.source is not None:
             continue
         if rule.action is not Action.DISCARD:
             return None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sluice.frr import Routing, read_frr
@@ -63,28 +65,54 @@ def with_frr(text: str) -> Surroundings:
 def test_bgp_needs_a_way_out_and_in(
     outbound: list[Rule], inbound: list[Rule], is_good: bool
 ) -> None:
-    found = [one for one in warned(outbound, inbound) if "no BGP session of 10.0.0.1" in one]
+    around = with_frr("router bgp 1\n neighbor 10.0.0.2 remote-as 2\n")
+    found = [one for one in warned(outbound, inbound, around) if "the BGP session 10.0.0.1" in one]
     assert len(found) == (not is_good)
 
 
-def test_without_addresses_it_is_whether_any_session_can() -> None:
-    assert any("no BGP session can come up" in one for one in warned([REST], [], Surroundings()))
-    assert warned([ACTIVE_OUT, OSPF_RULE], [ACTIVE_IN, OSPF_RULE], Surroundings()) == []
-
-
 def test_ospf_needs_its_hello_out_and_in() -> None:
-    around = Surroundings((ETH1,), (OWN,))
+    around = with_frr("interface eth1\n ip ospf area 0\n ipv6 ospf6 area 0\n")
     bgp = [ACTIVE_OUT, ACTIVE_IN]
     assert warned([OSPF_RULE, *bgp], [OSPF_RULE, *bgp], around) == []
     missing = warned([OSPF_RULE, *bgp], bgp, around)
     assert [one[:50] for one in missing] == [
-        "corp: no OSPF neighbour can come up by eth1: no in",
-        "corp: no OSPFv3 neighbour can come up by eth1: no ",
+        "corp: no OSPF neighbour can come up by eth1 (frr.c",
+        "corp: no OSPFv3 neighbour can come up by eth1 (frr",
     ]
     only_ipv4 = OSPF_RULE._replace(destination=(prefix_range(Prefix.parse("224.0.0.0/24")),))
     (ipv6,) = warned([*bgp, only_ipv4, REST], [*bgp, OSPF_RULE], around)[:1]
     assert "no OSPFv3 neighbour" in ipv6
     assert "the outbound rule 'rest' discards it" in ipv6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "hostname r1\n",
+        "router bgp 1\n neighbor 10.0.0.2 remote-as 2\n neighbor 10.0.0.2 shutdown\n",
+        "router ospf\n network 10.0.0.0/8 area 0\n passive-interface eth1\n",
+        "interface eth1\n ipv6 ospf6 area 0\n ipv6 ospf6 passive\n",
+    ],
+)
+def test_sessions_that_do_not_exist_are_not_warned_of(text: str | None) -> None:
+    around = Surroundings((ETH1,), (OWN,)) if text is None else with_frr(text)
+    found = warned([REST], [REST], around)
+    assert not any("BGP" in one or "OSPF" in one for one in found)
+    assert "corp: the inbound list discards everything" in found
+
+
+def test_a_peer_that_listens_on_another_port() -> None:
+    around = with_frr(
+        "router bgp 1\n neighbor 10.0.0.2 remote-as 2\n neighbor 10.0.0.2 port 1179\n"
+    )
+    other = ACTIVE_OUT._replace(destination_port=(NumberRange(1179, 1179),))
+    back = ACTIVE_IN._replace(source_port=(NumberRange(1179, 1179),))
+    assert warned([other], [back], around) == [
+        one for one in warned([other], [back]) if "BGP" not in one
+    ]
+    (found, *_) = warned([ACTIVE_OUT], [ACTIVE_IN], around)
+    assert "TCP port 1179 needs" in found
 
 
 def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
@@ -135,13 +163,19 @@ def test_ospf_that_is_configured(text: str, words: str | None) -> None:
 
 
 PTB = NumberRange(0x200, 0x2FF)
+UNREACHABLE = NumberRange(0x300, 0x3FF)
+WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(443, 443),))
 
 
 @pytest.mark.parametrize(
     ("inbound", "protocols"),
     [
         ([ALL], []),
-        ([ACTIVE_IN, OSPF_RULE], []),  # no rule matches it: it goes by the packet it is about
+        ([ACTIVE_IN, OSPF_RULE], []),  # what is protected has its errors by the bundle
+        ([WEB], ["ICMP f", "ICMPv6"]),  # no rule matches them
+        ([WEB._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),))], ["ICMP f"]),
+        ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
+        ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
         ([Rule("icmp", Action.BYPASS, protocol=(ICMP,)), REST], ["ICMPv6"]),
         ([Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(PTB,)), REST], ["ICMP f"]),
@@ -154,7 +188,21 @@ PTB = NumberRange(0x200, 0x2FF)
 )  # fmt: skip
 def test_path_mtu_discovery_needs_its_errors(inbound: list[Rule], protocols: list[str]) -> None:
     found = [one for one in warned([ALL], inbound) if "path MTU" in one]
-    assert [one.split("discards every ")[1][:6] for one in found] == protocols
+    named = [re.search("(?:discards every|lets) (ICMPv6|ICMP f)", one) for one in found]
+    assert [one and one[1] for one in named] == protocols
+
+
+def test_errors_that_no_rule_matches_are_let_in_if_the_spd_checks_them() -> None:
+    around = NO_FRR._replace(are_errors_checked=True)
+    assert warned([ALL], [WEB], around) == []
+    found = warned([WEB], [ALL], around)
+    assert len(found) == 2
+    assert found[0] == (
+        "corp: no outbound rule lets ICMP fragmentation needed (3/4) pass, so that path MTU"
+        " discovery fails for what is bypassed: write a bypass rule for it"
+    )
+    (inbound, _) = warned([ALL], [WEB])
+    assert inbound.endswith("write a bypass rule for it, or `icmp_errors: checked` for the SPD")
 
 
 def test_a_list_that_lets_nothing_pass() -> None:
