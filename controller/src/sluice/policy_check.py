@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.config import Config
+from sluice.config import DEFAULT_PUNT_RATES, Config
 from sluice.frr import Routing
 from sluice.generated_rules import generated_rules
 from sluice.model import Address, Prefix
+from sluice.policy_coverage import warn_of_unreached
+from sluice.policy_fragments import expectations
+from sluice.policy_model import Direction
 from sluice.policy_warnings import Guarded, Surroundings, warnings
 from sluice.spdfile import SpdText, parse_spd
 from sluice.yamlreader import ConfigError
@@ -59,6 +62,9 @@ class Checker:
                 "spd": name,
                 "rules": {direction.value: len(rules) for direction, rules in text.rules.items()},
                 "warnings": self.warnings(text),
+                "sessions_checked": self.routing is not None,
+                "fragments": self._fragments(text),
+                "fragments_per_second": self._fragments_per_second(),
             }
             for name, text in texts.items()
         ]
@@ -73,7 +79,31 @@ class Checker:
         around = Surroundings(
             self._guarded(text.name), own, self.routing, self._elsewhere(text.name)
         )
-        return warnings(rules, around, text.name)
+        unreached = [
+            f"{text.name}: {warning}"
+            for direction in Direction
+            for warning in warn_of_unreached(text.rules[direction], direction)
+        ]
+        return warnings(rules, around, text.name) + unreached
+
+    @staticmethod
+    def _fragments(text: SpdText) -> list[dict[str, Any]]:
+        return [
+            {
+                "direction": one.direction.value,
+                "families": list(one.families),
+                "served_by": one.served_by.value,
+                "rules": list(one.rules),
+                "because": list(one.because),
+            }
+            for one in expectations(text.rules)
+        ]
+
+    def _fragments_per_second(self) -> int | None:
+        """How many fragments the switch hands to the controller at most, where that is known."""
+        rates = DEFAULT_PUNT_RATES if self.config is None else self.config.punt_rates
+        rate = rates.get("FRAGMENT")
+        return None if rate is None else rate.rate
 
     def _bundles(self, spd: str) -> frozenset[str] | None:
         return None if self.config is None else self.config.policy.bundle_names(spd)

@@ -263,10 +263,12 @@ def test_check_warns_and_diff_tells(play: Play) -> None:
         await world.began()
         files = [{"name": "corp.yaml", "text": COMMIT}]
         (checked,) = await world.ask("spd check", files=files)
-        assert any("BGP" in warning for warning in checked["warnings"])
-        frr = [{"name": "frr.conf", "text": "hostname r1\n"}]
-        (checked,) = await world.ask("spd check", files=files, frr=frr)
         assert checked["warnings"] == ["corp: the outbound list discards everything"]
+        assert not checked["sessions_checked"]
+        assert {one["direction"] for one in checked["fragments"]} == {"inbound", "outbound"}
+        frr = [{"name": "frr.conf", "text": "router bgp 1\n neighbor 192.0.2.1 remote-as 2\n"}]
+        (checked,) = await world.ask("spd check", files=files, frr=frr)
+        assert any("BGP" in warning for warning in checked["warnings"])
         (changes,) = await world.ask("spd diff", files=files)
         told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
         assert told == [("removed", "secret"), ("removed", "dns"), ("changed", "web")]

@@ -75,7 +75,9 @@ class Requests:
             routing = Routing()
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
-        return Checker(self._controller.config, self._policy.book.own_addresses, routing)
+        # Asked now: the answer is used by another thread.
+        own = self._policy.book.named_by(self._policy.spds)
+        return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
         """The SPDs that a request names, as the files that the configuration names say now.
@@ -105,7 +107,8 @@ class Requests:
         return texts
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        return self._checker(request).report(await self._texts(request))
+        # Looking at a long list takes its time too.
+        return await asyncio.to_thread(self._checker(request).report, await self._texts(request))
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         return [
@@ -129,6 +132,7 @@ class Requests:
         clock = asyncio.get_running_loop().time
         start = clock()
         changed = await self._policy.commit({name: text.rules for name, text in texts.items()})
+        seconds = round(clock() - start, 6)
         return {
             "spds": list(texts),
             "changed": [
@@ -141,8 +145,10 @@ class Requests:
                 }
                 for state in changed
             ],
-            "warnings": [one for text in texts.values() for one in checker.warnings(text)],
-            "seconds": round(clock() - start, 6),
+            "warnings": await asyncio.to_thread(
+                lambda: [one for text in texts.values() for one in checker.warnings(text)]
+            ),
+            "seconds": seconds,
         }
 
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:

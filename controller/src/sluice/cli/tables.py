@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.policy_coverage import name_some
+
 Row = list[str | Text]
 WIDE = 240
 """Columns when the output is no terminal: lines are not to be broken then."""
@@ -300,6 +302,32 @@ def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
         )
         console.print(f"{item['spd']}: {counts}: fine")
         _warnings(console, item["warnings"])
+        for group in item["fragments"]:
+            console.print(f"{item['spd']} {_fragments(group)}")
+    if any(group["served_by"] != "cache" for item in data for group in item["fragments"]):
+        rate = data[0]["fragments_per_second"]
+        bound = "" if rate is None else f": {rate:,} fragments a second"
+        console.print(
+            "Fragments by the controller meet the rule of their first fragment, within"
+            f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
+        )
+    if not all(item["sessions_checked"] for item in data):
+        console.print("BGP and OSPF sessions are not checked: name FRR's configuration by --frr")
+
+
+_SERVED_BY = {
+    "cache": "by the flow cache",
+    "controller": "by the controller, since {} could match too",
+    "either": "by the controller where {} could match too, else by the flow cache",
+    "unknown": "by the controller where {} could match too (the list is too long to say where)",
+}
+
+
+def _fragments(group: dict[str, Any]) -> str:
+    """One line about the fragments of some rules."""
+    served_by = _SERVED_BY[group["served_by"]].format(name_some(group["because"] or ["(no rule)"]))
+    families = " and ".join(group["families"])
+    return f"{group['direction']}, {families} fragments of {name_some(group['rules'])}: {served_by}"
 
 
 def _warnings(console: Console, warnings: list[str]) -> None:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that no packet reaches, since one earlier rule matches all of theirs.
+
+The test of one rule against one other is exact. Which earlier rules are tried is found by address
+blocks (a rule can only cover rules inside its own block), so that a long list of rules for
+different hosts takes time in proportion to its length. Pure; depends on policy_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from sluice.policy_model import (
+    ICMP_PROTOCOLS,
+    OPAQUE,
+    PORT_PROTOCOLS,
+    AddressRange,
+    Direction,
+    NumberRange,
+    Numbers,
+    Opaque,
+    Rule,
+)
+
+TESTS = 1_000_000
+"""Pairs of rules that are tried at most; about a second."""
+NAMED = 4
+"""Rules that a sentence names at most; of more it says how many they are."""
+
+_LEVELS = {4: (0, 8, 16, 24, 32), 16: (0, 16, 32, 48, 64, 96, 128)}
+_ANY = (0, 0, 0)
+_Block = tuple[int, int, int]
+"""Address size in bytes, prefix length, prefix."""
+
+
+class Coverage(NamedTuple):
+    """`by_rule`: position of a rule to the positions of those that it covers. `is_complete`: all
+    pairs were tried that had to be."""
+
+    by_rule: dict[int, list[int]]
+    is_complete: bool
+
+
+def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[str]:
+    """A sentence for each rule that covers others, in the order of the list."""
+    operators = [rule for rule in rules if not rule.generated]
+    coverage = find_covered(operators)
+    for at, covered in sorted(coverage.by_rule.items()):
+        is_one = len(covered) == 1
+        yield (
+            f"the {direction.value} {'rule' if is_one else 'rules'}"
+            f" {name_some([operators[one].name for one in covered])}"
+            f" {'is' if is_one else 'are'} never reached: {operators[at].name!r} stands before and"
+            f" matches all of {'its' if is_one else 'their'} packets"
+        )
+    if not coverage.is_complete:
+        yield f"the {direction.value} list was not searched to its end for rules never reached"
+    unmatched = [rule.name for rule in operators if _matches_nothing(rule)]
+    if unmatched:
+        yield (
+            f"the {direction.value} list has rules that match nothing: {name_some(unmatched)}:"
+            " the protocol of an IPv4 packet is never opaque"
+        )
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Names in quotes, or the first ones and how many more there are."""
+    quoted = [repr(name) for name in names[:NAMED]]
+    if len(names) > NAMED:
+        quoted[NAMED - 1] = f"{len(names) - NAMED + 1} more"
+    return " and ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+
+
+def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
+    """Every rule that one earlier rule covers, under the first such rule."""
+    earlier: dict[tuple[_Block, _Block], list[int]] = {}
+    by_rule: dict[int, list[int]] = {}
+    for at, rule in enumerate(rules):
+        blocks = _block(rule.source), _block(rule.destination)
+        size = blocks[0][0] or blocks[1][0]
+        around = product(_around(blocks[0], size), _around(blocks[1], size))
+        candidates = sorted(one for key in around for one in earlier.get(key, ()))
+        tests -= len(candidates)
+        if tests < 0:
+            return Coverage(by_rule, False)
+        by = next((one for one in candidates if covers(rules[one], rule)), None)
+        if by is not None:
+            by_rule.setdefault(by, []).append(at)
+        else:
+            # What a covered rule covers, the rule that covers it does too.
+            earlier.setdefault(blocks, []).append(at)
+    return Coverage(by_rule, True)
+
+
+def covers(rule: Rule, other: Rule) -> bool:
+    """Whether `rule` matches every packet that `other` matches."""
+    sizes = {len(low) for ranges in (other.source, other.destination) for low, _ in ranges or ()}
+    return (
+        _covers_protocols(rule.protocol, other.protocol)
+        and _covers_numbers(rule.source_port, _shown(other, other.source_port, PORT_PROTOCOLS))
+        and _covers_numbers(
+            rule.destination_port, _shown(other, other.destination_port, PORT_PROTOCOLS)
+        )
+        and _covers_numbers(rule.icmp, _shown(other, other.icmp, ICMP_PROTOCOLS))
+        and all(
+            _covers_ranges(_ranges(rule.source, size), _ranges(other.source, size))
+            and _covers_ranges(_ranges(rule.destination, size), _ranges(other.destination, size))
+            for size in sizes or (4, 16)
+        )
+    )
+
+
+def _matches_nothing(rule: Rule) -> bool:
+    ranges = (*(rule.source or ()), *(rule.destination or ()))
+    return rule.protocol is OPAQUE and any(len(low) == 4 for low, _ in ranges)
+
+
+# -- one selector against one other
+
+
+def _covers_protocols(
+    wide: tuple[int, ...] | Opaque | None, narrow: tuple[int, ...] | Opaque | None
+) -> bool:
+    if wide is None or wide is narrow:
+        return True
+    return isinstance(wide, tuple) and isinstance(narrow, tuple) and {*wide} >= {*narrow}
+
+
+def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
+    """The numbers that a rule's packets may have: none, where its protocols have none to show."""
+    if numbers is not None or rule.protocol is None:
+        return numbers
+    shows = rule.protocol is not OPAQUE and not protocols.isdisjoint(rule.protocol)
+    return None if shows else OPAQUE
+
+
+def _covers_numbers(wide: Numbers, narrow: Numbers) -> bool:
+    if wide is None or wide is narrow:
+        return True
+    if wide is OPAQUE or narrow is OPAQUE or narrow is None:
+        return False
+    return _covers_ranges(_merged(wide), narrow)
+
+
+def _ranges(ranges: tuple[AddressRange, ...] | None, size: int) -> Sequence[tuple[int, int]]:
+    return ((0, (1 << size * 8) - 1),) if ranges is None else merged_ranges(ranges, size)
+
+
+def merged_ranges(ranges: Iterable[AddressRange], size: int) -> list[tuple[int, int]]:
+    """The ranges of a family as numbers: sorted, and those that touch made one."""
+    return _merged(
+        (int.from_bytes(low, "big"), int.from_bytes(high, "big"))
+        for low, high in ranges
+        if len(low) == size
+    )
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def _covers_ranges(
+    wide: Sequence[tuple[int, int]], narrow: Iterable[tuple[int, int] | NumberRange]
+) -> bool:
+    return all(any(low <= first and last <= high for low, high in wide) for first, last in narrow)
+
+
+# -- address blocks
+
+
+def _block(ranges: tuple[AddressRange, ...] | None) -> _Block:
+    """The smallest block of `_LEVELS` that holds all ranges."""
+    if not ranges or len({len(one.low) for one in ranges}) > 1:
+        return _ANY
+    size = len(ranges[0].low)
+    low = int.from_bytes(min(one.low for one in ranges), "big")
+    high = int.from_bytes(max(one.high for one in ranges), "big")
+    common = size * 8 - (low ^ high).bit_length()
+    level = max(one for one in _LEVELS[size] if one <= common)
+    return size, level, low >> size * 8 - level
+
+
+def _around(block: _Block, size: int) -> Iterator[_Block]:
+    """The blocks that hold a block, itself among them; `size` is that of the rule's addresses."""
+    yield _ANY
+    of_any, level, prefix = block
+    if not of_any and size:
+        yield size, 0, 0
+    elif of_any:
+        yield from ((size, one, prefix >> level - one) for one in _LEVELS[size] if one <= level)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fragments of each rule can expect: a verdict from the flow cache, or from the controller.
+
+A later fragment shows no ports, no ICMP type and, in IPv6, no protocol that could be believed. Its
+verdict is that of its first fragment. For given addresses and protocol, let D be the first rule
+that matches the later fragment for certain: all selectors that it does not show are any or opaque.
+If every earlier rule that could match says the same as D, no first fragment is needed and the cache
+serves; otherwise all fragments of the datagram go to the controller. Without such a rule D is the
+final discard.
+
+The answer is exact: sources and destinations are cut where any rule's range begins or ends, and
+what is between two cuts is tried once. Generated rules are left out: they concern packets of this
+router itself only. Pure; depends on policy_model, policy_coverage and state.spd.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from sluice.policy_coverage import merged_ranges
+from sluice.policy_model import OPAQUE, Action, Direction, Rule
+from sluice.state.spd import FINAL_DISCARD
+
+TESTS = 1_000_000
+"""Rules that are looked at for a list and family, added up over all cuts; about a second."""
+FAMILIES = {4: "IPv4", 16: "IPv6"}
+
+_Range: TypeAlias = tuple[int, int]
+_ALL_PROTOCOLS = (1 << 256) - 1
+
+
+class ServedBy(Enum):
+    """Where the verdict of a rule's fragments comes from."""
+
+    CACHE = "cache"
+    EITHER = "either"
+    CONTROLLER = "controller"
+    UNKNOWN = "unknown"
+
+
+class Expectation(NamedTuple):
+    """What fragments can expect that meet any of `rules` of a list.
+
+    `because` are the rules that could match later fragments and say otherwise than what matches
+    for certain. `rules` may hold FINAL_DISCARD, for what no rule matches.
+    """
+
+    direction: Direction
+    families: tuple[str, ...]
+    served_by: ServedBy
+    rules: tuple[str, ...]
+    because: tuple[str, ...]
+
+
+class _TooManyError(Exception):
+    """The budget is spent."""
+
+
+def expectations(
+    rules: Mapping[Direction, Sequence[Rule]], tests: int = TESTS
+) -> list[Expectation]:
+    """The rules of each list in groups, by list and family."""
+    found: dict[tuple[Direction, ServedBy, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for direction, listed in rules.items():
+        for size, family in FAMILIES.items():
+            entries = [*_entries(listed, size)]
+            if len(entries) == 1:
+                continue  # no rule is of this family
+            for served_by, names, because in _groups(entries, tests):
+                found.setdefault((direction, served_by, names, because), []).append(family)
+    return [
+        Expectation(direction, tuple(families), served_by, names, because)
+        for (direction, served_by, names, because), families in found.items()
+    ]
+
+
+class _Entry(NamedTuple):
+    """A rule as later fragments of a family meet it. Ranges are of numbers, sorted and apart;
+    `protocols` has a bit for each (IPv6: one for all, since they are not believed)."""
+
+    name: str
+    verdict: tuple[Action, str | None]
+    sources: Sequence[_Range]
+    destinations: Sequence[_Range]
+    protocols: int
+    is_certain: bool
+
+
+def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
+    """The rules that fragments of a family can meet, and the final discard."""
+    every = [(0, (1 << size * 8) - 1)]
+    for rule in rules:
+        entry = _Entry(
+            rule.name,
+            (rule.action, rule.bundle if rule.action is Action.PROTECT else None),
+            every if rule.source is None else merged_ranges(rule.source, size),
+            every if rule.destination is None else merged_ranges(rule.destination, size),
+            _protocols(rule) if size == 4 else 1,
+            not any(
+                isinstance(one, tuple)
+                for one in (rule.source_port, rule.destination_port, rule.icmp)
+            )
+            and (size == 4 or not isinstance(rule.protocol, tuple)),
+        )
+        if not rule.generated and entry.sources and entry.destinations and entry.protocols:
+            yield entry
+    protocols = _ALL_PROTOCOLS if size == 4 else 1
+    yield _Entry(FINAL_DISCARD, (Action.DISCARD, None), every, every, protocols, True)
+
+
+def _protocols(rule: Rule) -> int:
+    """The protocols of IPv4 packets that a rule looks at; theirs is never opaque."""
+    if rule.protocol is None:
+        return _ALL_PROTOCOLS
+    if rule.protocol is OPAQUE:
+        return 0
+    return sum(1 << one for one in set(rule.protocol))
+
+
+Group: TypeAlias = tuple[ServedBy, tuple[str, ...], tuple[str, ...]]
+
+
+def _groups(entries: Sequence[_Entry], tests: int) -> Iterator[Group]:
+    """(served by, rules, because), those by the cache last."""
+    try:
+        found = _Search(entries, tests).served_by()
+    except _TooManyError:
+        uncertain = tuple(one.name for one in entries if not one.is_certain)
+        yield ServedBy.UNKNOWN, tuple(one.name for one in entries), uncertain
+        return
+    for served_by in (ServedBy.CONTROLLER, ServedBy.EITHER, ServedBy.CACHE):
+        group = [at for at, (one, _) in found.items() if one is served_by]
+        because = sorted({one for at in group for one in found[at][1]})
+        if group:
+            yield (
+                served_by,
+                tuple(entries[at].name for at in group),
+                tuple(entries[at].name for at in because),
+            )
+
+
+class _Search:
+    """One list and one family."""
+
+    def __init__(self, entries: Sequence[_Entry], tests: int) -> None:
+        self._entries = entries
+        self._tests = tests
+        self._served: dict[int, set[ServedBy]] = {}
+        self._because: dict[int, set[int]] = {}
+        self._tried: set[tuple[int, ...]] = set()
+
+    def served_by(self) -> dict[int, tuple[ServedBy, set[int]]]:
+        """By position: where the verdict comes from, and the rules that are why.
+
+        Rules that no fragment reaches are left out. Raises _TooManyError.
+        """
+        everything = range(len(self._entries))
+        for same_source in self._cells(everything, [one.sources for one in self._entries]):
+            destinations = [self._entries[at].destinations for at in same_source]
+            for active in self._cells(same_source, destinations):
+                if active not in self._tried:
+                    self._tried.add(active)
+                    self._try(active)
+        return {
+            at: (seen.pop() if len(seen) == 1 else ServedBy.EITHER, self._because.get(at, set()))
+            for at, seen in sorted(self._served.items())
+        }
+
+    def _cells(
+        self, positions: Sequence[int], ranges: Sequence[Sequence[_Range]]
+    ) -> Iterator[tuple[int, ...]]:
+        """The rules that hold an address, for each stretch of addresses that no range's end cuts.
+
+        `positions` are sorted, and so are the answers.
+        """
+        changes: dict[int, list[int]] = {}
+        for at, listed in zip(positions, ranges, strict=True):
+            for low, high in listed:
+                changes.setdefault(low, []).append(at)
+                changes.setdefault(high + 1, []).append(~at)
+        active: list[int] = []
+        for _, changed in sorted(changes.items()):
+            for at in changed:
+                if at >= 0:
+                    insort(active, at)
+                else:
+                    active.remove(~at)
+            self._tests -= len(active) + len(changed)
+            if self._tests < 0:
+                raise _TooManyError
+            if active:
+                yield tuple(active)
+
+    def _try(self, active: Sequence[int]) -> None:
+        """All protocols between addresses that these rules hold."""
+        left = _ALL_PROTOCOLS
+        uncertain: list[int] = []
+        for at in active:
+            entry = self._entries[at]
+            if not entry.is_certain:
+                uncertain.append(at)
+            elif entry.protocols & left:
+                self._judge(at, entry.protocols & left, uncertain)
+                left &= ~entry.protocols
+
+    def _judge(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
+        """`decided` are the protocols that the certain rule at a position is first to hold."""
+        self._tests -= len(uncertain)
+        entries = self._entries
+        others = [one for one in uncertain if entries[one].verdict != entries[at].verdict]
+        stateful = 0
+        for one in others:
+            stateful |= entries[one].protocols & decided
+        for one in (*uncertain, at):
+            protocols = entries[one].protocols
+            if protocols & decided & ~stateful:
+                self._served.setdefault(one, set()).add(ServedBy.CACHE)
+            if protocols & stateful:
+                self._served.setdefault(one, set()).add(ServedBy.CONTROLLER)
+                known = self._because.setdefault(one, set())
+                known.update(n for n in others if entries[n].protocols & protocols & stateful)
