@@ -75,7 +75,7 @@ def test_one_rule_against_one_other(wide: str, narrow: str, is_covered: bool) ->
 
 
 def as_parsed(rule: Rule) -> Rule:
-    """No numbers without protocols that have them, as in every file."""
+    """No numbers without protocols that have them, and none generated, as in every file."""
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 
     def shown(numbers: Numbers, wanted: frozenset[int]) -> Numbers:
@@ -86,6 +86,7 @@ def as_parsed(rule: Rule) -> Rule:
         source_port=shown(rule.source_port, PORT_PROTOCOLS),
         destination_port=shown(rule.destination_port, PORT_PROTOCOLS),
         icmp=shown(rule.icmp, ICMP_PROTOCOLS),
+        generated=False,
     )
 
 
