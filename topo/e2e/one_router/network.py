@@ -250,6 +250,11 @@ class OneRouter:
 
     # -- counters
 
+    def first_packets(self, name: str) -> int:
+        """What the controller counted under a name when lists were asked."""
+        counters = self.controller.ask(command="show", what="counters")
+        return int(counters["controller"]["first_packets"].get(name, 0))
+
     def drops(self, reason: str) -> int:
         """Packets that the switch dropped for a reason."""
         counters = self.controller.ask(command="show", what="counters")

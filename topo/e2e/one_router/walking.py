@@ -105,6 +105,7 @@ class Fragments:
         self._port = port
         self._ends = network.address("a", version), network.address(sink, version)
         self._mac = network.router_mac("a")
+        self._offsets: dict[int, int] = {}
 
     def send_first(self) -> int:
         """The first fragment, ports and all; its number."""
@@ -112,10 +113,16 @@ class Fragments:
         self._send(udp(FRAGMENT_SOURCE_PORT, self._port, PAYLOAD.pack(MARK, number)), 0, number)
         return number
 
-    def send_later(self) -> int:
-        """A fragment from the middle of a datagram, without ports; its number."""
+    def send_later(self, of: int | None = None) -> int:
+        """A fragment from the middle of a datagram, without ports; its number.
+
+        `of`: the number of its first fragment; else it is of a datagram of its own. Each one of a
+        datagram follows the one before.
+        """
         number = next(_numbers)
-        self._send(PAYLOAD.pack(MARK, number), LATER_OFFSET, number)
+        datagram = number if of is None else of
+        offset = self._offsets[datagram] = self._offsets.get(datagram, 0) + LATER_OFFSET
+        self._send(PAYLOAD.pack(MARK, number), offset, datagram)
         return number
 
     def _send(self, data: bytes, offset: int, identification: int) -> None:

@@ -339,6 +339,7 @@ class Views:
             "host": sources.host.counters,
             "policy": controller.policy.counters,
             "first_packets": controller.first_packets.counters,
+            "fragments": controller.first_packets.fragments.counters,
             "flow_caches": controller.policy.flows.counters,
         }
         return {name: dict(counters) for name, counters in groups.items()}
