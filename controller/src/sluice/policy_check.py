@@ -77,7 +77,11 @@ class Checker:
             for direction, listed in text.rules.items()
         }
         around = Surroundings(
-            self._guarded(text.name), own, self.routing, self._elsewhere(text.name)
+            self._guarded(text.name),
+            own,
+            self.routing,
+            self._elsewhere(text.name),
+            self._are_errors_checked(text.name),
         )
         unreached = [
             f"{text.name}: {warning}"
@@ -119,6 +123,10 @@ class Checker:
     def _guarded(self, spd: str) -> tuple[Guarded, ...]:
         interfaces = () if self.config is None else self.config.interfaces
         return tuple(Guarded(one.name, one.addresses) for one in interfaces if one.spd == spd)
+
+    def _are_errors_checked(self, spd: str) -> bool:
+        spds = () if self.config is None else self.config.policy.spds
+        return any(one.icmp_errors_checked for one in spds if one.name == spd)
 
     def _elsewhere(self, spd: str) -> tuple[Prefix, ...]:
         interfaces = () if self.config is None else self.config.interfaces

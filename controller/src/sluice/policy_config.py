@@ -49,6 +49,7 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
+    """Whether an inbound ICMP error in clear that no rule matches is judged by what it quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,9 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
     file = section.value("file")
     inline = read_lists(section, bundles)
     cache = _read_flow_cache(section.section("flow_cache"))
+    are_errors_checked = section.optional("icmp_errors", _icmp_errors, False)
     if file is None:
-        return None if name is None else SpdConfig(name, None, inline, cache)
+        return None if name is None else SpdConfig(name, None, inline, cache, are_errors_checked)
     if any(inline.values()):
         section.problem("file", "rules from a file or rules here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
@@ -191,7 +193,14 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
         return None
     if text.name != name:
         file.problem(f"{path} is the SPD {text.name!r}, not {name!r}")
-    return SpdConfig(name, path, text.rules, cache)
+    return SpdConfig(name, path, text.rules, cache, are_errors_checked)
+
+
+def _icmp_errors(value: object) -> bool:
+    """`checked`, or `off`, which YAML 1.1 reads as false where it is not in quotes."""
+    if value is False or value in ("off", "checked"):
+        return value == "checked"
+    raise ValueError(f"{value!r} is neither off nor checked")
 
 
 def _read_flow_cache(section: Mapping) -> FlowCacheConfig:

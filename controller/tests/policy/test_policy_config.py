@@ -104,6 +104,18 @@ def test_rules_may_stand_in_the_configuration(tmp_path: Path) -> None:
     assert spd.rules[Direction.OUTBOUND] == ()
 
 
+@pytest.mark.parametrize(
+    ("written", "is_checked"),
+    [("", False), ("icmp_errors: off", False), ("icmp_errors: 'off'", False),
+     ("icmp_errors: checked", True)],
+)  # fmt: skip
+def test_icmp_errors_are_off_or_checked(tmp_path: Path, written: str, is_checked: bool) -> None:
+    for where in ("file: corp.yaml", "inbound: []"):
+        policy = POLICY.replace("file: corp.yaml", f"{where}\n    {written}")
+        (spd,) = load(tmp_path, INTERFACES + policy).policy.spds
+        assert spd.icmp_errors_checked is is_checked
+
+
 def test_silence_is_an_error_once_there_is_an_spd(tmp_path: Path) -> None:
     text = INTERFACES.replace(", spd: none", "") + POLICY
     assert "r1.yaml:5: interfaces[1].spd: is missing: corp, or none" in problems(tmp_path, text)
@@ -137,6 +149,8 @@ def test_problems_of_the_spd_file_come_with_the_rest(tmp_path: Path) -> None:
         ("size: 100", "size: 0", "0 is not a whole number"),
         ("size: 100", "enabled: 1", "1 is neither true nor false"),
         ("flow_cache:", "cache:", "unknown key"),
+        ("flow_cache:", "icmp_errors: on\n    flow_cache:", "True is neither off nor checked"),
+        ("flow_cache:", "icmp_errors: all\n    flow_cache:", "'all' is neither off nor checked"),
     ],
 )
 def test_each_problem_has_a_name(tmp_path: Path, old: str, new: str, message: str) -> None:
