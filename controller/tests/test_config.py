@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sluice.config import (
     PUNT_REASONS,
+    AuditConfig,
     Config,
     ConfigError,
     HostPort,
@@ -64,6 +65,16 @@ def test_a_good_one_with_its_defaults(tmp_path: Path) -> None:
     assert second.spec.vrf == 1
     assert config.punt_rates["ARP"] == PuntRate(50, 10)
     assert set(config.punt_rates) == set(PUNT_REASONS)
+
+
+def test_the_audit_log_is_in_the_state_directory_unless_it_is_said(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).audit == AuditConfig(Path("/var/lib/sluice/r1/audit.log"), 100)
+    moved = load(tmp_path, GOOD + "state_dir: /srv/r1\n")
+    assert moved.audit.file == Path("/srv/r1/audit.log")
+    said = load(tmp_path, GOOD + "audit: {file: /var/log/sluice.log, rate: 7}\n")
+    assert said.audit == AuditConfig(Path("/var/log/sluice.log"), 7)
+    (found,) = problems(tmp_path, GOOD + "audit: {rate: 0}\n")
+    assert "audit.rate: 0 is not a whole number from 1 to 100000" in found
 
 
 def test_the_reasons_are_the_pipelines() -> None:

@@ -22,6 +22,7 @@ __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "lo
 
 DEFAULT_VRF = "default"
 MAX_INTERFACES = 4095
+DEFAULT_AUDIT_RATE = 100
 TARGETS = ("sluice-switch", "bmv2")
 PUNT_REASONS = (
     "ARP",
@@ -120,6 +121,14 @@ class InterfaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """The audit log, and how many events of each kind it takes a second."""
+
+    file: Path
+    rate: int = DEFAULT_AUDIT_RATE
+
+
+@dataclass(frozen=True, slots=True)
 class PuntRate:
     """How many packets a second of one punt reason the CPU is willing to take."""
 
@@ -164,6 +173,7 @@ class Config:
     fpm: FpmConfig
     api_socket: Path
     state_dir: Path
+    audit: AuditConfig
     vrfs: tuple[VrfConfig, ...]
     interfaces: tuple[InterfaceConfig, ...]
     limits: Limits = field(default_factory=Limits)
@@ -190,6 +200,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     )
     vrfs = _read_vrfs(root.section("vrfs"))
     interfaces = _read_interfaces(root, vrfs)
+    state_dir = root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}"))
     config = Config(
         router=router,
         switch=_read_switch(root.section("switch")),
@@ -197,7 +208,8 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
         api_socket=root.section("api").optional(
             "socket", _path, Path(f"/run/sluice/{router}.sock")
         ),
-        state_dir=root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}")),
+        state_dir=state_dir,
+        audit=_read_audit(root.section("audit"), state_dir),
         vrfs=tuple(vrfs.values()),
         interfaces=interfaces,
         limits=_read_limits(root.section("limits")),
@@ -238,6 +250,15 @@ def _read_fpm(section: Mapping) -> FpmConfig:
     )
     section.close()
     return fpm
+
+
+def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
+    audit = AuditConfig(
+        file=section.optional("file", _path, state_dir / "audit.log"),
+        rate=section.optional("rate", scalars.integer(1, 100_000), DEFAULT_AUDIT_RATE),
+    )
+    section.close()
+    return audit
 
 
 def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:

@@ -25,9 +25,10 @@ import asyncio
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sluice import policy_entities
+from sluice.audit_log import AuditLog, ListChange
 from sluice.config import Config
 from sluice.connection import SwitchConnection
 from sluice.entities import (
@@ -137,6 +138,9 @@ class Controller:
             self.fib.interfaces.local_addresses,
         )
         self.policy.on_started = self._progress
+        self.audit = AuditLog(config)
+        self.audit.lists = self.policy.table.lists.get
+        self.policy.on_changed = self._policy_changed
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,
@@ -265,6 +269,11 @@ class Controller:
     def _entity_deleted(self, kind: Kind, key: Key) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
+
+    def _policy_changed(
+        self, change: str, spds: Iterable[str], lists: Iterable[ListChange]
+    ) -> None:
+        self.audit.policy_changed(change, spds, lists, self._clock())
 
     def _progress(self) -> None:
         """The reconciler got on."""

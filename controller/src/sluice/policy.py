@@ -27,6 +27,7 @@ from functools import partial
 from typing import TypeVar
 
 from sluice import policy_entities
+from sluice.audit_log import ListChange
 from sluice.config import Config
 from sluice.entities import Kind
 from sluice.entities import ListState as ListEntity
@@ -100,6 +101,9 @@ class Policy:
         self.atomic = config.switch.target in ATOMIC_TARGETS
         self.started = not self.spds
         self.on_started: Callable[[], None] = lambda: None
+        self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
+        self.on_changed = lambda change, spds, lists: None
+        """Told of every change that is in force: what it was, the SPDs, and their lists."""
         self._session: Session | None = None
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
@@ -170,6 +174,8 @@ class Policy:
         if not self.started:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
+            all_lists = [ListChange(None, state) for state in self.table.lists.values()]
+            self.on_changed("start", self.spds, all_lists)
         self.on_started()
 
     def _name_bundles(self) -> None:
@@ -237,7 +243,7 @@ class Policy:
             for spd, lists in changes.items()
             for direction in Direction
         }
-        return await self._alone(partial(self._commit, rules))
+        return await self._alone(partial(self._commit, rules, "commit"))
 
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
         """Turns flow caches on, or off: then every packet is searched. PolicyError."""
@@ -247,7 +253,7 @@ class Policy:
     async def clear_cache(self, spds: Iterable[str]) -> None:
         """Retires all flows of these SPDs. PolicyError."""
         for spd in [*map(self.known, spds)]:
-            await self._alone(partial(self._clear, spd.name))
+            await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
 
     def known(self, spd: str) -> SpdConfig:
         """The SPD of that name. PolicyError."""
@@ -274,7 +280,9 @@ class Policy:
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
 
-    async def _commit(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> list[ListState]:
+    async def _commit(
+        self, rules: Mapping[ListName, tuple[Rule, ...]], change: str
+    ) -> list[ListState]:
         session = self._connected()
         before = {name: self.book.rules[name] for name in rules}
         self.book.rules.update(rules)
@@ -287,7 +295,7 @@ class Policy:
                     f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
                     " commit them one by one"
                 )
-            await self._carry_out_or_put_right(session, commit)
+            await self._carry_out_or_put_right(session, commit, change)
             self._named |= named
         except BaseException:
             self.book.rules.update(before)
@@ -303,22 +311,24 @@ class Policy:
             self._save(Commit(()))
             self._enable_caches(spd)
             if not enabled:
-                await self._clear(spd)
+                await self._clear(spd, "flow cache off")
         except BaseException:
             self._said = before
             self._enable_caches(spd)
             self._save_again()
             raise
+        if enabled:
+            self.on_changed("flow cache on", [spd], ())
 
     def _enable_caches(self, spd: str) -> None:
         for list_id, known in self.flows.caches.items():
             if self.table.lists[list_id].spd == spd:
                 known.cache.enabled = self.is_cache_on(spd)
 
-    async def _clear(self, spd: str) -> None:
+    async def _clear(self, spd: str, change: str) -> None:
         session = self._connected()
         lists = [list_id for list_id, state in self.table.lists.items() if state.spd == spd]
-        await self._carry_out_or_put_right(session, self.table.plan_clear(lists))
+        await self._carry_out_or_put_right(session, self.table.plan_clear(lists), change)
         self.counters["flow caches cleared"] += 1
 
     def _connected(self) -> Session:
@@ -326,7 +336,10 @@ class Policy:
             raise PolicyError("the switch is not connected, or is being read; try again")
         return self._session
 
-    async def _carry_out_or_put_right(self, session: Session, commit: Commit) -> None:
+    async def _carry_out_or_put_right(self, session: Session, commit: Commit, change: str) -> None:
+        """Carries a commit out; `change` is what to call it. What fails is put right."""
+        before = self.table.lists
+        lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
         try:
             await self._carry_out(session, commit)
         except (P4RuntimeError, SpdStoreError) as error:
@@ -334,6 +347,8 @@ class Policy:
                 await self._put_right(session)
             self._save_again()
             raise
+        if lists:
+            self.on_changed(change, commit.spds, lists)
 
     async def _put_right(self, session: Session) -> None:
         """A commit was refused half-way: what got through gets the old rules and new numbers."""
@@ -401,7 +416,8 @@ class Policy:
                 if self.book.own_addresses(spd) == self._named.get(spd):
                     continue
                 try:
-                    await self._alone(partial(self._commit, self.book.of([spd])))
+                    rules = self.book.of([spd])
+                    await self._alone(partial(self._commit, rules, "addresses of this router"))
                 except PolicyError as error:
                     log.warning("policy %s: generated rules are not up to date: %s", spd, error)
                     loop = asyncio.get_running_loop()

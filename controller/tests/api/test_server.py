@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import stat
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ import pytest
 
 from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.api.server import REQUEST_LIMIT, ApiServer, BadRequestError
+from sluice.audit_log import ASKED_BY
 
 
 async def echo(request: dict[str, Any]) -> Any:
@@ -77,6 +79,28 @@ def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
         writer.close()
 
     with_server(path, story)
+
+
+def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def who(request: dict[str, Any]) -> Any:
+        # As a commit does, which goes on if the client leaves.
+        return await asyncio.create_task(asked_by())
+
+    async def asked_by() -> Any:
+        asker = ASKED_BY.get()
+        return None if asker is None else asker._asdict()
+
+    async def run() -> None:
+        async with ApiServer(path, who):
+            assert await asyncio.to_thread(ask, path, {}) == {
+                "uid": os.getuid(),
+                "pid": os.getpid(),
+            }
+        assert ASKED_BY.get() is None
+
+    asyncio.run(run())
 
 
 def test_nobody_there(tmp_path: Path) -> None:

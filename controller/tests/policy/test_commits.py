@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from fake_switch import FakeSwitch
 from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, tcp
 from scenes import gateway, route, slot
 from sluice.api.server import BadRequestError
+from sluice.audit_log import ASKED_BY, Asker
 from sluice.entities import Kind
 from sluice.p4runtime.messages import Operation
 from sluice.spdstore import SpdStoreError
@@ -239,6 +242,59 @@ def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
         await world.until(lambda: slot("20.0.0.0/24") in desired)
         await world.commit(COMMIT)
         assert len(world.switch.of(Kind.ROUTE)) < 5000
+
+    play(story)
+
+
+def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
+    def events() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        (start,) = events()
+        assert (start["event"], start["change"], start["asked_by"]) == (
+            *("policy changed", "start"),
+            "router",
+        )
+        assert len(start["lists"]) == 4
+        before = world.state("corp", OUTBOUND).digest
+        token = ASKED_BY.set(Asker(1000, 4711))
+        await world.commit(COMMIT)
+        await world.commit(COMMIT)  # changes nothing, and is no event
+        for action in ("off", "on", "clear"):
+            await world.ask(f"flow-cache {action}", spd="corp")
+        ASKED_BY.reset(token)
+        with pytest.raises(BadRequestError):
+            await world.commit("spd: corp\noutbound: [{name: a}]\n")
+        commit, *caches = events()[1:]
+        assert (commit["change"], commit["spds"]) == ("commit", ["corp"])
+        assert commit["asked_by"] == {"uid": 1000, "pid": 4711}
+        (changed,) = commit["lists"]
+        assert changed["digest_before"] == before
+        assert changed["digest"] == world.state("corp", OUTBOUND).digest
+        assert (changed["list"], changed["added"], changed["removed"]) == ("outbound", 1, 3)
+        assert [one["change"] for one in caches] == [
+            "flow cache off",
+            "flow cache on",
+            "flow cache cleared",
+        ]
+        assert all(one["asked_by"] == commit["asked_by"] for one in caches)
+        counters = await world.ask("show", what="counters")
+        assert counters["controller"]["audit"] == {"written: policy changed": 5}
+
+    play(story)
+
+
+def test_a_commit_that_fails_is_no_change_in_the_audit_log(play: Play, tmp_path: Path) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        lists = (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST)
+        world.switch.refuse = lambda operation, kind, key: 13 if kind in lists else 0
+        with pytest.raises(BadRequestError):
+            await world.commit(COMMIT)
+        (only,) = (tmp_path / "audit.log").read_text().splitlines()
+        assert json.loads(only)["change"] == "start"
 
     play(story)
 

@@ -12,14 +12,18 @@ import json
 import logging
 import os
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from sluice.audit_log import ASKED_BY, Asker
 
 log = logging.getLogger(__name__)
 
 REQUEST_LIMIT = 1 << 22  # an SPD of some ten thousand rules
 MODE = 0o660
+_CREDENTIALS = struct.Struct("3i")
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -53,6 +57,7 @@ class ApiServer:
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ASKED_BY.set(_asker(writer))
         task = asyncio.current_task()
         if task is not None:
             self._connections.add(task)
@@ -85,6 +90,16 @@ class ApiServer:
                 "ok": False,
                 "error": f"internal error: {error}; the controller's log says more",
             }
+
+
+def _asker(writer: asyncio.StreamWriter) -> Asker:
+    """Who connected, as the kernel saw it then (SO_PEERCRED)."""
+    connection = writer.get_extra_info("socket")
+    size = _CREDENTIALS.size
+    pid, uid, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return Asker(uid, pid)
 
 
 def listen(path: Path) -> socket.socket:

@@ -341,6 +341,7 @@ class Views:
             "first_packets": controller.first_packets.counters,
             "fragments": controller.first_packets.fragments.counters,
             "flow_caches": controller.policy.flows.counters,
+            "audit": controller.audit.counters,
         }
         return {name: dict(counters) for name, counters in groups.items()}
 

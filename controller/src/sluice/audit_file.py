@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file that lines are appended to, which may be rotated and may fail without stopping anybody.
+
+The file is opened anew when its name stands for another file, so that `logrotate` needs no signal.
+A line is in the file whole or not at all. What cannot be written is counted, and said once to the
+program's own log until it can be written again. No symbolic link is followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+MODE = 0o600
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class AuditFile:
+    """`append` never raises; `lost` counts the lines that it could not write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lost = 0
+        self._descriptor: int | None = None
+        self._lost_since = 0
+        """Lines lost since the file could be written last; 0 while it can be."""
+
+    def append(self, line: str) -> bool:
+        """Whether the line is in the file."""
+        try:
+            self._write(self._current(), line.encode() + b"\n")
+        except OSError as error:
+            self.lost += 1
+            self._lost_since += 1
+            if self._lost_since == 1:
+                reason = error.strerror or str(error)
+                log.error("audit log %s: %s: events are lost until this is put right: free space,"
+                          " or set audit.file", self.path, reason)  # fmt: skip
+            self.close()
+            return False
+        if self._lost_since:
+            log.warning("audit log %s: written again; %d events lost", self.path, self._lost_since)
+            self._lost_since = 0
+        return True
+
+    def close(self) -> None:
+        """The next line opens the file again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _current(self) -> int:
+        """The descriptor of the file that has the name now."""
+        if self._descriptor is not None and not self._is_current(self._descriptor):
+            self.close()
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, _FLAGS, MODE)
+        return self._descriptor
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            named = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(descriptor))
+
+    @staticmethod
+    def _write(descriptor: int, line: bytes) -> None:
+        written = os.write(descriptor, line)
+        if written < len(line):  # no room for the rest
+            os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: events that RFC 4301 wants to be auditable, one JSON object a line.
+
+Packets that policy refused (an unknown SPI, clear text that must come protected, a forged shim, a
+discard by a rule that says `audit: true`), and every change of policy with who asked for it. Each
+kind of event has a token bucket; what it holds back is counted, and the next event of the kind says
+how many. Nothing here raises, neither for bytes from the wire nor for a full disk.
+
+docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
+wire.readable.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sluice.audit_file import AuditFile
+from sluice.config import Config
+from sluice.model import PuntedPacket
+from sluice.state.spd import FINAL_DISCARD, ListState
+from sluice.wire.readable import readable
+
+DROPS = {
+    "UNKNOWN_SPI": "spi unknown",
+    "INBOUND_CLEARTEXT": "cleartext refused",
+    "INBOUND_WRONG_SA": "wrong sa",
+    "FORGED_SHIM": "forged shim",
+    "SHIM_INVALID": "invalid shim",
+}
+"""The events of the pipeline's drop reasons; every other reason is OTHER_DROP."""
+OTHER_DROP = "packet dropped"
+DISCARDED = "discarded"
+POLICY_CHANGED = "policy changed"
+
+
+class Asker(NamedTuple):
+    """The process at the other end of an API connection, as the kernel names it."""
+
+    uid: int
+    pid: int
+
+
+ASKED_BY: ContextVar[Asker | None] = ContextVar("asked_by", default=None)
+"""Who asked for what is being done; None: this router itself."""
+
+
+class ListChange(NamedTuple):
+    """A list before (None: not known) and after a change."""
+
+    before: ListState | None
+    after: ListState
+
+
+class AuditLog:
+    """The log of one router. `wall` gives seconds since the epoch for the lines' times.
+
+    `lists` finds a list by its number, for events of packets that carry only that.
+    """
+
+    def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
+        self.counters: Counter[str] = Counter()
+        self.lists: Callable[[int], ListState | None] = lambda _: None
+        self._file = AuditFile(config.audit.file)
+        self._rate = config.audit.rate
+        self._wall = wall
+        self._router = config.router
+        self._interfaces = {one.l3_if: one.name for one in config.interfaces}
+        self._interfaces |= {one.l3_if: f"engine {one.id}" for one in config.policy.engines}
+        self._vrfs = {one.id: one.name for one in config.vrfs}
+        self._bundles = {number: name for name, number in config.policy.bundle_ids().items()}
+        self._buckets: dict[str, _Bucket] = {}
+        self._audited: dict[int, tuple[ListState, frozenset[int]]] = {}
+
+    # -- events
+
+    def packet_dropped(self, reason_name: str, packet: PuntedPacket, now: float) -> None:
+        """The pipeline dropped a packet by this reason and says so."""
+        event = DROPS.get(reason_name, OTHER_DROP)
+        if self._may_write(event, now):
+            state = self.lists(packet.list_id)
+            fields = {"reason": reason_name} | self._list_fields(state, packet.rule)
+            self._write(event, fields | self._packet_fields(packet))
+
+    def discarded(self, packet: PuntedPacket, state: ListState, rule_id: int, now: float) -> None:
+        """The controller discarded a packet by a rule of this list.
+
+        Of the flow's later packets, which the flow cache discards, nothing is heard here. Rules
+        without `audit` write nothing.
+        """
+        if rule_id in self._audited_ids(state) and self._may_write(DISCARDED, now):
+            fields = self._list_fields(state, rule_id)
+            self._write(DISCARDED, fields | self._packet_fields(packet))
+
+    def policy_changed(
+        self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float
+    ) -> None:
+        """These SPDs changed, and (where rules or numbers did) these lists of theirs."""
+        if self._may_write(POLICY_CHANGED, now):
+            asker = ASKED_BY.get()
+            self._write(
+                POLICY_CHANGED,
+                {
+                    "change": change,
+                    "spds": list(spds),
+                    "asked_by": "router" if asker is None else asker._asdict(),
+                    "lists": [_list_change(one) for one in lists],
+                },
+            )
+
+    # -- fields
+
+    def _packet_fields(self, packet: PuntedPacket) -> dict[str, Any]:
+        number = packet.ingress_l3_if
+        fields: dict[str, Any] = {"vrf": self._vrfs.get(packet.vrf, packet.vrf)}
+        if number:
+            fields["interface"] = self._interfaces.get(number, number)
+        if packet.bundle:
+            fields["bundle"] = self._bundles.get(packet.bundle, packet.bundle)
+        return fields | readable(packet.frame)
+
+    @staticmethod
+    def _list_fields(state: ListState | None, rule_id: int) -> dict[str, Any]:
+        if state is None:
+            return {}
+        fields: dict[str, Any] = {"spd": state.spd, "list": state.direction.value}
+        if rule_id == state.final_id:
+            fields["rule"] = FINAL_DISCARD
+        elif rule_id in state.rule_ids:
+            fields["rule"] = state.rules[state.rule_ids.index(rule_id)].name
+        return fields
+
+    def _audited_ids(self, state: ListState) -> frozenset[int]:
+        """The numbers of a list's rules that say `audit`."""
+        known = self._audited.get(state.list_id)
+        if known is None or known[0] is not state:
+            numbered = zip(state.rules, state.rule_ids, strict=True)
+            audited = frozenset(number for rule, number in numbered if rule.audit)
+            known = self._audited[state.list_id] = state, audited
+        return known[1]
+
+    # -- writing
+
+    def _may_write(self, event: str, now: float) -> bool:
+        bucket = self._buckets.get(event)
+        if bucket is None:
+            bucket = self._buckets[event] = _Bucket(self._rate, now)
+        if bucket.take(now):
+            return True
+        self.counters[f"suppressed: {event}"] += 1
+        return False
+
+    def _write(self, event: str, fields: dict[str, Any]) -> None:
+        at = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="microseconds")
+        line = {"time": at.replace("+00:00", "Z"), "event": event, "router": self._router} | fields
+        bucket = self._buckets[event]
+        if bucket.suppressed:
+            line["suppressed"] = bucket.suppressed
+        if self._file.append(json.dumps(line, separators=(",", ":"))):
+            bucket.suppressed = 0
+            self.counters[f"written: {event}"] += 1
+        else:
+            self.counters["lost: the file cannot be written"] += 1
+
+
+class _Bucket:
+    """`rate` events a second, as many at once; `suppressed` were held back since the last one."""
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.suppressed = 0
+        self._rate = rate
+        self._tokens = float(rate)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        self._tokens = min(self._rate, self._tokens + max(0.0, now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1:
+            self.suppressed += 1
+            return False
+        self._tokens -= 1
+        return True
+
+
+def _list_change(change: ListChange) -> dict[str, Any]:
+    before, after = change
+    fields: dict[str, Any] = {
+        "spd": after.spd,
+        "list": after.direction.value,
+        "rules": len(after.rules),
+        "digest": after.digest,
+        "epoch": after.counts.epoch,
+        "generation": after.counts.generation,
+    }
+    if before is not None:
+        old, new = set(before.fingerprints), set(after.fingerprints)
+        fields |= {
+            "digest_before": before.digest,
+            "added": len(new - old),
+            "removed": len(old - new),
+        }
+    return fields

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit log: which events, with which fields, and how many of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from packets import ethernet, ipv4
+from sluice.audit_log import ASKED_BY, Asker, AuditLog, ListChange
+from sluice.config import load_config
+from sluice.model import PuntedPacket
+from sluice.policy_model import Action, Direction, Rule
+from sluice.state.spd import ListState, SpdTable
+
+CONFIG = """\
+router: r1
+state_dir: {state}
+vrfs: {{blue: {{table: 100}}}}
+interfaces:
+  - {{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}}
+engines: [{{id: 1, port: 9}}]
+bundles: [{{name: branch, id: 7, spd: corp}}]
+spds: [{{name: corp}}]
+audit: {{rate: 3}}
+"""
+IN = Direction.INBOUND
+RULES = (
+    Rule("quiet", Action.DISCARD, protocol=(6,)),
+    Rule("loud", Action.DISCARD, protocol=(17,), audit=True),
+)
+ESP = ethernet(ipv4("192.0.2.1", "10.0.0.1", bytes.fromhex("0000100000000001"), 50))
+UDP = ethernet(ipv4("192.0.2.1", "10.0.0.1", bytes.fromhex("0fa00050000c0000") + bytes(4)))
+
+
+class Log:
+    """An audit log and the file that it writes to."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "r1.yaml"
+        path.write_text(CONFIG.format(state=directory))
+        self.path = directory / "audit.log"
+        self.log = AuditLog(load_config(path), wall=lambda: 1_700_000_000.25)
+        self.table = SpdTable({"branch": 7})
+        self.commit(*RULES)
+        self.log.lists = self.table.lists.get
+
+    def commit(self, *rules: Rule) -> ListChange:
+        before = self.table.list_of("corp", IN)
+        self.table.apply(self.table.plan_commit({("corp", IN): rules}))
+        return ListChange(before, self.state)
+
+    @property
+    def state(self) -> ListState:
+        state = self.table.list_of("corp", IN)
+        assert state is not None
+        return state
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def punted(frame: bytes, **known: int) -> PuntedPacket:
+    return PuntedPacket(frame, *(known.get(name, 0) for name in PuntedPacket._fields[1:]))
+
+
+def test_an_unknown_spi_with_everything_that_is_known(audit: Log) -> None:
+    audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP, ingress_l3_if=1, vrf=1), 5.0)
+    assert audit.lines() == [
+        {
+            "time": "2023-11-14T22:13:20.250000Z",
+            "event": "spi unknown",
+            "router": "r1",
+            "reason": "UNKNOWN_SPI",
+            "vrf": "blue",
+            "interface": "eth1",
+            "source_mac": "02:00:00:00:00:aa",
+            "source": "192.0.2.1",
+            "destination": "10.0.0.1",
+            "protocol": 50,
+            "spi": 4096,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "event"),
+    [
+        ("INBOUND_CLEARTEXT", "cleartext refused"),
+        ("INBOUND_WRONG_SA", "wrong sa"),
+        ("FORGED_SHIM", "forged shim"),
+        ("SHIM_INVALID", "invalid shim"),
+        ("SOMETHING_NEW", "packet dropped"),
+    ],
+)
+def test_each_reason_has_its_event_and_the_list_that_spoke(
+    audit: Log, reason: str, event: str
+) -> None:
+    state = audit.state
+    packet = punted(UDP, ingress_l3_if=2, list_id=state.list_id, rule=state.rule_ids[1], bundle=7)
+    audit.log.packet_dropped(reason, packet, 0.0)
+    (line,) = audit.lines()
+    assert (line["event"], line["reason"]) == (event, reason)
+    assert (line["spd"], line["list"], line["rule"]) == ("corp", "inbound", "loud")
+    assert (line["interface"], line["bundle"], line["vrf"]) == ("engine 1", "branch", "default")
+    assert (line["source_port"], line["destination_port"]) == (4000, 80)
+
+
+def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
+    state = audit.state
+    for rule_id in (*state.rule_ids, state.final_id):
+        audit.log.discarded(punted(UDP, ingress_l3_if=1), state, rule_id, 0.0)
+    (line,) = audit.lines()
+    assert (line["event"], line["spd"], line["list"], line["rule"]) == (
+        *("discarded", "corp", "inbound"),
+        "loud",
+    )
+    # A commit is noticed, though the list keeps its number.
+    audit.commit(RULES[0]._replace(audit=True), RULES[1]._replace(audit=False))
+    for rule_id in audit.state.rule_ids:
+        audit.log.discarded(punted(UDP), audit.state, rule_id, 9.0)
+    assert [line["rule"] for line in audit.lines()] == ["loud", "quiet"]
+
+
+def test_each_kind_of_event_has_a_rate_and_says_what_it_held_back(audit: Log) -> None:
+    for _ in range(5):
+        audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 0.0)
+    audit.log.packet_dropped("FORGED_SHIM", punted(ESP), 0.0)
+    audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 0.5)
+    audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 5.0)
+    assert [(line["event"], line.get("suppressed")) for line in audit.lines()] == [
+        *[("spi unknown", None)] * 3,
+        ("forged shim", None),
+        ("spi unknown", 2),
+        ("spi unknown", None),
+    ]
+    assert audit.log.counters["suppressed: spi unknown"] == 2
+    assert audit.log.counters["written: spi unknown"] == 5
+
+
+def test_a_change_of_policy_with_who_asked_and_what_it_did(audit: Log) -> None:
+    token = ASKED_BY.set(Asker(1000, 4711))
+    change = audit.commit(RULES[1], Rule("new", Action.BYPASS), Rule("newer", Action.BYPASS))
+    audit.log.policy_changed("commit", ["corp"], [change], 0.0)
+    ASKED_BY.reset(token)
+    audit.log.policy_changed("start", ["corp"], [ListChange(None, audit.state)], 0.0)
+    asked, started = audit.lines()
+    assert (asked["event"], asked["change"], asked["spds"]) == (
+        "policy changed",
+        "commit",
+        ["corp"],
+    )
+    assert asked["asked_by"] == {"uid": 1000, "pid": 4711}
+    assert change.before is not None
+    assert asked["lists"] == [
+        {
+            "spd": "corp",
+            "list": "inbound",
+            "rules": 3,
+            "digest": change.after.digest,
+            "epoch": 2,
+            "generation": 2,
+            "digest_before": change.before.digest,
+            "added": 2,
+            "removed": 1,
+        }
+    ]
+    assert started["asked_by"] == "router"
+    assert "added" not in started["lists"][0]
+
+
+def test_a_file_that_cannot_be_written_costs_lines_and_nothing_else(
+    audit: Log, tmp_path: Path
+) -> None:
+    audit.path.mkdir()
+    audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 0.0)
+    audit.log.policy_changed("start", ["corp"], [], 0.0)
+    assert audit.log.counters == {"lost: the file cannot be written": 2}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(frame=st.binary(max_size=90), numbers=st.lists(st.integers(0, 0xFFFFFFFF), max_size=17))
+def test_no_packet_raises(tmp_path: Path, frame: bytes, numbers: list[int]) -> None:
+    audit = Log(tmp_path)
+    packet = PuntedPacket(frame, *(numbers + [0] * 17)[:17])
+    audit.log.packet_dropped("UNKNOWN_SPI", packet, 0.0)
+    audit.log.discarded(packet, audit.state, audit.state.rule_ids[1], 0.0)
+    assert audit.lines()[-1]["event"] == "discarded"
