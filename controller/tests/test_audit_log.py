@@ -189,10 +189,10 @@ def test_a_file_that_cannot_be_written_costs_lines_and_nothing_else(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(frame=st.binary(max_size=90), numbers=st.lists(st.integers(0, 0xFFFFFFFF), max_size=17))
+@given(frame=st.binary(max_size=90), numbers=st.lists(st.integers(0, 0xFFFFFFFF), max_size=18))
 def test_no_packet_raises(tmp_path: Path, frame: bytes, numbers: list[int]) -> None:
     audit = Log(tmp_path)
-    packet = PuntedPacket(frame, *(numbers + [0] * 17)[:17])
+    packet = PuntedPacket(frame, *(numbers + [0] * 18)[:18])
     audit.log.packet_dropped("UNKNOWN_SPI", packet, 0.0)
     audit.log.discarded(packet, audit.state, audit.state.rule_ids[1], 0.0)
     assert audit.lines()[-1]["event"] == "discarded"

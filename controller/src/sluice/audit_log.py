@@ -83,7 +83,7 @@ class AuditLog:
         """The pipeline dropped a packet by this reason and says so."""
         event = DROPS.get(reason_name, OTHER_DROP)
         if self._may_write(event, now):
-            state = self.lists(packet.list_id)
+            state = self.lists(packet.list_id or packet.inbound_list_id)
             fields = {"reason": reason_name} | self._list_fields(state, packet.rule)
             self._write(event, fields | self._packet_fields(packet))
 

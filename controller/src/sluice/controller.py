@@ -28,10 +28,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from sluice import policy_entities
-from sluice.audit_log import AuditLog, ListChange
+from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.config import Config
 from sluice.connection import SwitchConnection
 from sluice.entities import (
+    AUDITED,
     HASH_SEED_KEY,
     Changes,
     Group,
@@ -81,6 +82,7 @@ ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkRemoved})
 KERNEL_KINDS = (
+    Kind.AUDITED_DROP,
     Kind.EGRESS_INTERFACE,
     Kind.OWN_SOURCE,
     Kind.LOCAL_PREFIX,
@@ -148,6 +150,7 @@ class Controller:
                 limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
             ),
             _esp_sources(config),
+            self.audit,
         )
         tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
@@ -162,6 +165,7 @@ class Controller:
             self._when_ready,
             first_packets=self.first_packets,
             tunnels=tunnels,
+            audit_drop=self.audit.packet_dropped,
         )
         self.counters: Counter[str] = Counter()
         self.connection = SwitchConnection(
@@ -211,8 +215,10 @@ class Controller:
         self.scheduler.enable(self._routes, False)
 
     def _settings(self) -> Changes:
-        """What the configuration alone decides: punt meters and the hash seed."""
+        """What the configuration alone decides: punt meters, the hash seed, audited drops."""
         changes = Changes()
+        for drop_reason in DROPS:
+            changes.set(Kind.AUDITED_DROP, drop_reason, AUDITED)
         for reason, rate in self.config.punt_rates.items():
             changes.set(Kind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
         seed = zlib.crc32(self.config.router.encode())

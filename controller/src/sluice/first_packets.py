@@ -14,8 +14,8 @@ sender writes freely: that leads to protection by the rule that it finds, or to 
 bypass only inbound where the SPD says `icmp_errors: checked`. Such an error is never cached, nor is
 what the pipeline could not walk.
 
-Every packet is sent on or counted under a name. Depends on policy, flow_tables, state.fragments and
-wire.selectors.
+Every packet is sent on or counted under a name. Depends on policy, flow_tables, audit_log,
+state.fragments and wire.selectors.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sluice.audit_log import AuditLog
 from sluice.model import Address, PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
@@ -69,10 +70,12 @@ class FirstPackets:
         packets: PacketSchema,
         fragments: FragmentTable,
         sources: Mapping[str, frozenset[EspSource]],
+        audit: AuditLog,
     ) -> None:
         self._policy = policy
         self._packets = packets
         self._sources = sources
+        self._audit = audit
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
@@ -125,6 +128,7 @@ class FirstPackets:
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
             self.counters[f"dropped: policy discards {state.direction.value}"] += 1
+            self._audit.discarded(packet, state, verdict.rule_id, now)
             return []
         metadata = self._packets.reinject_with(
             packet,

@@ -87,7 +87,8 @@ class Outcome:
 
 class PuntHandler:
     """Decides about punted packets. `when_ready(path, callback)` calls back once the switch can
-    forward to a neighbour that is known. `tunnels` are the bundles that packets may leave by."""
+    forward to a neighbour that is known. `tunnels` are the bundles that packets may leave by.
+    `audit_drop` is told the reason, the packet and the time of drops for the audit log."""
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class PuntHandler:
         *,
         first_packets: PolicyDesk,
         tunnels: Mapping[int, Tunnel],
+        audit_drop: Callable[[str, PuntedPacket, float], None],
     ) -> None:
         self._fib = fib
         self._packets = packets
@@ -107,6 +109,7 @@ class PuntHandler:
         self._when_ready = when_ready
         self._first_packets = first_packets
         self._tunnels = tunnels
+        self._audit_drop = audit_drop
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -127,6 +130,9 @@ class PuntHandler:
             self._too_big(packet, now, outcome)
         elif reason is PuntReason.IP_OPTIONS:
             self._look_at_options(packet, outcome)
+        elif reason is PuntReason.AUDIT:
+            dropped_for = self._packets.drop_reasons.get(packet.drop_reason)
+            self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
         else:
             self._ask_policy(packet, now, outcome)
 

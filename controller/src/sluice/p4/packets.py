@@ -78,6 +78,7 @@ class PacketSchema:
         self.reasons = {
             schema.member("punt_reason_t", reason.value): reason for reason in PuntReason
         }
+        self.drop_reasons = {number: name for name, number in schema.enum("drop_reason_t").items()}
         kinds = ("TO_PORT", "LOCAL_ORIGIN", "REINJECT")
         self._to_port, self._local_origin, self._reinject = (
             schema.member("packet_out_kind_t", kind) for kind in kinds
