@@ -12,11 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.policy_model import TCP, Action, Direction, Rule
+from sluice.policy_model import ICMP, OPAQUE, TCP, Action, Direction, NumberRange, Rule
 from sluice.spdstore import SpdStore, SpdStoreError
 from sluice.state.spd import Counts, ListRecord, SpdRecord
 
-RULES = (Rule("web", Action.PROTECT, "branch", protocol=(TCP,)), Rule("rest", Action.DISCARD))
+RULES = (
+    Rule("web", Action.PROTECT, "branch", protocol=(TCP,)),
+    Rule("errors", Action.BYPASS, protocol=(ICMP,), icmp=(NumberRange(0x300, 0x304),)),
+    Rule("unseen", Action.DISCARD, protocol=OPAQUE),
+    Rule("rest", Action.DISCARD, audit=True),
+)
 RECORD = SpdRecord(
     (
         ListRecord(1, "corp", Direction.OUTBOUND, Counts(3, 4), "ab" * 32, {"f1": 1}, RULES),

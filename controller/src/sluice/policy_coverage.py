@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that no packet reaches, since one earlier rule matches all of theirs.
 
-The test of one rule against one other is exact. Which earlier rules are tried is found by address
-blocks (a rule can only cover rules inside its own block), so that a long list of rules for
-different hosts takes time in proportion to its length. Pure; depends on policy_model.
+The test of one rule against one other is exact. Which earlier rules are tried is found by blocks of
+addresses and ports (a rule can only cover rules inside its own blocks), so that a long list of
+rules for different hosts or ports takes time in proportion to its length. Pure; depends on
+policy_model.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ TESTS = 1_000_000
 NAMED = 4
 """Rules that a sentence names at most; of more it says how many they are."""
 
-_LEVELS = {4: (0, 8, 16, 24, 32), 16: (0, 16, 32, 48, 64, 96, 128)}
+_LEVELS = {2: (8, 16), 4: (8, 16, 24, 32), 16: (16, 32, 48, 64, 128)}
 _ANY = (0, 0, 0)
 _Block = tuple[int, int, int]
-"""Address size in bytes, prefix length, prefix."""
+"""The size of an address or port in bytes, prefix length, prefix; _ANY holds everything."""
 
 
 class Coverage(NamedTuple):
@@ -75,12 +76,14 @@ def name_some(names: Sequence[str]) -> str:
 
 def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
     """Every rule that one earlier rule covers, under the first such rule."""
-    earlier: dict[tuple[_Block, _Block], list[int]] = {}
+    earlier: dict[tuple[_Block, ...], list[int]] = {}
     by_rule: dict[int, list[int]] = {}
+    used: tuple[set[_Block], ...] = set(), set(), set()
     for at, rule in enumerate(rules):
-        blocks = _block(rule.source), _block(rule.destination)
-        size = blocks[0][0] or blocks[1][0]
-        around = product(_around(blocks[0], size), _around(blocks[1], size))
+        blocks = _blocks(rule)
+        around = product(
+            *(known.intersection(_around(one)) for known, one in zip(used, blocks, strict=True))
+        )
         candidates = sorted(one for key in around for one in earlier.get(key, ()))
         tests -= len(candidates)
         if tests < 0:
@@ -91,6 +94,8 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         else:
             # What a covered rule covers, the rule that covers it does too.
             earlier.setdefault(blocks, []).append(at)
+            for known, one in zip(used, blocks, strict=True):
+                known.add(one)
     return Coverage(by_rule, True)
 
 
@@ -173,26 +178,38 @@ def _covers_ranges(
     return all(any(low <= first and last <= high for low, high in wide) for first, last in narrow)
 
 
-# -- address blocks
+# -- blocks of addresses and of ports
 
 
-def _block(ranges: tuple[AddressRange, ...] | None) -> _Block:
-    """The smallest block of `_LEVELS` that holds all ranges."""
+def _blocks(rule: Rule) -> tuple[_Block, _Block, _Block]:
+    """The smallest blocks that hold a rule's sources, destinations and destination ports."""
+    ports = rule.destination_port if isinstance(rule.destination_port, tuple) else ()
+    return (
+        _address_block(rule.source),
+        _address_block(rule.destination),
+        _block(2, [*ports]) if ports else _ANY,
+    )
+
+
+def _address_block(ranges: tuple[AddressRange, ...] | None) -> _Block:
     if not ranges or len({len(one.low) for one in ranges}) > 1:
         return _ANY
     size = len(ranges[0].low)
-    low = int.from_bytes(min(one.low for one in ranges), "big")
-    high = int.from_bytes(max(one.high for one in ranges), "big")
+    return _block(size, merged_ranges(ranges, size))
+
+
+def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
+    """The smallest block of `_LEVELS` that holds all ranges, _ANY where none does."""
+    low, high = min(one[0] for one in ranges), max(one[1] for one in ranges)
     common = size * 8 - (low ^ high).bit_length()
-    level = max(one for one in _LEVELS[size] if one <= common)
-    return size, level, low >> size * 8 - level
+    level = max((one for one in _LEVELS[size] if one <= common), default=0)
+    return (size, level, low >> size * 8 - level) if level else _ANY
 
 
-def _around(block: _Block, size: int) -> Iterator[_Block]:
-    """The blocks that hold a block, itself among them; `size` is that of the rule's addresses."""
-    yield _ANY
-    of_any, level, prefix = block
-    if not of_any and size:
-        yield size, 0, 0
-    elif of_any:
-        yield from ((size, one, prefix >> level - one) for one in _LEVELS[size] if one <= level)
+def _around(block: _Block) -> list[_Block]:
+    """The blocks that hold a block, itself among them."""
+    size, level, prefix = block
+    if not level:
+        return [_ANY]
+    levels = (one for one in _LEVELS[size] if one <= level)
+    return [_ANY, *((size, one, prefix >> level - one) for one in levels)]

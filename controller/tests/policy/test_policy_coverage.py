@@ -17,6 +17,7 @@ from sluice.policy_model import (
     Action,
     AddressRange,
     Direction,
+    NumberRange,
     Numbers,
     Rule,
     Selectors,
@@ -161,6 +162,11 @@ def host_rule(number: int) -> Rule:
 def test_a_long_list_of_hosts_needs_few_tests_and_a_bad_one_says_where_it_stopped() -> None:
     hosts = [host_rule(number) for number in range(5000)]
     assert find_covered(hosts, tests=5000).is_complete
+    ports = [
+        Rule(f"r{n}", Action.BYPASS, protocol=(6,), destination_port=(NumberRange(n, n),))
+        for n in range(5000)
+    ]
+    assert find_covered(ports, tests=5000).is_complete
     alike = [Rule(f"r{n}", Action.BYPASS, protocol=(n,)) for n in range(200)]
     assert not find_covered(alike, tests=1000).is_complete
     assert find_covered(alike).is_complete
