@@ -83,7 +83,7 @@ class FakeClient:
         self.requests.append(message)
         codes = self.write_codes
         if codes is None:
-            codes = [self.switch._apply(update) for update in message.updates]
+            codes = self.switch.take(message)
         bad = any(codes)
         errors = [(code, "") for code in codes] if bad else []
         self._emit(("write_done", token, 2 if bad else 0, "", errors))
@@ -111,7 +111,7 @@ class FakeClient:
             return list(wanted.entities)
         if first.table_entry.table_id in codec._by_id:
             return list(self.switch.raw_flows.values())
-        return list(self.switch.raw.values())
+        return self.switch.found(wanted.entities)
 
     def set_pipeline(self, token: int, request: bytes) -> None:
         self._check_open()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from sluice.entities import LOCAL, Key, Kind, ListState, Value, references
+from sluice.entities import DROPS_WITHOUT, LOCAL, Key, Kind, ListState, Value, references
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
@@ -26,6 +26,7 @@ from sluice.state.flow_cache import FlowVerdict
 
 PIPELINE = Path(__file__).resolve().parents[2] / "p4src" / "build" / "v1model"
 
+ATOMIC = p4r.WriteRequest.DATAPLANE_ATOMIC
 OK, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 5, 6, 8, 9
 
 
@@ -50,6 +51,7 @@ class FakeSwitch:
         self.violations: list[str] = []
         self.capacity: dict[Kind, int] = {}
         self.refuse: Callable[[Operation, Kind, Key], int] = lambda *_: OK
+        self.watch: Callable[[], None] = lambda: None
         self.break_after: int | None = None
         self.writes = 0
         self._uses: Counter[tuple[Kind, Key]] = Counter()
@@ -61,14 +63,37 @@ class FakeSwitch:
         await asyncio.sleep(0)
         request = p4r.WriteRequest.FromString(b"".join(updates))
         assert len(request.updates) == len(updates)
-        codes = [self._apply(update) for update in request.updates]
+        request.atomicity = ATOMIC if atomic else request.atomicity
+        codes = self.take(request)
         return [Status((code, "")) for code in codes] if any(codes) else []
 
+    def take(self, request: p4r.WriteRequest) -> list[int]:
+        """Status codes by update; `watch` is called whenever packets would see another state."""
+        codes = []
+        for update in request.updates:
+            codes.append(self._apply(update))
+            if request.atomicity != ATOMIC:
+                self.watch()
+        if request.atomicity == ATOMIC:
+            self.watch()
+        return codes
+
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        found = [e for (kind, _), e in self.raw.items() if kind > Kind.HASH_SEED]
+        found = self.found(entities)
         for start in range(0, len(found), 7):
             await asyncio.sleep(0)
             yield found[start : start + 7]
+
+    def found(self, wanted: Sequence[p4r.Entity]) -> list[p4r.Entity]:
+        """What a read of whole tables and profiles brings; meters and defaults are never asked."""
+        tables = {one.table_entry.table_id for one in wanted if one.HasField("table_entry")}
+        others = {one.WhichOneof("entity") for one in wanted} - {"table_entry"}
+        return [
+            entity
+            for (kind, _), entity in self.raw.items()
+            if kind > Kind.HASH_SEED
+            if entity.WhichOneof("entity") in others or entity.table_entry.table_id in tables
+        ]
 
     def of(self, kind: Kind) -> dict[Key, Value]:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
@@ -148,8 +173,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: Kind, key: Key) -> int:
-        # Without its egress interface a next hop drops, which a withdrawal wants.
-        if self._uses[kind, key] and kind is not Kind.EGRESS_INTERFACE:
+        # What drops without it may go first: a takeover closes it.
+        if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION
         self._count(kind, key, -1)

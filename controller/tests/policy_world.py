@@ -14,6 +14,7 @@ from fake_switch import FakeSwitch, load_codec
 from packets import ethernet, ipv4
 from sluice.api.requests import Requests
 from sluice.config import load_config
+from sluice.numbers import InterfaceNumbers
 from sluice.policy_model import Direction
 from test_controller import World, metadata
 from test_punts import punt
@@ -102,14 +103,19 @@ Play = Callable[..., None]
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
     def run(story: Story, switch: FakeSwitch | None = None, **settings: Any) -> None:
+        numbers = InterfaceNumbers(tmp_path) if settings.pop("numbered", False) else None
         values = {"target": "sluice-switch", "size": 100, "idle": 60, "state": tmp_path}
         path = tmp_path / "r1.yaml"
         text = settings.pop("text", None) or CONFIG.format(**(values | settings))
         path.write_text(text)
         config = load_config(path)
+        given = config if numbers is None else numbers.give(config)
+
+        worlds: list[PolicyWorld] = []
 
         async def scene() -> None:
-            world = PolicyWorld(config, switch or FakeSwitch(CODEC))
+            world = PolicyWorld(given, switch or FakeSwitch(CODEC), numbers)
+            worlds.append(world)
             task = asyncio.create_task(world.controller.run())
             try:
                 await asyncio.wait_for(story(world), 20)
@@ -120,7 +126,11 @@ def play(tmp_path: Path) -> Play:
                 await asyncio.gather(task, return_exceptions=True)
             assert world.switch.violations == []
 
-        asyncio.run(scene())
+        try:
+            asyncio.run(scene())
+        finally:
+            for world in worlds:
+                world.close()
 
     return run
 

@@ -33,6 +33,7 @@ from sluice.model import (
     RouteKey,
     parse_address,
 )
+from sluice.numbers import InterfaceNumbers
 from sluice.p4.packets import PACKET_OUT
 from sluice.p4.schema import load_pipeline
 from sluice.sources.punt import PuntQueue
@@ -112,7 +113,9 @@ class FakeDump:
 
 
 class World:
-    def __init__(self, config: Config, switch: FakeSwitch) -> None:
+    def __init__(
+        self, config: Config, switch: FakeSwitch, numbers: InterfaceNumbers | None = None
+    ) -> None:
         self.routes, self.kernel, self.host = FakeInput(), FakeInput(), FakeInput()
         self.dump = FakeDump()
         self.switch = switch
@@ -127,7 +130,9 @@ class World:
             punts=PuntQueue(100),
         )
         pipeline = load_pipeline(PIPELINE)
-        self.controller = Controller(config, pipeline, sources, self._connect, self.ready.set)
+        self.controller = Controller(
+            config, pipeline, sources, self._connect, self.ready.set, numbers=numbers
+        )
 
     def _connect(self) -> FakeClient:
         self.clients.append(FakeClient(self.switch))
@@ -136,6 +141,11 @@ class World:
     @property
     def client(self) -> FakeClient:
         return self.clients[-1]
+
+    def close(self) -> None:
+        """Give back what the fakes hold open, once nothing runs any more."""
+        for one in (self.routes, self.kernel, self.host, self.dump, *self.clients):
+            os.close(one.fileno())
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(5):

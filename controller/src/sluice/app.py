@@ -23,6 +23,7 @@ from sluice.config import Config, ConfigError, load_config
 from sluice.connection import ELECTION_ID
 from sluice.controller import Controller
 from sluice.inputs import Sources
+from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime.client import Client
 from sluice.policy_start import PolicyError
@@ -51,18 +52,24 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         config.state_dir.mkdir(parents=True, exist_ok=True)
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
-        asyncio.run(_run(config))
-    except (ConfigError, SchemaError, SpdStoreError, PolicyError, OSError) as error:
+        numbers = InterfaceNumbers(config.state_dir)
+        asyncio.run(_run(numbers.give(config), numbers))
+    except (
+        *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError),
+        OSError,
+    ) as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     return OK
 
 
-async def _run(config: Config) -> None:
+async def _run(config: Config, numbers: InterfaceNumbers) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
     async with contextlib.AsyncExitStack() as stack:
         sources = _make_sources(config, stack)
-        controller = Controller(config, pipeline, sources, lambda: _connect(config), _say_ready)
+        controller = Controller(
+            config, pipeline, sources, lambda: _connect(config), _say_ready, numbers=numbers
+        )
         await stack.enter_async_context(ApiServer(config.api_socket, Requests(controller).answer))
         # What is alive now lives as long as the daemon; and a full table's garbage collections
         # would otherwise walk millions of routes that never are garbage.

@@ -2,36 +2,42 @@
 """The connection to the switch, kept: session after session, each taken up where the last broke.
 
 One session: become primary, give the switch its pipeline if it runs another, read back what it
-holds, take out what is another's by now, compare, then write until the session ends. What is in the
-switch goes on forwarding all the while. Depends on p4runtime and reconciler.
+holds and close what means something else by now, compare, then write until the session ends. What
+is in the switch goes on forwarding all the while. Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from sluice.config import SwitchConfig
-from sluice.entities import Key, Kind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.session import P4RuntimeError, PacketInHandler, Session
 from sluice.reconciler import Reconciler
+from sluice.state.takeover import Closing, Entities
 
 log = logging.getLogger(__name__)
 
 ELECTION_ID = (0, 1)
 """Asked for first; a session that finds a higher one without an owner goes above it."""
+SHOWN = 8
+"""Entities that a line of the log names at most."""
 FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
 
 
 class SwitchConnection:
-    """One switch. When what it holds has been read, `misplaced` says what of it is to go before
-    anything is written; then `on_read` is called, before the rest is compared. `companion` runs
-    beside the reconciler for as long as a session does."""
+    """One switch. When what it holds has been read, `closing` says what of it is to be closed
+    before anything is written; then `on_read` is called, before the rest is compared. `companion`
+    runs beside the reconciler for as long as a session does.
+
+    Packets name interfaces by number, in the sense of who sent them: they go neither way before
+    the switch and the configuration mean the same by all numbers that it still holds."""
 
     def __init__(
         self,
@@ -42,7 +48,7 @@ class SwitchConnection:
         reconciler: Reconciler,
         connect: Callable[[], Client],
         on_packets: PacketInHandler,
-        misplaced: Callable[[], Sequence[tuple[Kind, Key]]],
+        closing: Callable[[Entities], Closing],
         on_read: Callable[[], None],
         companion: Callable[[Session], Coroutine[Any, Any, None]],
     ) -> None:
@@ -52,7 +58,7 @@ class SwitchConnection:
         self._reconciler = reconciler
         self._connect = connect
         self._on_packets = on_packets
-        self._misplaced = misplaced
+        self._closing = closing
         self._on_read = on_read
         self._companion = companion
         self.session: Session | None = None
@@ -99,9 +105,8 @@ class SwitchConnection:
             await session.become_primary()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
                 log.info("gave the switch at %s its pipeline", self._config.address)
+            await self._reconciler.read_back(session, partial(self._close, session))
             session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
-            await self._reconciler.read_back(session)
-            await self._reconciler.withdraw(session, self._misplaced())
             self._on_read()
             await self._reconciler.compare()
             self.last_error = None
@@ -111,6 +116,20 @@ class SwitchConnection:
         finally:
             session.close()
             self.session = None
+
+    def _close(self, session: Session, installed: Entities) -> Closing:
+        """What is to be closed. Where that is nothing, packets need not wait for the routes; else
+        those that the switch punted before are gone by the time that the routes are read."""
+        closed = self._closing(installed)
+        if not closed:
+            session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
+        else:
+            log.info(
+                "closed until the new configuration stands: %s",
+                ", ".join(f"{kind.name.lower()} {key}" for kind, key in closed.withdrawn[:SHOWN])
+                + (", ..." if len(closed.withdrawn) > SHOWN else ""),
+            )
+        return closed
 
     async def _write_until_closed(self, session: Session) -> P4RuntimeError:
         tasks = [

@@ -34,6 +34,7 @@ from sluice.connection import SwitchConnection
 from sluice.entities import (
     AUDITED,
     HASH_SEED_KEY,
+    RETIRED,
     Changes,
     Group,
     HashSeed,
@@ -57,6 +58,7 @@ from sluice.model import (
     LinkRemoved,
     NeighborChanged,
 )
+from sluice.numbers import InterfaceNumbers
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
 from sluice.p4.flows import FlowCodec
@@ -72,6 +74,7 @@ from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.keeper import NeighborKeeper
 from sluice.state.nexthops import Path
+from sluice.state.takeover import Closing, Entities
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Ki
 
 class Controller:
     """One router. `connect` makes a P4Runtime client; `on_ready` is called once, when the switch is
-    programmed with the interfaces."""
+    programmed with the interfaces. `numbers` gave the configuration's interfaces theirs."""
 
     def __init__(
         self,
@@ -103,8 +106,11 @@ class Controller:
         sources: Sources,
         connect: Callable[[], Client],
         on_ready: Callable[[], None] = lambda: None,
+        *,
+        numbers: InterfaceNumbers | None = None,
     ) -> None:
         self.config = config
+        self._numbers = numbers
         self.sources = sources
         self._on_ready = on_ready
         self._clock = asyncio.get_running_loop().time
@@ -175,9 +181,7 @@ class Controller:
             reconciler=self.reconciler,
             connect=connect,
             on_packets=self._packets_in,
-            misplaced=lambda: policy_entities.misplaced(
-                config, self.reconciler.installed.by_kind, self.policy.bundle_names
-            ),
+            closing=self._closing,
             on_read=self._adopt,
             companion=self.policy.run,
         )
@@ -244,14 +248,20 @@ class Controller:
             if self._timer is not None:
                 self._timer.cancel()
 
+    def _closing(self, installed: Entities) -> Closing:
+        moved = () if self._numbers is None else self._numbers.moved
+        return self.policy.closing(installed, moved)
+
     def _adopt(self) -> None:
         """After the first read-back: ids keep their meaning, and events may come in."""
+        if self._numbers is not None:
+            self._numbers.settled()
         if self._adopted:
             return
         self._adopted = True
         found = self.reconciler.installed.by_kind
         nexthops = {
-            key: value if isinstance(value, Nexthop) else None
+            key: value if isinstance(value, Nexthop) and value != RETIRED else None
             for key, value in found[Kind.NEXTHOP].items()
             if isinstance(key, int)
         }

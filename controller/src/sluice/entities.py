@@ -51,6 +51,13 @@ MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
 COMMITTED = frozenset({Kind.INBOUND_LIST, Kind.OUTBOUND_LIST})
 """Kinds that are written by policy commits (`Reconciler.commit`) and never corrected unasked: what
 they say has to be on disk before the switch hears of it."""
+OPENING = frozenset({Kind.EGRESS_INTERFACE, Kind.ROUTER_MAC, Kind.L3_INTERFACE})
+"""Kinds by which packets come in or leave at all, whatever policy then says of them."""
+DROPS_WITHOUT = OPENING | {
+    *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE, Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
+    *(Kind.BUNDLE_BINDING, Kind.INBOUND_SA, Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
+}
+"""Kinds whose packets drop where the entity lacks, so that deleting one lets nothing pass."""
 
 
 class RouteSlot(NamedTuple):
@@ -236,6 +243,8 @@ UNKNOWN = Flag("unknown")
 """Something is installed under this key that is not of the controller's making."""
 
 NO_POLICY = Binding(0)
+RETIRED = Nexthop(0, None, None, up=False)
+"""A next hop of an earlier configuration: it drops, means no interface, and keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 
@@ -280,7 +289,7 @@ def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
             return tuple((Kind.GROUP_MEMBER, member) for member, _ in value.members)
     elif kind in _SAME_NUMBER and isinstance(key, int):
         return ((_SAME_NUMBER[kind], key),)
-    elif kind is Kind.NEXTHOP and isinstance(value, Nexthop):
+    elif kind is Kind.NEXTHOP and isinstance(value, Nexthop) and value != RETIRED:
         return ((Kind.EGRESS_INTERFACE, value.l3_if),)
     elif kind in _POLICY_KINDS:
         return _policy_references(kind, key, value)

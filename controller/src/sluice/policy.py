@@ -8,10 +8,12 @@ or drops (an epoch or generation that the switch and the controller do not share
 One change at a time; they queue.
 
 A session (`run`) begins when the kernel has told this router's addresses, which the generated rules
-name: what the switch holds is compared with what it should, corrected, and only then are interfaces
-bound. Numbers are never guessed: a record on disk that cannot be read ends the program. What was
-committed last, and which caches were turned on or off, is what a restart goes on with
-(`policy_start`).
+name: what the switch holds is compared with what it should, and corrected. A restart with another
+configuration is one change, never a mix of both: what differs is closed before anything is written
+(`closing`), then the lists become the new ones, all at once or closed meanwhile, and only then are
+interfaces bound and let in (`Reconciler.open`). Numbers are never guessed: a record on disk that
+cannot be read ends the program. What was committed last, and which caches were turned on or off, is
+what a restart goes on with (`policy_start`).
 
 Depends on state.spd, spdstore, policy_start, rule_book, reconciler, flow_tables and
 policy_entities.
@@ -22,14 +24,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from sluice import policy_entities
 from sluice.audit_log import ListChange
 from sluice.config import Config
-from sluice.entities import Kind
+from sluice.entities import OPENING, Key, Kind, Value
 from sluice.entities import ListState as ListEntity
 from sluice.flow_tables import FlowTables, ListCache
 from sluice.model import Address
@@ -51,6 +53,7 @@ from sluice.state.spd import (
     SpdTable,
     TooManyListsError,
 )
+from sluice.state.takeover import Closing, Entities, Moved, closing
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -60,6 +63,9 @@ ATOMIC_TARGETS = frozenset({"sluice-switch"})
 ADDRESS_RETRY = 1.0
 """Seconds after which generated rules that could not be committed are tried again."""
 
+
+CLOSED_LIST = ListEntity(0, 0)
+"""A list without an epoch: its packets drop."""
 
 Rules = Mapping[Direction, Sequence[Rule]]
 
@@ -109,12 +115,26 @@ class Policy:
         self._addresses_changed = asyncio.Event()
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
         self._lock = asyncio.Lock()
+        if self.spds:
+            self._reconciler.hold(OPENING)
 
     def is_cache_on(self, spd: str) -> bool:
         """Whether the flow cache of an SPD is on: as an operator said last, else as configured."""
         return self._said.get(spd, self.spds[spd].flow_cache.enabled)
 
     # -- a session
+
+    def closing(self, installed: Entities, moved_interfaces: Container[int] = ()) -> Closing:
+        """What the switch, as it was found, must not hold beside what the configuration says.
+
+        `moved_interfaces` are numbers that may have meant another interface.
+        """
+        wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
+        bindings = policy_entities.bindings(self._config, self.table.id_of)
+        for kind, entries in bindings.by_kind.items():
+            wanted[kind] = {key: value for key, value in entries.items() if value is not None}
+        bundles = policy_entities.moved_bundles(self._config, self.bundle_names)
+        return closing(installed, wanted, Moved(moved_interfaces, bundles))
 
     async def run(self, session: Session) -> None:
         """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError
@@ -141,6 +161,7 @@ class Policy:
                 await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             self._session = None
+            self._reconciler.hold(OPENING)
             self.flows.close()
 
     async def _synchronize(self, session: Session) -> None:
@@ -152,25 +173,24 @@ class Policy:
         epochs = _epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, Counts(epoch, 0))
-        groups = [tuple(self.spds)] if self.atomic else [(name,) for name in self.spds]
-        for group in groups:
-            wanted = self.book.wanted(group)
-            try:
-                if self.started:
-                    commit = self.table.plan_commit(wanted)
-                else:
-                    commit = self.table.plan_start(wanted, lists)
-            except (TooManyRulesError, TooManyListsError) as error:
-                raise PolicyError(str(error)) from error
-            named = self.book.named_by(group)
-            await self._carry_out(session, self._with_lost(commit, group, lists))
-            self._named |= named
+        wanted = self.book.wanted(self.spds)
+        try:
+            if self.started:
+                commit = self.table.plan_commit(wanted)
+            else:
+                commit = self.table.plan_start(wanted, lists)
+        except (TooManyRulesError, TooManyListsError) as error:
+            raise PolicyError(str(error)) from error
+        named = self.book.named_by(self.spds)
+        await self._carry_out(session, self._with_lost(commit, self.spds, lists), together=True)
+        self._named |= named
         await self._carry_out(session, self._retiring(epochs))
         self._reconciler.keep(_entities(self.table.lists.values()))
         self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
-        self._reconciler.submit(policy_entities.bindings(self._config, self._list_id))
+        self._reconciler.submit(policy_entities.bindings(self._config, self.table.id_of))
         self._reconciler.release(policy_entities.BINDING_KINDS)
+        self._reconciler.open()
         if not self.started:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
@@ -225,12 +245,6 @@ class Policy:
             cache = FlowCache(limits.size, state.counts.epoch, enabled=self.is_cache_on(state.spd))
             caches[list_id] = ListCache(state.direction, cache, limits.idle_timeout)
         return caches
-
-    def _list_id(self, spd: str, direction: Direction) -> int:
-        state = self.table.list_of(spd, direction)
-        if state is None:
-            raise KeyError(spd)
-        return state.list_id
 
     # -- commits
 
@@ -371,8 +385,9 @@ class Policy:
         except SpdStoreError as error:
             log.error("policy: a change that failed is made by the next restart: %s", error)
 
-    async def _carry_out(self, session: Session, commit: Commit) -> None:
-        """On disk, in the switch, true: in this order."""
+    async def _carry_out(self, session: Session, commit: Commit, *, together: bool = False) -> None:
+        """On disk, in the switch, true: in this order. `together`: no packet meets some of the
+        lists as they were and some as they become; where the target cannot, all drop meanwhile."""
         if not commit.lists:
             return
         self._save(commit)
@@ -381,7 +396,10 @@ class Policy:
         if self.atomic:
             await self._reconciler.commit(session, entries, atomic=True)
         else:
-            for entry in entries:
+            held = self._reconciler.installed.by_kind
+            in_force = [(kind, key) for kind, key, _ in entries if key in held[kind]]
+            closed = [(kind, key, CLOSED_LIST) for kind, key in in_force if len(in_force) > 1]
+            for entry in [*(closed if together else ()), *entries]:
                 await self._reconciler.commit(session, [entry], atomic=False)
         self.table.apply(commit)
         for state in commit.lists:

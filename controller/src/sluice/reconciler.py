@@ -12,9 +12,10 @@ Errors. Every refused update is kept under its name (`failures`), retried with g
 gone once it succeeds. "Already exists" and "not found" mean that the switch is not as it was
 thought to be: they are corrected at once with the other operation.
 
-Start and reconnect. `read_back` learns what the switch holds, `compare` queues the difference. What
-is right is not touched. What nobody wants (an orphan) is deleted when its kind is released, which
-the controller does once the sources have said all they know.
+Start and reconnect. `read_back` learns what the switch holds, `withdraw` takes out what must not
+stand beside the new configuration, `compare` queues the difference. What is right is not touched.
+What nobody wants (an orphan) is deleted when its kind is released, which the controller does once
+the sources have said all they know. New entities of kinds that are held (`hold`) wait until `open`.
 
 Depends on entities, inventory, failures, p4 and p4runtime. One task (`run`) does all the writing.
 """
@@ -28,7 +29,17 @@ from typing import NamedTuple, Protocol
 
 from finsy.proto import p4r
 
-from sluice.entities import COMMITTED, MODIFY_ONLY, UNKNOWN, Changes, Key, Kind, Value, references
+from sluice.entities import (
+    COMMITTED,
+    MODIFY_ONLY,
+    RETIRED,
+    UNKNOWN,
+    Changes,
+    Key,
+    Kind,
+    Value,
+    references,
+)
 from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
@@ -39,6 +50,7 @@ from sluice.p4runtime.session import (
     P4RuntimeError,
     Status,
 )
+from sluice.state.takeover import Closing, Entities
 
 BATCH = 512
 """Updates in one write, about 1.5 ms of encoding."""
@@ -91,6 +103,7 @@ class Reconciler:
         self._in_flight: set[Key] = set()
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
+        self._held: frozenset[Kind] = frozenset()
         self._work = asyncio.Event()
         self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
         self.on_progress: Callable[[], None] = lambda: None
@@ -120,6 +133,16 @@ class Reconciler:
         for kind in kinds:
             self._released.add(kind)
             self._delete_orphans(kind)
+        self._work.set()
+
+    def hold(self, kinds: Iterable[Kind]) -> None:
+        """What the switch does not hold yet of these kinds waits; what it holds is kept true."""
+        self._held = frozenset(kinds)
+
+    def open(self) -> None:
+        """Nothing waits any more."""
+        self._held = frozenset()
+        self.failures.retry_waiting()
         self._work.set()
 
     def when_installed(self, kind: Kind, key: Key, callback: Callable[[], None]) -> None:
@@ -155,10 +178,30 @@ class Reconciler:
         """The session is over: what the switch holds is not known until it is read back."""
         self.compared = False
 
-    async def read_back(self, session: Writer) -> None:
-        """Learns what the switch holds. Raises P4RuntimeError."""
+    async def read_back(
+        self, session: Writer, closing: Callable[[Entities], Closing] = lambda _: Closing()
+    ) -> bool:
+        """Learns what the switch holds, and closes what `closing` says of it.
+
+        Routes are read last: what is to be closed does not wait for a full table. Returns whether
+        anything was. Raises P4RuntimeError.
+        """
         installed = Inventory()
-        async for part in session.read(self._codec.read_requests()):
+        requests = self._codec.read_requests()
+        routes = [one for one in requests if self._codec.is_route(one)]
+        await self._read(session, [one for one in requests if one not in routes], installed)
+        closed = closing(installed.by_kind)
+        await self._close(session, closed, installed)
+        await self._read(session, routes, installed)
+        self.installed = installed
+        self.failures.clear()
+        self._in_flight.clear()
+        return bool(closed)
+
+    async def _read(
+        self, session: Writer, requests: list[p4r.Entity], installed: Inventory
+    ) -> None:
+        async for part in session.read(requests):
             for start in range(0, len(part), SLICE):
                 found: dict[Kind, list[tuple[Key, Value]]] = {}
                 for entity in part[start : start + SLICE]:
@@ -169,23 +212,33 @@ class Reconciler:
                 for kind, entries in found.items():
                     installed.put(kind, entries)
                 await asyncio.sleep(0)
-        self.installed = installed
-        self.failures.clear()
-        self._in_flight.clear()
 
-    async def withdraw(self, session: Writer, entries: Sequence[tuple[Kind, Key]]) -> None:
-        """Takes these out before anything else is written, in this order, whatever refers to them.
+    async def _close(self, session: Writer, closed: Closing, installed: Inventory) -> None:
+        """Before anything else is written, in this order, whatever refers to it.
 
-        For what drops packets where it lacks. Raises P4RuntimeError, also where one is refused.
+        Each of these updates makes packets drop, so that no order of them lets one pass. Raises
+        P4RuntimeError, also where one is refused.
         """
+        entries: list[tuple[Kind, Key, Value | None]] = [
+            *((Kind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),
+            *((kind, key, None) for kind, key in closed.withdrawn),
+        ]
         for start in range(0, len(entries), BATCH):
             batch = entries[start : start + BATCH]
-            updates = [self._codec.update(Operation.DELETE, *entry, None) for entry in batch]
+            updates = [
+                self._codec.update(
+                    Operation.DELETE if value is None else Operation.MODIFY, kind, key, value
+                )
+                for kind, key, value in batch
+            ]
             statuses = await session.write(updates) or [OK_STATUS] * len(batch)
-            for (kind, key), (code, message) in zip(batch, statuses, strict=True):
+            for (kind, key, value), (code, message) in zip(batch, statuses, strict=True):
                 if code not in (0, NOT_FOUND):
                     raise P4RuntimeError(code, f"{kind.name.lower()} {key}: {message}")
-                self.installed.remove(kind, [key])
+                if value is None or code == NOT_FOUND:
+                    installed.remove(kind, [key])
+                else:
+                    installed.put(kind, [(key, value)])
 
     async def compare(self) -> None:
         """Queues the difference between what is desired and what was read back."""
@@ -346,6 +399,8 @@ class Reconciler:
         return batch
 
     def _missing_reference(self, kind: Kind, key: Key, value: Value) -> str:
+        if kind in self._held and key not in self.installed.by_kind[kind]:
+            return "policy does not stand yet"
         for reference in references(kind, key, value):
             if reference not in self.installed:
                 return f"{reference[0].name.lower()} {reference[1]} is not installed"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from finsy.proto import p4r
 
 from fake_client import FakeClient
 from fake_switch import PIPELINE, FakeSwitch, load_codec
@@ -43,7 +42,9 @@ def test_write_read_and_packets() -> None:
         assert await session.write([route("10.0.0.0/8"), route("11.0.0.0/8")]) == []
         assert [status.code for status in await session.write([route("10.0.0.0/8")])] == [6]
         found = [
-            CODEC.decode(entity) async for part in session.read([p4r.Entity()]) for entity in part
+            CODEC.decode(entity)
+            async for part in session.read(CODEC.read_requests())
+            for entity in part
         ]
         assert len(found) == 2
         session.set_packet_metadata([], [])

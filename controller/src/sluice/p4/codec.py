@@ -19,10 +19,15 @@ class Codec:
         self._encoder = Encoder(tables)
         self._decoder = Decoder(tables)
         self.update = self._encoder.update
+        self._routes = frozenset(table.id for table in tables.fibs.values())
 
     def read_requests(self) -> list[p4r.Entity]:
         """What to read to know all that is installed."""
         return self._decoder.read_requests()
+
+    def is_route(self, request: p4r.Entity) -> bool:
+        """Whether one of `read_requests` asks for routes, of which there may be very many."""
+        return request.table_entry.table_id in self._routes
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
         """The entity's (kind, key, value); None for what is none of the controller's business."""

@@ -251,6 +251,10 @@ class SpdTable:
         list_id = self._by_name.get((spd, direction))
         return None if list_id is None else self.lists.get(list_id)
 
+    def id_of(self, spd: str, direction: Direction) -> int | None:
+        """The number that a list has, or will start with if it had one in an earlier life."""
+        return self._by_name.get((spd, direction))
+
     def record_with(self, commit: Commit) -> SpdRecord:
         """What has to be on disk before the switch hears of `commit`."""
         lists = {**self.lists, **{state.list_id: state for state in commit.lists}}

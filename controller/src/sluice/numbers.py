@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline's numbers of the interfaces, the same over restarts: on disk, by name.
+
+The configuration's order gives numbers to names that have none yet. A name that is taken out keeps
+its number as long as there are others, so a number means another interface as rarely as can be.
+Where it does, or where no file says what the numbers in the switch mean, it is `moved`: what the
+switch holds under it is closed first, and only then (`settled`) it means the new interface.
+
+Engines' ports are numbered with them. One JSON file, replaced whole. Depends on config.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sluice.config import MAX_INTERFACES, Config
+from sluice.policy_config import EngineConfig
+
+FILE_NAME = "interfaces.json"
+VERSION = 1
+
+
+class NumbersError(Exception):
+    """The file cannot be read or written, or what it holds cannot be what was written."""
+
+
+class InterfaceNumbers:
+    """The numbers of one router. Raises NumbersError."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        self._numbers: dict[str, int] = {}
+        self.moved: frozenset[int] = frozenset()
+        """Numbers whose entities in the switch may mean another interface."""
+
+    def give(self, config: Config) -> Config:
+        """The configuration with these numbers in it, on disk when this returns."""
+        names = [one.name for one in config.interfaces] + list(map(_name, config.policy.engines))
+        known = self.path.exists()
+        numbers, pending = self._load() if known else ({}, frozenset())
+        self._numbers, moved = _numbered(names, numbers)
+        given = frozenset(self._numbers[name] for name in names)
+        self.moved = given & (pending | moved) if known else given
+        self._save()
+        interfaces = tuple(replace(one, l3_if=self._numbers[one.name]) for one in config.interfaces)
+        engines = tuple(
+            replace(one, l3_if=self._numbers[_name(one)]) for one in config.policy.engines
+        )
+        policy = replace(config.policy, engines=engines)
+        return replace(config, interfaces=interfaces, policy=policy)
+
+    def settled(self) -> None:
+        """The switch holds nothing any more that means another interface."""
+        if self.moved:
+            self.moved = frozenset()
+            self._save()
+
+    def _load(self) -> tuple[dict[str, int], frozenset[int]]:
+        try:
+            document = json.loads(self.path.read_bytes())
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+            numbers = {str(name): _number(one) for name, one in document["numbers"].items()}
+            if len(set(numbers.values())) != len(numbers):
+                raise ValueError("a number is two interfaces'")
+            return numbers, frozenset(map(_number, document["moved"]))
+        except OSError as error:
+            raise NumbersError(f"{self.path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise NumbersError(
+                f"{self.path}: damaged ({error}); remove it: what the switch holds of interfaces"
+                " is then closed for a moment when the controller starts"
+            ) from None
+
+    def _save(self) -> None:
+        document = {"version": VERSION, "numbers": self._numbers, "moved": sorted(self.moved)}
+        beside = self.path.with_suffix(".new")
+        try:
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(document, file, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise NumbersError(f"{self.path}: {error.strerror}") from None
+
+
+def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, int], frozenset[int]]:
+    """Numbers of these names and of those that were known; and those that changed their name."""
+    numbers = dict(known)
+    new = [name for name in names if name not in known]
+    taken = set(known.values())
+    free = [one for one in range(1, MAX_INTERFACES + 1) if one not in taken]
+    if len(free) < len(new):
+        wanted = set(names)
+        free += sorted(numbers.pop(name) for name in known if name not in wanted)
+    if len(free) < len(new):
+        raise NumbersError(f"{MAX_INTERFACES} interfaces and engines together are the most")
+    given = dict(zip(new, free, strict=False))
+    return numbers | given, frozenset(given.values()) & taken
+
+
+def _name(engine: EngineConfig) -> str:
+    """What stands for an engine's port: no interface has a colon in its name."""
+    return f"engine:{engine.id}"
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTERFACES:
+        raise ValueError(f"{value!r} is no number of an interface")
+    return value

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller closes in a switch that it takes over, before it writes anything else.
+
+The switch may hold the entities of an earlier configuration, which gave the numbers of interfaces,
+lists and bundles another meaning. While old and new stand side by side a packet would meet a part
+of each. So whatever differs and drops packets by its absence is taken out first, and comes back
+once everything that it depends on is as the new configuration says. What is equal stays, and
+forwards all the while.
+
+A next hop names its interface by number, and routes name it: it is not deleted but retired, so that
+the routes drop until they lead elsewhere, and its number is given to nobody meanwhile.
+
+Pure; depends on entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from sluice.entities import (
+    DROPS_WITHOUT,
+    OPENING,
+    RETIRED,
+    Attachment,
+    Egress,
+    Key,
+    Kind,
+    L3Interface,
+    Nexthop,
+    Value,
+)
+
+Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
+
+BUNDLE_KINDS = frozenset(
+    {Kind.INBOUND_SA, Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA, Kind.ESP_SOURCE}
+)
+"""Kinds whose entities name a bundle by its number."""
+INTERFACE_KINDS = OPENING | {Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING}
+"""Kinds whose entities name an interface by its number."""
+
+
+class Closing(NamedTuple):
+    """What to delete, what depends on others first; and the next hops to retire."""
+
+    withdrawn: tuple[tuple[Kind, Key], ...] = ()
+    retired: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.withdrawn or self.retired)
+
+
+class Moved(NamedTuple):
+    """Numbers that meant another interface or bundle, or one that is not known.
+
+    Their entities may look right by chance. And flows say "protect by bundle 7": until their list
+    is retired they must not meet another bundle 7.
+    """
+
+    interfaces: Container[int] = ()
+    bundles: Container[int] = ()
+
+    def concerns(self, kind: Kind, key: Key, value: Value) -> bool:
+        """Whether an entity names one of these numbers."""
+        if kind in BUNDLE_KINDS:
+            return _number(key, value, "bundle") in self.bundles
+        return kind in INTERFACE_KINDS and _number(key, value, "l3_if") in self.interfaces
+
+
+NOTHING_MOVED = Moved()
+
+
+def closing(installed: Entities, wanted: Entities, moved: Moved = NOTHING_MOVED) -> Closing:
+    """What of `installed` is not as `wanted`, which has what the configuration alone decides."""
+    withdrawn = [
+        (kind, key)
+        for kind in sorted(DROPS_WITHOUT, reverse=True)
+        for key, value in installed[kind].items()
+        if not _equal(kind, wanted.get(kind, {}).get(key), value)
+        or moved.concerns(kind, key, value)
+    ]
+    gone = frozenset(withdrawn)
+    kept = frozenset(_kept_interfaces(installed, gone))
+    retired = [
+        key
+        for key, value in installed[Kind.NEXTHOP].items()
+        if isinstance(key, int) and isinstance(value, Nexthop) and value != RETIRED
+        if value.l3_if not in kept and wanted.get(Kind.NEXTHOP, {}).get(key) != value
+    ]
+    return Closing(tuple(withdrawn), tuple(retired))
+
+
+def _number(key: Key, value: Value, name: str) -> object:
+    """The number of an interface or bundle: the key's, the value's, or the key itself."""
+    return getattr(key, name, getattr(value, name, key))
+
+
+def _equal(kind: Kind, wanted: Value | None, held: Value) -> bool:
+    """Whether packets are treated alike by both: an interface's MAC address and MTU may change."""
+    if kind is Kind.EGRESS_INTERFACE and isinstance(wanted, Egress) and isinstance(held, Egress):
+        return (wanted.port, wanted.vlan) == (held.port, held.vlan)
+    return wanted == held
+
+
+def _kept_interfaces(installed: Entities, gone: Container[tuple[Kind, Key]]) -> Iterator[int]:
+    """Numbers that mean the interface that they meant, in the same VRF."""
+    admitted = {
+        (value.l3_if, key)
+        for key, value in installed[Kind.L3_INTERFACE].items()
+        if isinstance(value, L3Interface) and (Kind.L3_INTERFACE, key) not in gone
+    }
+    for key, value in installed[Kind.EGRESS_INTERFACE].items():
+        if isinstance(key, int) and isinstance(value, Egress):
+            at = key, Attachment(value.port, value.vlan)
+            if at in admitted and (Kind.EGRESS_INTERFACE, key) not in gone:
+                yield key

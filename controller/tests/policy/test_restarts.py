@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restart with another configuration: what packets would meet after each single update.
+
+After every update that the switch takes (after the whole write, where it is atomic), each way
+through the pipeline is followed: from an attachment by its inbound list, the route and the next
+hop's interface to the outbound list and the port. Each way must be one of the old configuration as
+a whole, or of the new one; not one list of each, and not a route of one by a number of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fake_switch import FakeSwitch
+from policy_world import CODEC, Play, PolicyWorld
+from scenes import address, gateway, neighbor, route, slot
+from sluice.entities import (
+    Attachment,
+    Binding,
+    Egress,
+    Key,
+    Kind,
+    L3Interface,
+    ListState,
+    Nexthop,
+    Role,
+    Target,
+    TargetKind,
+    Value,
+)
+from sluice.spdstore import SpdStore
+
+NAMES = ("eth1", "eth2", "eth3")
+RESTARTS = 12
+SEEDS = int(os.environ.get("SLUICE_RESTART_SEEDS", "4"))
+PREFIXES = {f"20.0.{n}.0/24": n for n in (1, 2, 3)}
+"""What is routed, and by which interface: by its name, whatever its number and port are."""
+RawList = tuple[int, int]  # the list's number and its epoch
+
+
+class Way(NamedTuple):
+    """How packets go: in by an attachment, to a prefix, out by another. 0: no list is asked."""
+
+    came: Attachment
+    inbound: RawList | int
+    prefix: str
+    outbound: RawList | int
+    leaves: Attachment
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an operator changes between two runs."""
+
+    order: tuple[str, ...]
+    ports: dict[str, int]
+    guards: dict[str, str]
+    vrfs: dict[str, str]
+    rules: dict[str, tuple[str, str]]
+    """By SPD, what names its inbound and its outbound rules."""
+
+    def text(self, state: Path, target: str) -> str:
+        lines = [f"router: r1\nstate_dir: {state}\nswitch: {{target: {target}}}\n"]
+        lines.append("vrfs: {red: {table: 100}}\ninterfaces:\n")
+        lines += [
+            f"  - {{name: {name}, port: {self.ports[name]}, spd: {self.guards[name]},"
+            f' vrf: {self.vrfs[name]}, mac: "02:00:00:00:01:0{name[-1]}"}}\n'
+            for name in self.order
+        ]
+        lines.append("engines: [{id: 1, port: 9}]\nspds:\n")
+        lines += [
+            f"  - name: {spd}\n    flow_cache: {{size: 100, idle_timeout: 60}}\n"
+            f"    inbound: [{{name: {inbound}, action: bypass}}]\n"
+            f"    outbound: [{{name: {outbound}, action: bypass}}]\n"
+            for spd, (inbound, outbound) in self.rules.items()
+        ]
+        return "".join(lines)
+
+    def ways(self) -> set[tuple[Attachment, str, str, str, Attachment]]:
+        """All ways of this configuration, with rules in the place of lists."""
+        found = set()
+        for came in NAMES:
+            for prefix, n in PREFIXES.items():
+                if self.vrfs[came] == "default":
+                    leaves = f"eth{n}"
+                    rules = self._rules(came, 0), self._rules(leaves, 1)
+                    found.add((self._at(came), rules[0], prefix, rules[1], self._at(leaves)))
+        return found
+
+    def _at(self, name: str) -> Attachment:
+        return Attachment(self.ports[name], 0)
+
+    def _rules(self, name: str, direction: int) -> str:
+        guard = self.guards[name]
+        return "none" if guard == "none" else self.rules[guard][direction]
+
+
+def draw(dice: random.Random, before: Setting | None) -> Setting:
+    """Any configuration; parts of it may be as they were before."""
+    spds = dice.sample(["corp", "edge", "rim", "hub"], 3)
+    drawn = {spd: (f"i{dice.randrange(3)}", f"o{dice.randrange(3)}") for spd in spds}
+    setting = Setting(
+        order=tuple(dice.sample(NAMES, 3)),
+        ports=dict(zip(NAMES, dice.sample([1, 2, 3, 4], 3), strict=True)),
+        guards={name: dice.choice([*spds, "none"]) for name in NAMES},
+        vrfs={name: dice.choice(["default", "default", "red"]) for name in NAMES},
+        rules=drawn,
+    )
+    if before is None:
+        return setting
+    known = {spd: before.rules[spd] for spd in spds if spd in before.rules if dice.random() < 0.5}
+    guards = {name: old for name, old in before.guards.items() if old in (*spds, "none")}
+    return Setting(
+        order=setting.order if dice.random() < 0.5 else before.order,
+        ports=setting.ports if dice.random() < 0.3 else before.ports,
+        guards=setting.guards if dice.random() < 0.3 else setting.guards | guards,
+        vrfs=setting.vrfs if dice.random() < 0.3 else before.vrfs,
+        rules=drawn | known,
+    )
+
+
+class Observer:
+    """Follows all ways whenever the switch changes."""
+
+    def __init__(self, switch: FakeSwitch) -> None:
+        self._switch = switch
+        self.seen: set[Way] = set()
+        self.names: dict[tuple[str, RawList], str] = {}
+
+    def look(self) -> None:
+        self.seen |= self.now()
+
+    def now(self) -> set[Way]:
+        of = self._switch.of
+        return {
+            way
+            for came, interface in of(Kind.L3_INTERFACE).items()
+            if isinstance(came, Attachment) and isinstance(interface, L3Interface)
+            if interface.role is Role.ROUTER
+            for prefix in PREFIXES
+            if (way := self._follow(came, interface, prefix)) is not None
+        }
+
+    def _follow(self, came: Attachment, interface: L3Interface, prefix: str) -> Way | None:
+        inbound = self._asked(Kind.INBOUND_BINDING, Kind.INBOUND_LIST, interface.l3_if)
+        target = self._switch.of(Kind.ROUTE).get(slot(prefix)._replace(vrf=interface.vrf))
+        if inbound is None or not isinstance(target, Target):
+            return None
+        assert target.kind is TargetKind.NEXTHOP
+        nexthop = self._switch.of(Kind.NEXTHOP).get(target.id)
+        if not isinstance(nexthop, Nexthop) or not nexthop.up:
+            return None
+        outbound = self._asked(Kind.OUTBOUND_BINDING, Kind.OUTBOUND_LIST, nexthop.l3_if)
+        egress = self._switch.of(Kind.EGRESS_INTERFACE).get(nexthop.l3_if)
+        if outbound is None or not isinstance(egress, Egress):
+            return None
+        return Way(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
+
+    def _asked(self, binding: Kind, lists: Kind, l3_if: int) -> RawList | int | None:
+        """The list that is asked; None where the packet drops."""
+        bound = self._get(binding, l3_if)
+        if not isinstance(bound, Binding):
+            return None
+        if not bound.list_id:
+            return 0
+        state = self._get(lists, bound.list_id)
+        if not isinstance(state, ListState) or not state.epoch:
+            return None
+        return bound.list_id, state.epoch
+
+    def _get(self, kind: Kind, key: Key) -> Value | None:
+        return self._switch.of(kind).get(key)
+
+    def learn(self, world: PolicyWorld) -> None:
+        """Which rules each epoch of a list stands for."""
+        for state in world.policy.table.lists.values():
+            names = [rule.name for rule in state.rules if not rule.generated]
+            self.names[state.direction.value, (state.list_id, state.counts.epoch)] = names[0]
+
+    def told(self, ways: set[Way]) -> set[tuple[Attachment, str, str, str, Attachment]]:
+        return {
+            (
+                way.came,
+                self._told("inbound", way.inbound),
+                way.prefix,
+                self._told("outbound", way.outbound),
+                way.leaves,
+            )
+            for way in ways
+        }
+
+    def _told(self, direction: str, raw: RawList | int) -> str:
+        return self.names[direction, raw] if isinstance(raw, tuple) else "none"
+
+
+async def routed(world: PolicyWorld) -> None:
+    """Wait until everything is as configured."""
+    for n in (1, 2, 3):
+        world.kernel.put(neighbor(n, f"10.0.{n}.9", n))
+        prefix = next(prefix for prefix, by in PREFIXES.items() if by == n)
+        world.routes.put(route(prefix, gateway(f"10.0.{n}.9", n)))
+    await asyncio.wait_for(world.ready.wait(), 5)
+    await world.synced()
+
+
+class Router:
+    """One switch, and controllers that run it one after the other."""
+
+    def __init__(self, play: Play, state: Path, target: str) -> None:
+        self._play, self._state, self._target = play, state, target
+        self._switch = FakeSwitch(CODEC)
+        self._observer = Observer(self._switch)
+        self._before: Setting | None = None
+
+    def run(self, setting: Setting) -> None:
+        """Start with this configuration; it stands in the end, and nothing else was seen."""
+        observer = self._observer
+
+        async def story(world: PolicyWorld) -> None:
+            reconciler = world.controller.reconciler  # writes all that does not wait for policy
+            await world.until(lambda: reconciler.compared and not reconciler.pending)
+            for n in (1, 2, 3):
+                world.kernel.put(address(n, f"10.0.{n}.1/24"))
+            world.links()
+            await routed(world)
+            observer.learn(world)
+            assert observer.told(observer.now()) == setting.ways()
+
+        self._switch.watch = observer.look
+        observer.seen.clear()
+        SpdStore(self._state).forget_committed()
+        text = setting.text(self._state, self._target)
+        self._play(story, self._switch, text=text, numbered=True)
+        allowed = setting.ways() | (self._before.ways() if self._before else set())
+        assert observer.told(observer.seen) - allowed == set()
+        self._before = setting
+
+
+TARGETS = pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
+
+
+@TARGETS
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_packet_meets_a_mix(play: Play, tmp_path: Path, seed: int, target: str) -> None:
+    dice = random.Random(seed)
+    router = Router(play, tmp_path, target)
+    setting: Setting | None = None
+    for _ in range(RESTARTS):
+        setting = draw(dice, setting)
+        router.run(setting)
+        if dice.random() < 0.2:
+            (tmp_path / "interfaces.json").unlink()
+
+
+SAME = dict.fromkeys(NAMES, "corp")
+PLAIN = Setting(
+    order=NAMES,
+    ports={"eth1": 1, "eth2": 2, "eth3": 3},
+    guards=SAME,
+    vrfs=dict.fromkeys(NAMES, "default"),
+    rules={"corp": ("i0", "o0"), "edge": ("i1", "o1")},
+)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ports": {"eth1": 4, "eth2": 2, "eth3": 3}},
+        {"ports": {"eth1": 2, "eth2": 1, "eth3": 3}},
+        {"guards": SAME | {"eth1": "none", "eth2": "edge"}},
+        {"vrfs": dict.fromkeys(NAMES, "default") | {"eth1": "red"}},
+        {"order": NAMES[::-1]},
+        {"order": NAMES[::-1], "ports": {"eth1": 3, "eth2": 2, "eth3": 1}},
+    ],
+    ids=["a port moves", "two ports change places", "guards", "a vrf", "order", "names"],
+)
+def test_with_other_rules_at_the_same_time(
+    play: Play, tmp_path: Path, change: dict[str, Any], target: str
+) -> None:
+    """There, back, and there again without the file that says what the numbers mean."""
+    router = Router(play, tmp_path, target)
+    changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
+    for setting in (PLAIN, changed, PLAIN):
+        router.run(setting)
+    (tmp_path / "interfaces.json").unlink()
+    router.run(changed)

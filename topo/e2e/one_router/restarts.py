@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations that replace one another by a restart, and traffic that shows what each allows.
+
+A `Setting` is what the operator changes between two runs: the order of the interfaces, which SPD
+guards each, and the rules of the SPDs. `Traffic` runs from every host to every other all the time;
+`seen` says which of its packets came to which host. What a setting allows follows from its rules
+alone: the inbound list of the sender's interface and the outbound list of the receiver's.
+"""
+
+import random
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.wait import wait_until
+
+from .network import EVERYTHING, HOSTS, ROOMY, SITE, OneRouter, udp
+from .walking import MARK, PAYLOAD, number_of
+
+INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
+NONE = "none"
+FIRST_FLOW_PORT = 20000
+WARM = 3
+"""Packets of a flow that came one after the other: it is served from the flow cache by then."""
+
+
+class Way(NamedTuple):
+    """A flow of the traffic, on a UDP port of its own: to a host's address on the router's link,
+    or to the site that a static route leads to by host b."""
+
+    source: str
+    sink: str
+    to_site: bool
+    port: int
+
+
+_ENDS = [
+    *((source, sink, False) for source, sink in permutations(HOSTS, 2)),
+    ("a", "b", True),
+]
+WAYS = tuple(Way(*ends, FIRST_FLOW_PORT + at) for at, ends in enumerate(_ENDS))
+INTERFACE_OF = dict(zip(HOSTS, INTERFACES, strict=True))
+
+
+class Discards(NamedTuple):
+    """An SPD: the ports that each of its lists discards. Everything else passes."""
+
+    inbound: frozenset[int] = frozenset()
+    outbound: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration, as far as a restart changes it. `guards` names an SPD, or `none`.
+
+    `forgotten`: no file says which numbers the interfaces had, so their order gives them.
+    """
+
+    order: tuple[str, ...] = INTERFACES
+    guards: Mapping[str, str] = field(default_factory=dict)
+    spds: Mapping[str, Discards] = field(default_factory=dict)
+    forgotten: bool = False
+
+    def allows(self, way: Way) -> bool:
+        """Whether both lists that the packets of this flow meet let them pass."""
+        first, last = (self.guard(INTERFACE_OF[host]) for host in (way.source, way.sink))
+        return way.port not in first.inbound and way.port not in last.outbound
+
+    def guard(self, interface: str) -> Discards:
+        """The lists that an interface's packets meet."""
+        return self.spds.get(self.guards.get(interface, NONE), Discards())
+
+    def treats_alike(self, other: "Setting", interface: str) -> bool:
+        """Whether nothing that concerns this interface changes by a restart with this setting."""
+        name = self.guards.get(interface, NONE)
+        return (
+            name == other.guards.get(interface, NONE)
+            and self.spds.get(name) == other.spds.get(name)
+            and not self.forgotten
+        )
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Write the setting into a controller's configuration."""
+        if self.forgotten:
+            (Path(config["state_dir"]) / "interfaces.json").unlink()
+        known = {one["name"]: one for one in config["interfaces"]}
+        config["interfaces"] = [
+            known[name] | {"spd": self.guards.get(name, NONE)} for name in self.order
+        ]
+        config["spds"] = [
+            {
+                "name": name,
+                "flow_cache": ROOMY,
+                "inbound": _rules(ports.inbound),
+                "outbound": _rules(ports.outbound),
+            }
+            for name, ports in self.spds.items()
+        ]
+
+
+def _rules(discarded: frozenset[int]) -> list[dict[str, Any]]:
+    return [udp("no", "discard", *sorted(discarded)), EVERYTHING] if discarded else [EVERYTHING]
+
+
+def draw(dice: random.Random, before: Setting | None = None) -> Setting:
+    """Any setting; each part of it may be as it was `before`."""
+    names = ["north", "east", "south", "west", "upper", "lower"]
+    dice.shuffle(names)
+    spds = {name: Discards(_draw_ports(dice), _draw_ports(dice)) for name in names[:4]}
+    order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
+    if before is not None:
+        spds |= {name: old for name, old in before.spds.items() if dice.random() < 0.5}
+        order = before.order if dice.random() < 0.3 else order
+    guards = {name: dice.choice([*spds, NONE]) for name in INTERFACES}
+    if before is not None:
+        kept = [one for one in INTERFACES if before.guards.get(one, NONE) in {*spds, NONE}]
+        guards |= {one: before.guards.get(one, NONE) for one in kept if dice.random() < 0.4}
+    return Setting(order, guards, spds, forgotten=before is not None and dice.random() < 0.4)
+
+
+def _draw_ports(dice: random.Random) -> frozenset[int]:
+    return frozenset(way.port for way in WAYS if dice.random() < 0.35)
+
+
+class Traffic:
+    """All flows at once, each at `rate` packets a second, and captures at every host."""
+
+    def __init__(self, network: OneRouter, rate: float = 60.0) -> None:
+        self._network = network
+        self._interval = 1 / (rate * len(WAYS))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._sinks: list[socket.socket] = []
+        self._sources: dict[Way, tuple[socket.socket, str]] = {}
+        self._captures: dict[str, Capture] = {}
+        self.sent: dict[Way, list[int]] = {way: [] for way in WAYS}
+        self._way_of: dict[int, Way] = {}
+        self._number = 0
+
+    def _run(self) -> None:
+        while True:
+            for way in WAYS:
+                if self._stop.wait(self._interval):
+                    return
+                self._number += 1
+                self.sent[way].append(self._number)
+                self._way_of[self._number] = way
+                source, destination = self._sources[way]
+                source.sendto(PAYLOAD.pack(MARK, self._number), (destination, way.port))
+
+    def seen(self) -> dict[tuple[Way, str], list[int]]:
+        """Packets by flow and by the host that they came to."""
+        found: dict[tuple[Way, str], list[int]] = defaultdict(list)
+        for host, capture in self._captures.items():
+            for frame in capture.frames():
+                number = number_of(frame)
+                found[self._way_of[number], host].append(number)
+        return found
+
+    def wait_until_passing(self, setting: Setting, deadline: float = 30.0) -> None:
+        """Wait until all that a setting allows passes, from the flow cache by then."""
+        marks = {way: self.sent[way][-1] for way in WAYS if self.sent[way]}
+        for way in WAYS:
+            if setting.allows(way):
+                passing = partial(self._passed_since, way, marks.get(way, 0))
+                wait_until(passing, deadline, f"{way} to pass")
+
+    def _passed_since(self, way: Way, mark: int) -> bool:
+        return sum(number > mark for number in self.seen()[way, way.sink]) >= WARM
+
+    def __enter__(self) -> Self:
+        for way in WAYS:
+            sink = self._network.host(way.sink).socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sink.bind(("", way.port))
+            self._sinks.append(sink)
+            source = self._network.host(way.source).socket(socket.AF_INET, socket.SOCK_DGRAM)
+            destination = SITE[4] if way.to_site else self._network.address(way.sink)
+            self._sources[way] = source, destination
+        for host in HOSTS:
+            place = self._network.host(host)
+            keep = lambda frame: not frame.outgoing and MARK in frame.data  # noqa: E731
+            self._captures[host] = Capture(place, "eth0", keep)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        for capture in self._captures.values():
+            capture.stop()
+        for one in (*self._sinks, *(source for source, _ in self._sources.values())):
+            one.close()
+
+
+def leaks(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
+    """Packets that neither setting lets pass, and packets that came out where they should not."""
+    found = []
+    for (way, host), numbers in traffic.seen().items():
+        if host != way.sink:
+            found.append(f"{way}: {len(numbers)} packets out to {host}")
+        elif not old.allows(way) and not new.allows(way):
+            found.append(f"{way}: {len(numbers)} packets that both settings forbid")
+    return found
+
+
+def losses(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
+    """Packets lost by flows that the change does not concern; to be asked once all have come."""
+    found = []
+    seen = traffic.seen()
+    for way in WAYS:
+        ends = INTERFACE_OF[way.source], INTERFACE_OF[way.sink]
+        if old.allows(way) and all(new.treats_alike(old, one) for one in ends):
+            lost = sorted({*traffic.sent[way]} - {*seen[way, way.sink]})
+            if lost:
+                found.append(f"{way}: {len(lost)} of {len(traffic.sent[way])} packets lost")
+    return found

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A restart with another configuration is a change like a commit: never a mix of old and new.
+
+Traffic runs all the while, from every host to every other. Whatever the change, a packet that comes
+out was allowed by the old configuration as a whole or by the new one as a whole, and comes out by
+the port that its destination is behind. SLUICE_RESTARTS says how many random changes to try.
+"""
+
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+
+from .network import OneRouter
+from .restarts import (
+    INTERFACE_OF,
+    INTERFACES,
+    WAYS,
+    Discards,
+    Setting,
+    Traffic,
+    draw,
+    leaks,
+    losses,
+)
+
+SEED = 12
+RESTARTS = int(os.environ.get("SLUICE_RESTARTS", "3"))
+OPEN = Discards()
+ALL_OPEN = Setting(guards=dict.fromkeys(INTERFACES, "open"), spds={"open": OPEN})
+
+
+@pytest.fixture(scope="module")
+def started(module_lab: Lab) -> OneRouter:
+    network = OneRouter(module_lab, versions=(4,))
+    network.start()
+    return network
+
+
+def run_with(network: OneRouter, setting: Setting) -> None:
+    """Kill the controller and start it with this setting, rules and all."""
+    network.controller.kill()
+    setting.configure(network.controller.config)
+    network.controller.start("--configured-policy")
+
+
+def change(network: OneRouter, old: Setting, new: Setting) -> None:
+    """From one setting to the other under traffic; what must never be seen, is not."""
+    with Traffic(network) as traffic:
+        traffic.wait_until_passing(old)
+        run_with(network, new)
+        traffic.wait_until_passing(new)
+        network.controller.wait_synced()
+        traffic.stop()
+        assert leaks(traffic, old, new) == []
+        wait_until(lambda: losses(traffic, old, new) == [], 5, "nothing lost without need")
+
+
+def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
+    """Without the file of their numbers each becomes another interface's: what each link sees is
+    for the host behind it. With the file nothing changes, and no packet is lost."""
+    run_with(network, ALL_OPEN)
+    turned = replace(ALL_OPEN, order=INTERFACES[::-1])
+    change(network, ALL_OPEN, replace(turned, forgotten=True))
+    change(network, turned, ALL_OPEN)
+
+
+def test_interfaces_that_change_their_spds_change_together(network: OneRouter) -> None:
+    """Old: a may not send, b may receive. New: a may send, b may not receive."""
+    to_b = next(way for way in WAYS if (way.source, way.sink) == ("a", "b"))
+    closed = frozenset({to_b.port})
+    spds = {"open": OPEN, "in": Discards(inbound=closed), "out": Discards(outbound=closed)}
+    a, b = INTERFACE_OF["a"], INTERFACE_OF["b"]
+    old = Setting(guards={**ALL_OPEN.guards, a: "in"}, spds=spds)
+    new = Setting(guards={**ALL_OPEN.guards, b: "out"}, spds=spds)
+    run_with(network, old)
+    with (
+        network.interposer.hold("write", tables="outbound_binding") as writes,
+        Traffic(network) as traffic,
+    ):
+        traffic.wait_until_passing(old)
+        network.controller.kill()
+        new.configure(network.controller.config)
+        network.controller.launch("--configured-policy")
+        writes.wait_for(1, 20)
+        held = traffic.sent[to_b][-1]
+        wait_until(lambda: traffic.sent[to_b][-1] > held + 600, 20, "packets meanwhile")
+        writes.open()
+        traffic.wait_until_passing(new)
+        traffic.stop()
+        assert leaks(traffic, old, new) == []
+
+
+def test_random_restarts_never_mix(network: OneRouter) -> None:
+    dice = random.Random(SEED)
+    old = draw(dice)
+    run_with(network, old)
+    for _ in range(RESTARTS):
+        new = draw(dice, old)
+        change(network, old, new)
+        old = new
