@@ -144,8 +144,10 @@ class World:
 
     def close(self) -> None:
         """Give back what the fakes hold open, once nothing runs any more."""
-        for one in (self.routes, self.kernel, self.host, self.dump, *self.clients):
-            os.close(one.fileno())
+        descriptors = [one.fileno() for one in (self.routes, self.kernel, self.host)]
+        descriptors += [self.dump.fileno(), *(client.fileno() for client in self.clients)]
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(5):

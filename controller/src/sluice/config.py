@@ -149,6 +149,8 @@ class Limits:
     fragment_datagrams: int = 8192
     fragments_waiting: int = 2048
     fragment_seconds: float = 5.0
+    auditor_per_second: int = 5000
+    auditor_seconds: float = 5.0
 
 
 DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
@@ -384,6 +386,12 @@ def _read_limits(section: Mapping) -> Limits:
         fragments_waiting=section.optional("fragments_waiting", count, default.fragments_waiting),
         fragment_seconds=section.optional(
             "fragment_seconds", scalars.number(0.1, 60), default.fragment_seconds
+        ),
+        auditor_per_second=section.optional(
+            "auditor_per_second", scalars.integer(100, 1_000_000), default.auditor_per_second
+        ),
+        auditor_seconds=section.optional(
+            "auditor_seconds", scalars.number(0.1, 3600), default.auditor_seconds
         ),
     )
     section.close()

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 
 from sluice import policy_entities
 from sluice.audit_log import DROPS, AuditLog, ListChange
+from sluice.auditor import Auditor, Codecs
 from sluice.config import Config
 from sluice.connection import SwitchConnection
 from sluice.entities import (
@@ -64,7 +65,9 @@ from sluice.p4.counters import CounterSchema
 from sluice.p4.flows import FlowCodec
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema
+from sluice.p4.settings import SettingsCodec
 from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.session import Session
 from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
@@ -124,7 +127,8 @@ class Controller:
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
         )
-        self.reconciler = Reconciler(Codec(schema), self._entity_deleted, self._clock)
+        codec = Codec(schema)
+        self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
         self.keeper = NeighborKeeper()
         limits = config.limits
@@ -158,6 +162,14 @@ class Controller:
             _esp_sources(config),
             self.audit,
         )
+        self.auditor = Auditor(
+            Codecs(codec, self.flow_codec, SettingsCodec(schema)),
+            self.reconciler,
+            self.policy,
+            rate=limits.auditor_per_second,
+            interval=limits.auditor_seconds,
+            clock=self._clock,
+        )
         tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
@@ -183,7 +195,7 @@ class Controller:
             on_packets=self._packets_in,
             closing=self._closing,
             on_read=self._adopt,
-            companion=self.policy.run,
+            companion=self._companion,
         )
         self.ready = False
         self.settled = False
@@ -247,6 +259,17 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
+
+    async def _companion(self, session: Session) -> None:
+        """What a session has beside the reconciler."""
+        serving = (self.policy.run(session), self.auditor.run(session))
+        tasks = [asyncio.create_task(each) for each in serving]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _closing(self, installed: Entities) -> Closing:
         moved = () if self._numbers is None else self._numbers.moved

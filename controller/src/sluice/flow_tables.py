@@ -129,6 +129,28 @@ class FlowTables:
         self._queue.clear()
         self._strays.clear()
 
+    # -- comparing with what the switch holds
+
+    def agrees(self, slot: FlowSlot, found: FlowVerdict | None) -> bool:
+        """Whether the switch may rightly hold this of a flow, or nothing."""
+        known = self._cache_of(slot)
+        if known is None:
+            return found is None or slot in self._strays
+        return known.cache.agrees(slot.key, found)
+
+    def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
+        """Makes the switch agree, which was found not to."""
+        known = self._cache_of(slot)
+        if known is not None:
+            self._enqueue(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
+        elif found is not None:
+            self._strays.append(slot)
+        self.flush()
+
+    def _cache_of(self, slot: FlowSlot) -> ListCache | None:
+        known = self.caches.get(slot.list_id)
+        return known if known is not None and known.direction is slot.direction else None
+
     # -- packets and commits
 
     def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:

@@ -55,6 +55,21 @@ def _metrics(
     yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
     installed = [({"kind": kind}, count) for kind, count in switch["installed"].items()]
     yield "sluice_installed_entities", "gauge", "entities in the switch", installed
+    audit = status["auditor"].items()
+    repairs = [
+        ({"part": part, "kind": kind}, count)
+        for part, report in audit
+        for kind, count in report["repaired"].items()
+    ]
+    yield "sluice_auditor_repairs_total", "counter", "entries that somebody else wrote", repairs
+    for field, text in (
+        ("rounds", "complete rounds of the audit"),
+        ("entries", "entries compared in the last complete round"),
+        ("seconds", "what the last complete round took"),
+    ):
+        form = "counter" if field == "rounds" else "gauge"
+        name = "sluice_auditor_rounds_total" if field == "rounds" else f"sluice_auditor_{field}"
+        yield name, form, text, [({"part": part}, report[field]) for part, report in audit]
     for field, text in (
         ("to_cpu", "packets sent to the CPU"),
         ("metered_away", "packets that a punt meter dropped"),

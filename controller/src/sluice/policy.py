@@ -111,6 +111,8 @@ class Policy:
         self.on_changed = lambda change, spds, lists: None
         """Told of every change that is in force: what it was, the SPDs, and their lists."""
         self._session: Session | None = None
+        self.standing = asyncio.Event()
+        """Set while what the switch holds of policy is what it should hold."""
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
@@ -143,6 +145,7 @@ class Policy:
         self._addresses_changed.clear()
         if not self.spds:
             self._reconciler.release(policy_entities.BINDING_KINDS)
+            self.standing.set()
             await asyncio.wait({session.closed})
             return
         try:
@@ -162,6 +165,7 @@ class Policy:
         finally:
             self._session = None
             self._reconciler.hold(OPENING)
+            self.standing.clear()
             self.flows.close()
 
     async def _synchronize(self, session: Session) -> None:
@@ -191,6 +195,7 @@ class Policy:
         self._reconciler.submit(policy_entities.bindings(self._config, self.table.id_of))
         self._reconciler.release(policy_entities.BINDING_KINDS)
         self._reconciler.open()
+        self.standing.set()
         if not self.started:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
@@ -268,6 +273,19 @@ class Policy:
         """Retires all flows of these SPDs. PolicyError."""
         for spd in [*map(self.known, spds)]:
             await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
+
+    async def put_right(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Has `look` find out which lists the switch holds, while none changes; those that are not
+        as they should be get new numbers, so that nothing counts that was said of them meanwhile.
+        PolicyError."""
+
+        async def change() -> None:
+            session = self._session
+            if session is not None and self.started:
+                await look()
+                await self._put_right(session)
+
+        await self._alone(change)
 
     def known(self, spd: str) -> SpdConfig:
         """The SPD of that name. PolicyError."""

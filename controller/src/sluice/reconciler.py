@@ -172,6 +172,28 @@ class Reconciler:
         """Whether the switch holds exactly what is desired (and orphans not yet released)."""
         return self.compared and not self.pending and not self.failures
 
+    # -- comparing with what the switch holds
+
+    def is_under_way(self, kind: Kind, key: Key) -> bool:
+        """Whether an update of this entity is queued or sent."""
+        queued = key in self._upserts[kind] or key in self._deletes[kind]
+        return queued or key in self._in_flight
+
+    def found(self, kind: Kind, key: Key, value: Value | None) -> None:
+        """The switch holds this, or nothing, whatever it was thought to hold: to be put right.
+
+        Lists are put right by a commit, since new numbers have to be on disk first.
+        """
+        if value is None:
+            self.installed.remove(kind, [key])
+        else:
+            self.installed.put(kind, [(key, value)])
+        if key not in self.desired[kind]:
+            self._deletes[kind][key] = None
+        elif kind not in COMMITTED:
+            self._upserts[kind][key] = None
+        self._work.set()
+
     # -- start and reconnect
 
     def disconnect(self) -> None:

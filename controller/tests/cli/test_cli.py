@@ -45,6 +45,26 @@ ANSWERS: dict[str, Any] = {
             "failed": 1,
             "failures": [{"what": "route 20.0.0.0/8 vrf 0", "error": "RESOURCE_EXHAUSTED"}],
         },
+        "auditor": {
+            "policy": {
+                "rounds": 3,
+                "entries": 1234,
+                "seconds": 0.5,
+                "seconds_ago": 2.0,
+                "repaired": {"outbound_flow": 1},
+                "last_repairs": ["outbound_flow X: found Y, put Z"],
+                "problem": None,
+            },
+            "routes": {
+                "rounds": 0,
+                "entries": 0,
+                "seconds": 0.0,
+                "seconds_ago": None,
+                "repaired": {},
+                "last_repairs": [],
+                "problem": None,
+            },
+        },
         "problems": {"routes of kernel table 77, which no VRF has": 5},
     },
     "interfaces": [

@@ -119,7 +119,25 @@ class Views:
                 ],
                 **reconciler.counters,
             },
+            "auditor": self._auditor(),
             "problems": dict(controller.fib.problems),
+        }
+
+    def _auditor(self) -> dict[str, Any]:
+        """What the auditor found, by the part of the switch that it looked at."""
+        now = asyncio.get_running_loop().time()
+        reports = self._controller.auditor.reports
+        return {
+            part: {
+                "rounds": report.rounds,
+                "entries": report.compared,
+                "seconds": report.seconds,
+                "seconds_ago": None if report.completed_at is None else now - report.completed_at,
+                "repaired": dict(report.repairs),
+                "last_repairs": [str(repair) for repair in report.last],
+                "problem": report.problem,
+            }
+            for part, report in reports.items()
         }
 
     # -- interfaces

@@ -77,6 +77,12 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
         ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
     ]
+    lines += [(f"auditor: {part}", _auditor(report)) for part, report in data["auditor"].items()]
+    lines += [
+        ("repaired", Text(repair, style="red"))
+        for report in data["auditor"].values()
+        for repair in report["last_repairs"][-3:]
+    ]
     if switch["last_error"]:
         lines.append(("last error", Text(switch["last_error"], style="red")))
     if reconciler["failed"]:
@@ -89,6 +95,21 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _auditor(report: dict[str, Any]) -> str | Text:
+    """What the switch was found to hold, against what it should."""
+    repaired = sum(report["repaired"].values())
+    if report["seconds_ago"] is None:
+        text = "no round complete yet"
+    else:
+        text = (
+            f"{report['entries']:,} entries in {report['seconds']:.1f} s,"
+            f" {report['seconds_ago']:.0f} s ago; {repaired:,} repaired since the start"
+        )
+    if report["problem"]:
+        text += f"; the last round stopped: {report['problem']}"
+    return Text(text, style="red") if repaired or report["problem"] else text
 
 
 def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
+from sluice.entities import Key, Kind
 from sluice.p4.decoder import Decoded, Decoder
 from sluice.p4.encoder import Encoder
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
+from sluice.p4runtime.messages import Operation
 
 
 class Codec:
@@ -28,6 +30,11 @@ class Codec:
     def is_route(self, request: p4r.Entity) -> bool:
         """Whether one of `read_requests` asks for routes, of which there may be very many."""
         return request.table_entry.table_id in self._routes
+
+    def request(self, kind: Kind, key: Key) -> p4r.Entity:
+        """What to read to know one entity."""
+        asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
+        return asked.updates[0].entity
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
         """The entity's (kind, key, value); None for what is none of the controller's business."""

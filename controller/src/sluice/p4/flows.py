@@ -115,6 +115,10 @@ class FlowCodec:
             for one in self._tables.values()
         ]
 
+    def request(self, slot: FlowSlot) -> p4r.Entity:
+        """What to read to know one flow."""
+        return self._entry(slot, None)
+
     def decode(self, entity: p4r.Entity) -> tuple[FlowSlot, FlowVerdict] | None:
         """A flow that was read; None for anything else, a table's default action too."""
         found = entity.table_entry

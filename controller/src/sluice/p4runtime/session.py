@@ -170,6 +170,19 @@ class Session:
             response.config.p4_device_config == device_config and response.config.p4info == p4info
         )
 
+    async def pipeline_cookie(self) -> int | None:
+        """What names the switch's pipeline now; None without one. Raises P4RuntimeError."""
+        token, answer = self._expect()
+        with ended:
+            self._client.get_pipeline(token, self._requests.get_pipeline(True))
+        try:
+            response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
+        except P4RuntimeError as error:
+            if error.code in (NOT_FOUND, FAILED_PRECONDITION):
+                return None
+            raise
+        return response.config.cookie.cookie
+
     # -- requests
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:

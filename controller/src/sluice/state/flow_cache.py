@@ -213,6 +213,41 @@ class FlowCache:
         else:
             self._keep_as_stale(key, flow)
 
+    # -- comparing with what the switch holds
+
+    def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool:
+        """Whether the switch may rightly hold this of a flow, or nothing.
+
+        Of a flow under way it may hold anything. One that serves nobody may say anything, but not
+        of an epoch that is still to come.
+        """
+        flow = self._flows.get(key)
+        if key in self._leaving or (flow is not None and flow.in_flight is not None):
+            return True
+        if flow is None or found is None:
+            return flow is None and found is None
+        if flow.pool is self._live:
+            return found == flow.verdict
+        return found.epoch < self.epoch
+
+    def correct(self, key: FlowKey, found: FlowVerdict | None, now: float) -> list[FlowWrite]:
+        """The writes that make the switch agree, which was found not to."""
+        flow = self._flows.get(key)
+        if found is None:
+            if flow is not None:
+                self._remove(key)  # its next packet is searched
+            return []
+        if flow is None:
+            self._leaving[key] = _Flow(found, self._live, now, Operation.DELETE)
+            return [FlowWrite(Operation.DELETE, key, None)]
+        if flow.pool is self._live:
+            return [self._write(Operation.MODIFY, key, flow.verdict, now)]
+        return [self._delete(key)]
+
+    def keys(self) -> list[FlowKey]:
+        """All flows that the switch may hold."""
+        return list(self._flows)
+
     # -- age
 
     def used(self, key: FlowKey, now: float) -> None:

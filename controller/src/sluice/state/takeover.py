@@ -33,9 +33,7 @@ from sluice.entities import (
 
 Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
 
-BUNDLE_KINDS = frozenset(
-    {Kind.INBOUND_SA, Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA, Kind.ESP_SOURCE}
-)
+BUNDLE_KINDS = frozenset({Kind.INBOUND_SA, Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA, Kind.ESP_SOURCE})
 """Kinds whose entities name a bundle by its number."""
 INTERFACE_KINDS = OPENING | {Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING}
 """Kinds whose entities name an interface by its number."""

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what the switch holds with what it should, all the time, and repairs what differs.
+
+Whoever may write to the switch may also write what the controller never asked for. So a session
+reads everything back, part by part and at a bounded rate: policy and interfaces with the flows
+again and again, since a wrong one lets packets pass; routes, which may be many, apart from them.
+What is not as it was written is read once more on its own, to be sure that no update was under way,
+then repaired, counted and said in the log. Between somebody's write and its repair packets may have
+passed; how long that is at most, the report's `seconds` tell.
+
+Repairs are the reconciler's and the flow tables' own writes. A list that was changed gets new
+numbers by a commit. A switch that was given another pipeline is taken over anew.
+
+Depends on policy, reconciler, flow_tables and p4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from finsy.proto import p4r
+
+from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, Value
+from sluice.p4.codec import Codec
+from sluice.p4.flows import FlowCodec, FlowSlot
+from sluice.p4.settings import SettingsCodec
+from sluice.p4runtime.session import P4RuntimeError, Status
+from sluice.policy import Policy
+from sluice.policy_start import PolicyError
+from sluice.reconciler import Reconciler
+from sluice.state.audit import Census, Repair, Report
+from sluice.state.flow_cache import FlowVerdict
+
+log = logging.getLogger(__name__)
+
+SLICE = 64
+"""Entries compared before the loop is let go."""
+AGAIN = 64
+"""Entries read once more in one request."""
+ROUTE_SHARE = 4
+"""Of so many entries compared in a second, one is a route's."""
+ROUTE_ROUNDS_APART = 12
+"""How many times as long as between the rounds of policy it is between those of routes."""
+LOGGED_PER_ROUND = 10
+"""Repairs that a round names in the log; the others are counted."""
+
+T = TypeVar("T")
+
+
+class Audited(Protocol):
+    """What is needed of a `Session`."""
+
+    closed: asyncio.Future[P4RuntimeError]
+
+    async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
+        """Statuses by update, or [] when all were applied."""
+
+    def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
+        """Entities in parts."""
+
+    async def pipeline_cookie(self) -> int | None:
+        """What names the switch's pipeline."""
+
+    def close(self) -> None:
+        """Ends the session."""
+
+
+class Codecs(NamedTuple):
+    """What the switch's entities mean."""
+
+    entities: Codec
+    flows: FlowCodec
+    settings: SettingsCodec
+
+
+class Auditor:
+    """The audit of one router. `rate` in entries a second, `interval` in seconds from the
+    beginning of one round to the next; a round that takes longer is followed at once."""
+
+    def __init__(
+        self,
+        codecs: Codecs,
+        reconciler: Reconciler,
+        policy: Policy,
+        *,
+        rate: int,
+        interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._codecs = codecs
+        self._reconciler = reconciler
+        self._policy = policy
+        self._rate = rate
+        self._interval = interval
+        self._clock = clock
+        self.reports = {"policy": Report(), "routes": Report()}
+
+    async def run(self, session: Audited) -> None:
+        """Audits until cancelled. Raises P4RuntimeError when the session ends."""
+        await self._policy.standing.wait()
+        requests = self._codecs.entities.read_requests()
+        routes = [one for one in requests if self._codecs.entities.is_route(one)]
+        others = [one for one in requests if one not in routes]
+        rounds = [
+            asyncio.create_task(
+                self._rounds(
+                    session,
+                    self.reports["policy"],
+                    self._interval,
+                    partial(self._audit_policy, session, others),
+                )
+            ),
+            asyncio.create_task(
+                self._rounds(
+                    session,
+                    self.reports["routes"],
+                    self._interval * ROUTE_ROUNDS_APART,
+                    partial(self._audit_routes, session, routes),
+                )
+            ),
+            asyncio.create_task(self._watch_pipeline(session)),
+        ]
+        try:
+            await asyncio.gather(*rounds)
+        finally:
+            for one in rounds:
+                one.cancel()
+            await asyncio.gather(*rounds, return_exceptions=True)
+
+    async def _rounds(
+        self,
+        session: Audited,
+        report: Report,
+        interval: float,
+        audit: Callable[[_Round], Awaitable[None]],
+    ) -> None:
+        while True:
+            began = self._clock()
+            audited = _Round(report)
+            try:
+                await audit(audited)
+            except P4RuntimeError as error:
+                if session.closed.done():
+                    raise
+                report.problem = str(error)  # a target that cannot be asked for all of it
+            else:
+                now = self._clock()
+                report.completed(audited.census.compared, now - began, now)
+            if audited.unsaid:
+                log.warning("repaired: %d more of the same round", audited.unsaid)
+            await asyncio.sleep(max(0.0, began + interval - self._clock()))
+
+    async def _watch_pipeline(self, session: Audited) -> None:
+        """Somebody else's pipeline would hold nothing of ours: the session begins anew."""
+        ours = await session.pipeline_cookie()
+        while True:
+            await asyncio.sleep(self._interval)
+            found = await session.pipeline_cookie()
+            if found != ours:
+                now = self._clock()
+                repair = Repair(now, "pipeline", f"cookie {found}", f"cookie {ours}")
+                self.reports["policy"].repaired("pipeline", repair)
+                log.warning("repaired: %s", repair)
+                session.close()
+                await asyncio.wait({session.closed})
+                raise session.closed.result()
+
+    # -- rounds
+
+    async def _audit_policy(
+        self, session: Audited, requests: list[p4r.Entity], audited: _Round
+    ) -> None:
+        for request in self._codecs.settings.read_requests():
+            await self._audit_settings(session, request, audited)
+        await self._audit_entities(session, requests, audited, self._rate)
+        await self._audit_flows(session, audited)
+
+    async def _audit_routes(
+        self, session: Audited, requests: list[p4r.Entity], audited: _Round
+    ) -> None:
+        await self._audit_entities(session, requests, audited, max(1, self._rate // ROUTE_SHARE))
+
+    async def _audit_entities(
+        self, session: Audited, requests: list[p4r.Entity], audited: _Round, rate: int
+    ) -> None:
+        """What `requests` bring, and what of the same kinds they do not."""
+        decode = self._codecs.entities.decode
+        for request in requests:
+            async for part in self._read(session, request, rate):
+                by_kind: dict[Kind, dict[Key, Value]] = {}
+                for kind, key, value in filter(None, map(decode, part)):
+                    by_kind.setdefault(kind, {})[key] = value
+                for kind, entries in by_kind.items():
+                    held = self._reconciler.installed.by_kind[kind]
+                    differing = audited.census.differing(kind, entries, held)
+                    await self._look_again(session, kind, differing, audited)
+        audits_routes = any(map(self._codecs.entities.is_route, requests))
+        for kind in set(Kind) - MODIFY_ONLY:
+            if (kind is Kind.ROUTE) == audits_routes:
+                for keys in _slices(list(self._reconciler.installed.by_kind[kind]), SLICE):
+                    missing = audited.census.missing(kind, keys)
+                    await self._look_again(session, kind, missing, audited)
+                    await asyncio.sleep(0)
+
+    async def _audit_flows(self, session: Audited, audited: _Round) -> None:
+        flows, decode = self._policy.flows, self._codecs.flows.decode
+        for request in self._codecs.flows.read_requests():
+            async for part in self._read(session, request, self._rate):
+                found = dict(filter(None, map(decode, part)))
+                audited.census.saw("flow", found)
+                differing = [slot for slot in found if not flows.agrees(slot, found[slot])]
+                await self._look_at_flows(session, differing, audited)
+        for list_id, known in list(flows.caches.items()):
+            for keys in _slices(known.cache.keys(), SLICE):
+                slots = [FlowSlot(known.direction, list_id, key) for key in keys]
+                missing = audited.census.missing("flow", slots)
+                await self._look_at_flows(session, missing, audited)
+                await asyncio.sleep(0)
+
+    async def _audit_settings(self, session: Audited, request: p4r.Entity, audited: _Round) -> None:
+        """Not every target can be asked for all of them: what cannot be read cannot be repaired."""
+        settings = self._codecs.settings
+        try:
+            parts = [part async for part in session.read([request])]
+        except P4RuntimeError:
+            if session.closed.done():
+                raise
+            return
+        found = [entity for part in parts for entity in part]
+        for kind, key, value in filter(None, map(settings.decode, found)):
+            audited.census.compared += 1
+            thought = self._reconciler.installed.by_kind[kind].get(key)
+            if thought not in (None, value) and not self._reconciler.is_under_way(kind, key):
+                self._reconciler.found(kind, key, value)
+                self._repaired(audited, kind.name, key, value, thought)
+        for name, removal in settings.copies(found):
+            await session.write([removal])
+            self._repaired(audited, name.partition(" ")[0], name.partition(" ")[2], name, None)
+
+    async def _read(
+        self, session: Audited, request: p4r.Entity, rate: int
+    ) -> AsyncIterator[Sequence[p4r.Entity]]:
+        """Entities in slices, no faster than so many a second."""
+        async for part in session.read([request]):
+            for piece in _slices(part, SLICE):
+                yield piece
+                await asyncio.sleep(len(piece) / rate)
+
+    # -- what differs
+
+    async def _look_again(
+        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+    ) -> None:
+        """Keys of one kind that were not as thought: repaired unless an update was under way."""
+        for some in _slices(keys, AGAIN):
+            look = partial(self._repair_entities, session, kind, some, audited)
+            if kind in COMMITTED:
+                try:
+                    await self._policy.put_right(look)
+                except PolicyError as error:
+                    log.error("audit: %s is not put right: %s", kind.name.lower(), error)
+            else:
+                await look()
+
+    async def _repair_entities(
+        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+    ) -> None:
+        reconciler = self._reconciler
+        held = reconciler.installed.by_kind[kind]
+        quiet = [key for key in keys if not reconciler.is_under_way(kind, key)]
+        thought = {key: held.get(key) for key in quiet}
+        requests = {key: self._codecs.entities.request(kind, key) for key in quiet}
+        entities = await self._read_exactly(session, list(requests.values()))
+        decoded = filter(None, map(self._codecs.entities.decode, entities))
+        found = {key: value for found_kind, key, value in decoded if found_kind is kind}
+        held = reconciler.installed.by_kind[kind]
+        for key, before in thought.items():
+            value = found.get(key)
+            moved = held.get(key) != before or reconciler.is_under_way(kind, key)
+            if not moved and value != before:
+                put = reconciler.desired[kind].get(key)
+                reconciler.found(kind, key, value)
+                self._repaired(audited, kind.name, key, value, put)
+
+    async def _look_at_flows(
+        self, session: Audited, slots: Sequence[FlowSlot], audited: _Round
+    ) -> None:
+        flows = self._policy.flows
+        for some in _slices(slots, AGAIN):
+            requests = [self._codecs.flows.request(slot) for slot in some]
+            entities = await self._read_exactly(session, requests)
+            found: dict[FlowSlot, FlowVerdict] = dict(
+                filter(None, map(self._codecs.flows.decode, entities))
+            )
+            for slot in some:
+                verdict = found.get(slot)
+                if not flows.agrees(slot, verdict):
+                    flows.correct(slot, verdict)
+                    what = f"{slot.direction.value}_flow"
+                    self._repaired(audited, what, slot, verdict, "what was written, or nothing")
+
+    async def _read_exactly(self, session: Audited, requests: list[p4r.Entity]) -> list[p4r.Entity]:
+        """These entities, without those that the switch does not hold."""
+        try:
+            parts = [part async for part in session.read(requests)] if requests else []
+        except P4RuntimeError:
+            if session.closed.done():
+                raise
+            if len(requests) == 1:
+                return []
+            # Some targets refuse the whole request for one entry that is not there.
+            half = len(requests) // 2
+            first = await self._read_exactly(session, requests[:half])
+            return first + await self._read_exactly(session, requests[half:])
+        return [entity for part in parts for entity in part]
+
+    def _repaired(
+        self, audited: _Round, kind: str, key: object, found: object, put: object
+    ) -> None:
+        name = kind.lower()
+        repair = Repair(self._clock(), f"{name} {key}", _words(found), _words(put))
+        audited.report.repaired(name, repair)
+        if audited.logged < LOGGED_PER_ROUND:
+            audited.logged += 1
+            log.warning("repaired: %s", repair)
+        else:
+            audited.unsaid += 1
+
+
+class _Round:
+    """One round under way."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.census = Census()
+        self.logged = 0
+        self.unsaid = 0
+
+
+def _slices(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+def _words(value: object) -> str:
+    return "nothing" if value is None else str(value)
