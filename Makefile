@@ -116,6 +116,11 @@ ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
 e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namespaces, on TARGET
 	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e $(ARGS)
 
+# ARGS="--packets N --seed S"; what it finds is saved under build/prove.
+.PHONY: prove
+prove: setup-run ## A million hostile packets through the router against random policy: nothing leaks
+	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
+
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf.differential $(ARGS)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules, datagrams and captured frames made by hand, for tests of reference and judge."""
+
+from sluice_adversary import marks, plan
+from sluice_adversary.datagrams import ENCRYPT, Datagram, Entry, Shim, mac
+from sluice_adversary.drafts import Draft, transport
+from sluice_adversary.plan import packed
+from sluice_adversary.policy import BYPASS, Policy, Rule, Spd, Verdict
+from sluice_adversary.wire import ETHERTYPE_SHIM, UDP
+
+A, B, C = (packed(link.host(4, 1)) for link in plan.LINKS.values())
+A6, B6, C6 = (packed(link.host(6, 1)) for link in plan.LINKS.values())
+OWN_B, OWN_B6 = packed(plan.LINKS["b"].own(4)), packed(plan.LINKS["b"].own(6))
+ONE, TWO = Verdict("protect", 1), Verdict("protect", 2)
+REST = Rule("rest", BYPASS)
+FROM_A = Entry("a")
+NUMBER = 77
+
+
+def protected_port(port: int = 7000, verdict: Verdict = ONE) -> Rule:
+    """A rule for one UDP port."""
+    return Rule("port", verdict, protocols=(UDP,), destination_ports=((port, port),))
+
+
+def policy(*outbound: Rule, inbound: tuple[Rule, ...] = (), checked: bool = False) -> Policy:
+    """East with these lists; south discards everything."""
+    return Policy({"east": Spd("east", inbound, outbound, checked), "south": Spd("south")})
+
+
+def udp(
+    port: int = 7000, size: int = 64, ends: tuple[bytes, bytes] = (A, B), number: int = NUMBER
+) -> Draft:
+    """A UDP datagram from port 53."""
+    version = 4 if len(ends[0]) == 4 else 6
+    data = transport(ends, UDP, (53, port), number, size)
+    return Draft(version, *ends, UDP, data, 5)
+
+
+def datagram(*packets: bytes, entry: Entry = FROM_A, number: int = NUMBER) -> Datagram:
+    """A datagram of these packets."""
+    return Datagram(number, "made", entry, list(packets))
+
+
+def left(link: str, packet: bytes) -> bytes:
+    """A frame as it leaves by a link."""
+    ether_type = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
+    here = plan.LINKS[link]
+    return mac(here.host_mac) + mac(here.router_mac) + ether_type + packet
+
+
+def to_engine(bundle: int, packet: bytes, kind: int = ENCRYPT) -> bytes:
+    """A frame as the engine gets it."""
+    ether_type = ETHERTYPE_SHIM.to_bytes(2, "big")
+    return bytes(12) + ether_type + Shim(kind, bundle).pack(packet) + packet
+
+
+def filled(size: int) -> bytes:
+    """Payload with the number of these datagrams."""
+    return marks.fill(NUMBER, size)

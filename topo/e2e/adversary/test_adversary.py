@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random rules, random datagrams, captures on every link: nothing leaks, nothing is lost.
+
+The seeded short form of `make prove`. Then the control experiments on the same router: with a
+reference that is wrong on purpose the same captures have to show leaks and losses.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sluice_adversary import report
+from sluice_adversary.campaign import Campaign
+from sluice_adversary.network import Arena
+from sluice_adversary.policy import BYPASS, DISCARD, Policy, Rule, random_policy
+from sluice_adversary.reference import Reference
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.target import target_name
+
+SEED = 12
+PACKETS = {"sluice-switch": 20_000, "bmv2": 2_000}
+PLAIN = "plain"
+
+
+@pytest.fixture(scope="module")
+def arena(module_lab: Lab) -> Iterator[Arena]:
+    arena = Arena(module_lab, os.environ.get("TARGET"))
+    arena.start()
+    yield arena
+    arena.close()
+
+
+def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
+    campaign = Campaign(arena, SEED)
+    campaign.run(PACKETS[target_name(None)])
+    bounds = arena.bounds_hit()
+    if campaign.judge.findings:
+        told = report.summary(campaign, SEED, target_name(None))
+        files = report.save_reproducers(campaign, SEED)
+        first = "\n".join(map(str, campaign.judge.findings[:10]))
+        pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
+    assert not bounds, "what a full queue dropped proves nothing"
+    assert set(campaign.shapes.names) <= set(campaign.totals.shapes), "a shape was never sent"
+    for kind in ("out", "protect", "host", "decrypt", "sockets"):
+        assert campaign.judge.seen[kind], f"no witness has seen anything of kind {kind}"
+
+
+def _altered(policy: Policy, old: str, rule: Rule) -> Policy:
+    """The policy with a verdict exchanged in every rule but the sentinels'."""
+
+    def exchange(one: Rule) -> Rule:
+        is_meant = one.verdict.action == old and one.name != "sentinel"
+        return replace(one, verdict=rule.verdict) if is_meant else one
+
+    return Policy(
+        {
+            name: replace(
+                spd,
+                inbound=tuple(map(exchange, spd.inbound)),
+                outbound=tuple(map(exchange, spd.outbound)),
+            )
+            for name, spd in policy.spds.items()
+        }
+    )
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("bypass", DISCARD, "leak"),
+    ("protect", DISCARD, "leak"),
+    ("discard", BYPASS, "lost"),
+])  # fmt: skip
+def test_a_wrong_reference_is_found_out(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: object, kind: str
+) -> None:
+    """What it calls forbidden is then a leak, and what it calls allowed is lost."""
+    monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
+    wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)
+    campaign = Campaign(arena, SEED, lambda policy: Reference(_altered(policy, old, wrong)))
+    for _ in range(3):
+        campaign.begin(random_policy(campaign.random))
+        campaign.batch([campaign.shapes.of_shape(PLAIN) for _ in range(150)])
+    assert any(one.kind == kind and one.shape == PLAIN for one in campaign.judge.findings)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge can fail: frames that leak, made by hand, are found; those that may be seen are not."""
+
+import struct
+
+import pytest
+
+from sluice_adversary import marks, plan
+from sluice_adversary.datagrams import DECRYPT, DECRYPTED, Datagram, Entry, Shim
+from sluice_adversary.drafts import Draft
+from sluice_adversary.judge import Judge
+from sluice_adversary.policy import BYPASS, Policy, Rule
+from sluice_adversary.reference import Reference
+from sluice_adversary.wire import ICMP, ipv4
+
+from .made import (
+    NUMBER,
+    ONE,
+    OWN_B,
+    REST,
+    A,
+    B,
+    datagram,
+    left,
+    policy,
+    protected_port,
+    to_engine,
+    udp,
+)
+
+
+def judging(rules: Policy, *datagrams: Datagram) -> Judge:
+    judge = Judge()
+    judge.new_round(Reference(rules))
+    for one in datagrams:
+        judge.sent(one)
+    return judge
+
+
+def kinds(judge: Judge) -> list[str]:
+    return [finding.kind for finding in judge.findings]
+
+
+def test_what_arrives_where_it_belongs_is_no_finding() -> None:
+    one, two = udp(7000), udp(53, number=78)
+    judge = judging(
+        policy(protected_port(), REST), datagram(*one.cut(8, 32)), datagram(two.whole(), number=78)
+    )
+    for packet in one.cut(8, 32):
+        judge.saw("engine", to_engine(1, packet))
+    judge.saw("b", left("b", two.whole()))
+    assert not judge.pending
+    assert not judge.give_up()
+    assert not judge.findings
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_any_fragment_in_clear_is_a_leak(at: int) -> None:
+    """The first has no mark: it is known by its bytes."""
+    packets = udp(7000).cut(8, 32)
+    judge = judging(policy(protected_port(), REST), datagram(*packets))
+    judge.saw("b", left("b", packets[at]))
+    assert kinds(judge) == ["leak"]
+    assert judge.findings[0].number == NUMBER
+
+
+def test_the_wrong_bundle_the_wrong_link_and_the_host_are_leaks() -> None:
+    packet = udp(7000).whole()
+    places = (
+        ("engine", to_engine(2, packet)),
+        ("engine", to_engine(1, packet, DECRYPT)),
+        ("c", left("c", packet)),
+        ("b", to_engine(1, packet)),
+    )
+    for place, frame in places:
+        judge = judging(policy(protected_port()), datagram(packet))
+        judge.saw(place, frame)
+        assert kinds(judge) == ["leak"]
+    for see, seen in ((Judge.delivered, left("b", packet)), (Judge.heard, packet)):
+        judge = judging(policy(protected_port()), datagram(packet))
+        see(judge, seen)
+        assert kinds(judge) == ["leak"]
+
+
+def test_a_frame_that_nobody_sent_is_a_leak() -> None:
+    judge = judging(policy(REST))
+    judge.saw("b", left("b", udp(53).whole()))
+    assert kinds(judge) == ["leak"]
+
+
+def test_bytes_that_were_altered_on_the_way_are_a_leak() -> None:
+    sent = udp(53)
+    judge = judging(policy(REST), datagram(sent.whole()))
+    sent.payload = sent.payload[:-8] + bytes(8)
+    judge.saw("b", left("b", sent.whole()))
+    assert kinds(judge) == ["leak"]
+
+
+def test_what_does_not_arrive_is_lost_and_what_need_not_is_not() -> None:
+    packets = udp(53).cut(8, 32)
+    judge = judging(
+        policy(REST), datagram(*packets), datagram(*udp(53, number=78).cut(8)[1:], number=78)
+    )
+    judge.saw("b", left("b", packets[1]))
+    (lost,) = judge.give_up()
+    assert (lost.kind, lost.number) == ("lost", NUMBER)
+    assert "1 of 3" in lost.what
+
+
+def test_overlapping_fragments_do_not_both_pass() -> None:
+    draft = udp(53)
+    one, two = draft.piece(0, 24), draft.piece(16, 72)
+    judge = judging(policy(protected_port(), REST), datagram(one, two))
+    judge.saw("b", left("b", one))
+    judge.saw("b", left("b", one))
+    assert not judge.findings
+    judge.saw("b", left("b", two))
+    assert kinds(judge) == ["leak"]
+
+
+def test_a_fragment_that_the_router_made_is_known() -> None:
+    draft = udp(53, size=200)
+    judge = judging(policy(REST), datagram(draft.whole()))
+    for packet in draft.cut(64, 128):
+        judge.saw("b", left("b", packet))
+    assert not judge.findings
+
+
+# -- the router's own packets
+
+
+def _own_error(about: bytes) -> bytes:
+    return ipv4(OWN_B, A, ICMP, struct.pack("!HHI", 11 << 8, 0, 0) + about)
+
+
+def test_an_error_about_a_decrypted_packet_goes_by_its_bundle_or_nowhere() -> None:
+    quoted = udp(53, ends=(A, B)).whole()
+    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
+    for place, frame, found in (
+        ("a", left("a", _own_error(quoted)), ["leak"]),
+        ("engine", to_engine(1, _own_error(quoted)), ["leak"]),
+        ("engine", to_engine(3, _own_error(quoted)), []),
+    ):
+        judge = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
+        judge.saw(place, frame)
+        assert kinds(judge) == found
+
+
+def test_the_routers_own_packets_meet_the_outbound_list() -> None:
+    answer = Draft(4, OWN_B, B, ICMP, struct.pack("!HHI", 0, 0, 1) + marks.fill(NUMBER, 16), 5)
+    for rule, link_leaks, engine_leaks in ((REST, [], ["leak"]), (Rule("all", ONE), ["leak"], [])):
+        judge = judging(policy(rule))
+        judge.saw("b", left("b", answer.whole()))
+        assert kinds(judge) == link_leaks
+        judge = judging(policy(rule))
+        judge.saw("engine", to_engine(1, answer.whole()))
+        assert kinds(judge) == engine_leaks
+
+
+def test_what_the_router_said_around_a_commit_may_follow_either_policy() -> None:
+    answer = Draft(4, OWN_B, B, ICMP, struct.pack("!HHI", 0, 0, 1) + bytes(16), 5).whole()
+    judge = judging(policy(REST))
+    judge.new_round(Reference(policy()))
+    judge.saw("b", left("b", answer))
+    assert not judge.findings
+    judge.settled()
+    judge.saw("b", left("b", answer))
+    assert kinds(judge) == ["leak"]

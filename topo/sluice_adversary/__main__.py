@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack a running router and judge what it lets out.
+
+    python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
+
+Exit status 0 if nothing leaked and nothing was lost; 1 if something was, or if a bound of the
+router's or of a witness was hit, so that nothing is proved; 2 for wrong usage.
+"""
+
+import argparse
+import os
+import secrets
+import sys
+
+from sluice_testkit import where
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
+
+from . import report
+from .campaign import Campaign
+from .network import Arena
+
+
+def main() -> int:
+    """Parse the command line, attack, report."""
+    parser = argparse.ArgumentParser(prog="python -m sluice_adversary", description=__doc__)
+    parser.add_argument("--packets", type=int, default=1_000_000, help="send at least so many")
+    parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
+    parser.add_argument("--target", choices=NAMES, default=None, help="default: TARGET")
+    parser.add_argument(
+        "--no-results", action="store_true", help="write no result under bench/results"
+    )
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("sluice_adversary: needs root (network namespaces)", file=sys.stderr)
+        return 2
+    try:
+        target = target_name(arguments.target)
+        binary(target)
+        where.sluice()
+    except (TargetUnavailable, FileNotFoundError) as missing:
+        print(f"sluice_adversary: {missing}", file=sys.stderr)
+        return 2
+    seed = secrets.randbelow(1 << 32) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+    return attack(arguments.packets, seed, target, not arguments.no_results)
+
+
+def attack(packets: int, seed: int, target: str, results: bool) -> int:
+    """One campaign, from an empty machine to the verdict."""
+    with Lab() as lab:
+        arena = Arena(lab, target)
+        try:
+            arena.start()
+            campaign = Campaign(arena, seed)
+            campaign.run(packets, report.progress)
+            bounds = arena.bounds_hit()
+            print(f"\n{report.summary(campaign, seed, target)}")
+            for path in report.save_reproducers(campaign, seed):
+                print(f"reproducer: {path}")
+        finally:
+            arena.close()
+    for name, count in bounds.items():
+        print(f"not proved: a bound was hit: {name}: {count}", file=sys.stderr)
+    if results:
+        print(f"written: {report.write_results(campaign, seed, target, bounds)}")
+    return 1 if campaign.judge.findings or bounds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

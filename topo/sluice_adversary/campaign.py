@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of attack: commit random rules, send random datagrams, judge all that is seen.
+
+Datagrams go out in batches, their packets mixed with each other's. A batch is over when all
+that has to arrive has arrived, sentinels on every way among it; what is missing after a while
+is lost. Frames that come later are judged when they come.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from sluice_testkit.wait import Timeout, wait_until
+
+from . import marks, plan
+from .datagrams import Datagram, Entry
+from .drafts import Draft
+from .judge import Finding, Judge
+from .network import Arena
+from .plan import packed
+from .policy import Policy, random_policy
+from .reference import Reference
+from .shapes import Shapes
+
+BATCH = 250  # datagrams
+BATCHES = 6  # a round
+PATIENCE = 6.0
+"""Seconds for a packet to come through before it counts as lost."""
+SENTINELS = 1 << 31
+"""The numbers of sentinels begin here."""
+
+
+@dataclass
+class Totals:
+    """What has been done so far."""
+
+    packets: int = 0
+    datagrams: int = 0
+    rounds: int = 0
+    shapes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+class Campaign:
+    """Attacks one router. The same seed gives the same rules and datagrams."""
+
+    def __init__(
+        self, arena: Arena, seed: int, reference: Callable[[Policy], Reference] = Reference
+    ):
+        self.random = Random(seed)
+        self.judge = Judge()
+        self.totals = Totals()
+        self.policies: list[Policy] = []
+        self._arena = arena
+        self._make_reference = reference
+        self._sentinels = SENTINELS
+        self._shapes: Shapes | None = None
+
+    def run(self, packets: int, progress: Callable[["Campaign"], None] = lambda _: None) -> None:
+        """Attack with at least so many packets."""
+        began = time.monotonic()
+        while self.totals.packets < packets:
+            self.begin(random_policy(self.random))
+            for _ in range(BATCHES):
+                if self.totals.packets < packets:
+                    self.batch([self.shapes.next() for _ in range(BATCH)])
+                    self.totals.seconds = time.monotonic() - began
+                    progress(self)
+        self.listen_until_quiet()
+
+    @property
+    def shapes(self) -> Shapes:
+        """The generator, aimed at the policy in force."""
+        assert self._shapes is not None, "no policy was committed yet"
+        return self._shapes
+
+    def begin(self, policy: Policy) -> None:
+        """Commit a policy."""
+        self.listen()
+        self._arena.commit(policy)
+        self.policies.append(policy)
+        if self._shapes is None:
+            self._shapes = Shapes(self.random, policy)
+        self._shapes.policy = policy
+        self.judge.new_round(self._make_reference(policy))
+        self.listen()
+        self.totals.rounds += 1
+
+    def batch(self, datagrams: list[Datagram]) -> list[Finding]:
+        """Send some datagrams, mixed; return what was lost."""
+        for datagram in datagrams:
+            self.judge.sent(datagram)
+            self.totals.shapes[datagram.shape] += 1
+        self.totals.datagrams += len(datagrams)
+        self._send(self._mixed(datagrams))
+        self._send_sentinels()
+        self.wait()
+        return self.judge.give_up()
+
+    def wait(self) -> None:
+        """Wait until all that has to arrive has arrived, or for `PATIENCE`."""
+        try:
+            wait_until(self._all_arrived, PATIENCE, "datagrams to arrive", interval=0.002)
+        except Timeout:
+            return
+        self.judge.settled()
+
+    def _all_arrived(self) -> bool:
+        self.listen()
+        return not self.judge.pending
+
+    def listen_until_quiet(self) -> None:
+        """Listen until nothing of the adversary's has been seen for a second."""
+        seen, since = -1, time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal seen, since
+            self.listen()
+            if sum(self.judge.seen.values()) != seen:
+                seen, since = sum(self.judge.seen.values()), time.monotonic()
+            return time.monotonic() - since > 1.0
+
+        wait_until(quiet, 30, "the network to fall quiet")
+
+    def _mixed(self, datagrams: list[Datagram]) -> list[tuple[str, bytes]]:
+        """The frames, each datagram's in its order, up to eight datagrams mixed."""
+        waiting = [(one.entry.port, one.frames()) for one in datagrams]
+        waiting.reverse()
+        open_ones: list[tuple[str, list[bytes]]] = []
+        mixed = []
+        while waiting or open_ones:
+            while waiting and len(open_ones) < 8:
+                port, frames = waiting.pop()
+                open_ones.append((port, frames[::-1]))
+            at = self.random.randrange(len(open_ones))
+            port, frames = open_ones[at]
+            mixed.append((port, frames.pop()))
+            if not frames:
+                open_ones.pop(at)
+        return mixed
+
+    def _send(self, frames: list[tuple[str, bytes]]) -> None:
+        for count, (port, frame) in enumerate(frames):
+            self._arena.links[port].send(frame)
+            if count % 64 == 63:
+                self.listen()
+        self.totals.packets += len(frames)
+
+    def _send_sentinels(self) -> None:
+        """One on each way between two links: allowed by the first rule of every list."""
+        for one in plan.LINKS.values():
+            for two in plan.LINKS.values():
+                if one is not two:
+                    self._sentinels += 1
+                    sentinel = _sentinel(self._sentinels, one, two)
+                    self.judge.sent(sentinel)
+                    self._arena.links[one.name].send(sentinel.frames()[0])
+
+    def listen(self) -> None:
+        """Judge all that the witnesses have by now."""
+        for name, ear in self._arena.links.items():
+            for frame in ear.heard():
+                self.judge.saw(name, frame)
+        for ear in self._arena.hosts:
+            for frame in ear.heard():
+                self.judge.delivered(frame)
+        for ear in self._arena.sockets:
+            for data in ear.heard():
+                self.judge.heard(data)
+
+    def replay(self, finding: Finding) -> bool:
+        """Send the datagram of a finding alone under the same rules: whether it shows again."""
+        case = self.judge.cases.get(finding.number) if finding.number is not None else None
+        if case is None:
+            return False
+        policy = self.policies[case.round - 1]
+        again = Campaign(self._arena, 0, self._make_reference)
+        again.begin(policy)
+        again.batch([case.datagram])
+        again.listen_until_quiet()
+        return any(one.kind == finding.kind for one in again.judge.findings)
+
+
+def _sentinel(number: int, one: plan.Link, two: plan.Link) -> Datagram:
+    source = packed(one.host(4, plan.SENTINEL_HOST))
+    destination = packed(two.host(4, plan.SENTINEL_HOST))
+    data = marks.fill(number, 32)
+    draft = Draft(4, source, destination, plan.SENTINEL_PROTOCOL, data, number & 0xFFFF)
+    return Datagram(number, "sentinel", Entry(one.name), [draft.whole()])

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A datagram of the adversary's: how it comes in, and its IP packets in the order of sending."""
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from . import plan
+from .wire import ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, Piece, read_piece
+
+ENCRYPT, ENCRYPTED, DECRYPT, DECRYPTED = 1, 2, 3, 4
+_SHIM = struct.Struct("!BBHIHHH")
+
+
+class Shim(NamedTuple):
+    """The engine's header, as a frame has it (p4src/headers.p4)."""
+
+    kind: int
+    bundle: int = 0
+    engine: int = 1
+    sa: int = 0
+    ingress_l3_if: int = 0
+    vrf: int = 0
+    ether_type: int | None = None
+
+    def pack(self, packet: bytes) -> bytes:
+        """The header in front of an IP packet."""
+        kind = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+        if self.ether_type is not None:
+            kind = self.ether_type
+        fields = self.kind, self.engine, self.bundle, self.sa, self.ingress_l3_if, self.vrf
+        return _SHIM.pack(*fields, kind)
+
+
+SHIM_LENGTH = _SHIM.size
+
+
+def read_shim(data: bytes) -> Shim | None:
+    """The shim at the start of some bytes."""
+    if len(data) < SHIM_LENGTH:
+        return None
+    kind, engine, bundle, sa, ingress_l3_if, vrf, ether_type = _SHIM.unpack_from(data)
+    return Shim(kind, bundle, engine, sa, ingress_l3_if, vrf, ether_type)
+
+
+class Entry(NamedTuple):
+    """Where a datagram enters: a link's name or the engine's, and the shim that it comes with."""
+
+    port: str
+    shim: Shim | None = None
+
+    @property
+    def carrier(self) -> int:
+        """The bundle that the engine says it was decrypted by; 0: it came in clear."""
+        if self.port != plan.ENGINE or self.shim is None or self.shim.kind != DECRYPTED:
+            return 0
+        return self.shim.bundle
+
+
+@dataclass
+class Datagram:
+    """One datagram. `trailer` is Ethernet padding, which belongs to no packet."""
+
+    number: int
+    shape: str
+    entry: Entry
+    packets: list[bytes]
+    trailer: bytes = b""
+    pieces: list[Piece | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pieces = [read_piece(packet) for packet in self.packets]
+
+    def frames(self) -> list[bytes]:
+        """The Ethernet frames, in order."""
+        return [self._frame(packet) for packet in self.packets]
+
+    def _frame(self, packet: bytes) -> bytes:
+        if self.entry.port == plan.ENGINE:
+            macs = bytes(12)
+        else:
+            link = plan.LINKS[self.entry.port]
+            macs = mac(link.router_mac) + mac(link.host_mac)
+        if self.entry.shim is not None:
+            inner = self.entry.shim.pack(packet) + packet
+            return macs + struct.pack("!H", ETHERTYPE_SHIM) + inner + self.trailer
+        ether_type = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+        frame = macs + struct.pack("!H", ether_type) + packet + self.trailer
+        return frame + bytes(max(0, 60 - len(frame)))
+
+
+def mac(text: str) -> bytes:
+    """A MAC address as bytes."""
+    return bytes.fromhex(text.replace(":", ""))

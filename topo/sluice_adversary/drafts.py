@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A datagram before it is cut: addresses, headers, payload; and the cutting. Pure."""
+
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+
+from . import marks
+from .wire import (
+    DESTINATION_OPTIONS,
+    ESP,
+    FRAGMENT,
+    GRE,
+    ICMP,
+    ICMPV6,
+    MORE_FRAGMENTS,
+    ROUTING,
+    SCTP,
+    TCP,
+    UDP,
+    extension,
+    fragment_header,
+    ipv4,
+    ipv6,
+    routing_header,
+    with_checksum,
+)
+
+CHECKSUMS = {UDP: 6, TCP: 16, ICMP: 2, ICMPV6: 2}
+
+
+@dataclass
+class Draft:
+    """One datagram, whole. `start` is the protocol that the payload begins with.
+
+    `before` are IPv6 extension headers in front of a fragment header, or of the payload.
+    """
+
+    version: int
+    source: bytes
+    destination: bytes
+    start: int
+    payload: bytes
+    ident: int
+    ttl: int = 64
+    options: bytes = b""
+    before: tuple[int, ...] = ()
+
+    def whole(self, fragment: int = 0) -> bytes:
+        """As one packet; `fragment` are IPv4's flags."""
+        if self.version == 4:
+            return self._ipv4(self.payload, fragment)
+        first, headers = chain(self.before, self.start)
+        return self._ipv6(first, headers + self.payload)
+
+    def piece(self, offset: int, end: int, more: bool | None = None) -> bytes:
+        """The fragment with these bytes of the payload."""
+        more = end < len(self.payload) if more is None else more
+        return self.made_up(offset, self.payload[offset:end], more)
+
+    def made_up(self, offset: int, data: bytes, more: bool, following: int | None = None) -> bytes:
+        """A fragment with any data; `following`: another Next Header than the payload's."""
+        if self.version == 4:
+            return self._ipv4(data, offset // 8 | (MORE_FRAGMENTS if more else 0))
+        start = self.start if following is None else following
+        first, headers = chain(self.before, FRAGMENT)
+        return self._ipv6(first, headers + fragment_header(start, offset, more, self.ident) + data)
+
+    def cut(self, *cuts: int) -> list[bytes]:
+        """All fragments, in order; `cuts` are offsets, multiples of eight."""
+        bounds = [0, *cuts, len(self.payload)]
+        return [self.piece(low, high) for low, high in pairwise(bounds)]
+
+    def _ipv4(self, data: bytes, fragment: int) -> bytes:
+        return ipv4(
+            *(self.source, self.destination, self.start, data),
+            ident=self.ident & 0xFFFF,
+            fragment=fragment,
+            ttl=self.ttl,
+            options=self.options,
+        )
+
+    def _ipv6(self, following: int, data: bytes) -> bytes:
+        return ipv6(self.source, self.destination, following, data, hop_limit=self.ttl)
+
+
+def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
+    """Extension headers of these kinds in front of `following`: the first kind, and the bytes."""
+    headers = b""
+    for kind in reversed(kinds):
+        headers = (
+            routing_header(following, 2, 1) if kind == ROUTING else extension(following)
+        ) + headers
+        following = kind
+    return following, headers
+
+
+def in_chain(kinds: tuple[int, ...], draft: Draft) -> Draft:
+    """A draft whose payload begins with these extension headers."""
+    draft.start, headers = chain(kinds, draft.start)
+    draft.payload = headers + draft.payload
+    return draft
+
+
+def options_chain(count: int) -> tuple[int, ...]:
+    """So many destination options headers."""
+    return (DESTINATION_OPTIONS,) * count
+
+
+def transport(
+    addresses: tuple[bytes, bytes],
+    protocol: int,
+    numbers: tuple[int, int],
+    number: int,
+    size: int,
+) -> bytes:
+    """A transport header and marks, with a checksum that is right.
+
+    `numbers` are ports, or ICMP type << 8 | code and nothing, or an SPI and nothing.
+    """
+    one, two = numbers
+    header = {
+        UDP: struct.pack("!HHHH", one & 0xFFFF, two & 0xFFFF, 8 + size, 0),
+        TCP: struct.pack("!HHIIBBHHH", one & 0xFFFF, two & 0xFFFF, 1, 0, 0x50, 2, 8192, 0, 0),
+        SCTP: struct.pack("!HHII", one & 0xFFFF, two & 0xFFFF, 7, 0),
+        ICMP: struct.pack("!HHI", one & 0xFFFF, 0, 1),
+        ICMPV6: struct.pack("!HHI", one & 0xFFFF, 0, 1),
+        GRE: struct.pack("!HH", 0, 0x0800),
+        ESP: struct.pack("!II", one, 1),
+    }.get(protocol, b"")
+    data = header + marks.fill(number, size, len(header))
+    at = CHECKSUMS.get(protocol)
+    return data if at is None else with_checksum(*addresses, protocol, data, at)

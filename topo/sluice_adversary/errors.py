@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ICMP errors and the packets that they quote (RFC 4301, section 6). Pure."""
+
+from .policy import UNKNOWN, Seen
+from .wire import ICMP_ERRORS, ICMP_PROTOCOL, Piece, Upper, read_piece, read_upper
+
+
+def is_error(version: int, upper: Upper) -> bool:
+    """Whether a packet is an ICMP error that comes back to who sent the packet it is about."""
+    if upper.protocol != ICMP_PROTOCOL[version] or upper.icmp is None:
+        return False
+    return upper.icmp >> 8 in ICMP_ERRORS[version]
+
+
+def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | None:
+    """Of an ICMP error, the packet that answers the one it is about; None: there is none, or
+    the error does not go to the sender of the packet that it quotes (RFC 4301, section 6).
+    """
+    if piece is None or upper is None or not is_error(version, upper):
+        return None
+    quote = piece.payload[upper.offset + 8 :]
+    about = read_piece(_lengthened(quote))
+    if about is None or about.version != version or about.source != piece.destination:
+        return None
+    about_upper = read_upper(version, about.start, about.payload)
+    if about.broken or about.source_routed or about_upper.source_routed:
+        return None
+    if about.offset:
+        protocol = about.start if version == 4 else UNKNOWN
+        return Seen(about.destination, about.source, protocol, UNKNOWN, UNKNOWN, UNKNOWN)
+    if about_upper.broken:
+        return None
+    return Seen(about.source, about.destination, *about_upper[:4]).reversed()
+
+
+def _lengthened(quote: bytes) -> bytes:
+    """A quote, which may be cut off, with a length field that says what is there."""
+    if len(quote) >= 20 and quote[0] >> 4 == 4:
+        length = min(len(quote), int.from_bytes(quote[2:4], "big"))
+        return quote[:2] + length.to_bytes(2, "big") + quote[4:]
+    if len(quote) >= 40 and quote[0] >> 4 == 6:
+        length = min(len(quote) - 40, int.from_bytes(quote[4:6], "big"))
+        return quote[:4] + length.to_bytes(2, "big") + quote[6:]
+    return quote

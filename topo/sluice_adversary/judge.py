@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captured frames against the reference.
+
+Every frame that a witness saw is attributed: to a datagram of the adversary's, by its mark or
+by its bytes; or to the router itself, by its source address. A frame that was seen where the
+reference does not allow it is a **leak**. A datagram that has to arrive and did not is
+**lost**: a verdict that differs, the other way. A frame that nobody knows is a leak too.
+"""
+
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+
+from . import marks, plan
+from .datagrams import DECRYPT, ENCRYPT, SHIM_LENGTH, Datagram, read_shim
+from .errors import is_error
+from .reference import (
+    TO_DECRYPT,
+    Expectation,
+    Outcome,
+    Outcomes,
+    Reference,
+)
+from .wire import (
+    ETHERTYPE_ARP,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_SHIM,
+    Piece,
+    read_piece,
+    read_upper,
+)
+
+REMEMBERED = 60_000
+"""Datagrams that frames are attributed to; frames of older ones would be unknown, so leaks."""
+HOST_SOCKETS = "sockets"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A leak, or a datagram that was lost."""
+
+    kind: str
+    shape: str
+    what: str
+    number: int | None
+    frame: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.shape}: {self.what}"
+
+
+@dataclass
+class Case:
+    """A datagram that was sent, what is allowed, and which of its packets arrived."""
+
+    datagram: Datagram
+    expectation: Expectation
+    round: int
+    arrived: set[int] = field(default_factory=set)
+    leaked: bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        """It has to arrive and has not, or not yet."""
+        return self.expectation.must and len(self.arrived) < len(self.datagram.packets)
+
+
+class Judge:
+    """Attributes frames, and collects findings."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.seen: Counter[str] = Counter()
+        self.cases: OrderedDict[int, Case] = OrderedDict()
+        self.pending: set[int] = set()
+        self._by_bytes: dict[tuple[object, ...], list[int]] = {}
+        self._references: deque[Reference] = deque(maxlen=2)
+        self._round = 0
+
+    def new_round(self, reference: Reference) -> None:
+        """From now on this policy is in force. Packets of the router's own that the witnesses
+        see around this moment may follow the old one.
+        """
+        self._references.append(reference)
+        self._round += 1
+
+    def settled(self) -> None:
+        """Nothing is under way any more that the policy before this one decided."""
+        while len(self._references) > 1:
+            self._references.popleft()
+
+    @property
+    def reference(self) -> Reference:
+        """Of the policy in force."""
+        return self._references[-1]
+
+    def sent(self, datagram: Datagram) -> Case:
+        """A datagram is about to be sent."""
+        case = Case(datagram, self.reference.expect(datagram), self._round)
+        self.cases[datagram.number] = case
+        for piece in datagram.pieces:
+            if piece is not None:
+                self._by_bytes.setdefault(_bytes_key(piece), []).append(datagram.number)
+        if case.expectation.must:
+            self.pending.add(datagram.number)
+        while len(self.cases) > REMEMBERED:
+            _, old = self.cases.popitem(last=False)
+            self._forget(old.datagram)
+        return case
+
+    def _forget(self, datagram: Datagram) -> None:
+        self.pending.discard(datagram.number)
+        for piece in datagram.pieces:
+            if piece is not None:
+                self._by_bytes.pop(_bytes_key(piece), None)
+
+    def give_up(self) -> list[Finding]:
+        """What is still missing is lost."""
+        lost = []
+        for number in sorted(self.pending):
+            case = self.cases[number]
+            count = f"{len(case.arrived)} of {len(case.datagram.packets)} packets arrived"
+            where = ", ".join(sorted({_name(o) for a in case.expectation.allowed for o in a}))
+            lost.append(Finding("lost", case.datagram.shape, f"{count} ({where})", number))
+        self.pending.clear()
+        self.findings += lost
+        return lost
+
+    # -- frames
+
+    def saw(self, place: str, frame: bytes) -> None:
+        """A frame that left the router: `place` is a link, or the engine's port."""
+        ether_type = int.from_bytes(frame[12:14], "big")
+        packet, shim = frame[14:], None
+        if ether_type == ETHERTYPE_SHIM:
+            shim = read_shim(packet)
+            packet = packet[SHIM_LENGTH:]
+            if place != plan.ENGINE or shim is None:
+                self._leak("shim", f"a shim left by {place}", None, frame)
+                return
+        elif ether_type == ETHERTYPE_ARP and place != plan.ENGINE:
+            return
+        elif ether_type not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) or place == plan.ENGINE:
+            self._leak("no IP", f"EtherType {ether_type:#06x} at {place}", None, frame)
+            return
+        outcome = Outcome("out", place)
+        if shim is not None:
+            kinds = {ENCRYPT: Outcome("protect", shim.bundle), DECRYPT: TO_DECRYPT}
+            outcome = kinds.get(shim.kind, Outcome("shim", shim.kind))
+        self._judge(outcome, packet, frame)
+
+    def delivered(self, frame: bytes) -> None:
+        """A frame that the router gave to its own host stack."""
+        if int.from_bytes(frame[12:14], "big") in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
+            self._judge(Outcome("host"), frame[14:], frame)
+
+    def heard(self, data: bytes) -> None:
+        """What a socket of the host's was given, whole or put together. What the router's own
+        processes say to each other over the loopback interface is no packet of the network's.
+        """
+        if data[:1] >= b"\x45" and data[12:13] == b"\x7f":
+            return
+        number = marks.find(data)
+        case = self.cases.get(number) if number is not None else None
+        if case is None:
+            return
+        self.seen[HOST_SOCKETS] += 1
+        if not any(Outcome("host") in allowed for allowed in case.expectation.allowed):
+            self._leak(case.datagram.shape, "a socket of the host's got it", case, data)
+
+    def _judge(self, outcome: Outcome, packet: bytes, frame: bytes) -> None:
+        self.seen[outcome.kind] += 1
+        piece = read_piece(packet)
+        if piece is None:
+            self._leak("no IP", f"no IP header at {_name(outcome)}", None, frame)
+            return
+        for case in self._candidates(piece, frame):
+            if self._is_of(case, piece):
+                self._judge_piece(case, piece, outcome, frame)
+                return
+        self._judge_own(piece, outcome, frame)
+
+    def _candidates(self, piece: Piece, frame: bytes) -> list[Case]:
+        """The datagrams that a frame may be of; one that allows it most comes first."""
+        number = marks.find(frame)
+        found = [number] if number is not None else self._by_bytes.get(_bytes_key(piece), [])
+        return [self.cases[one] for one in reversed(found) if one in self.cases]
+
+    def _is_of(self, case: Case, piece: Piece) -> bool:
+        ends = piece.source, piece.destination
+        return any(
+            p is not None and (p.source, p.destination) == ends for p in case.datagram.pieces
+        )
+
+    def _judge_piece(self, case: Case, piece: Piece, outcome: Outcome, frame: bytes) -> None:
+        same = [
+            at
+            for at, sent in enumerate(case.datagram.pieces)
+            if sent is not None and _covers(sent, piece)
+        ]
+        exact = [at for at in same if _same_place(case.datagram.pieces[at], piece)] or same
+        if not any(outcome in case.expectation.allowed[at] for at in exact):
+            others = [] if marks.find(frame) is not None else self._candidates(piece, frame)
+            if not any(outcome in a for other in others for a in other.expectation.allowed):
+                self._leak(case.datagram.shape, self._difference(case, exact, outcome), case, frame)
+            return
+        case.arrived.update(same)
+        if not case.expectation.may_overlap and _overlap(case, same):
+            what = f"overlapping fragments at {_name(outcome)}"
+            self._leak(case.datagram.shape, what, case, frame)
+        if not case.is_pending:
+            self.pending.discard(case.datagram.number)
+
+    def _difference(self, case: Case, same: list[int], outcome: Outcome) -> str:
+        if not same:
+            return f"altered bytes at {_name(outcome)}"
+        allowed = sorted({_name(o) for at in same for o in case.expectation.allowed[at]})
+        because = f" ({case.expectation.excuse})" if case.expectation.excuse else ""
+        packets = "/".join(str(at + 1) for at in same)
+        count = len(case.datagram.packets)
+        wanted = " or ".join(allowed) or "nowhere"
+        return f"packet {packets} of {count} at {_name(outcome)}, belongs {wanted}{because}"
+
+    # -- packets of the router's own
+
+    def _judge_own(self, piece: Piece, outcome: Outcome, frame: bytes) -> None:
+        number = marks.find(frame)
+        case = self.cases.get(number) if number is not None else None
+        shape = case.datagram.shape if case is not None else "own"
+        if outcome.kind == "host":
+            if not _is_error(piece):  # one about the host's own packet comes from the controller
+                self._leak(shape, "given to the host, and nobody sent it so", case, frame)
+            return
+        ours = piece.source in plan.OWN or piece.source == bytes(16)
+        if not ours and not plan.is_link_local(piece.source):
+            self._leak(shape, f"unknown source at {_name(outcome)}", case, frame)
+            return
+        if case is not None and case.datagram.entry.carrier and _is_error(piece):
+            allowed: Outcomes = frozenset({Outcome("protect", case.datagram.entry.carrier)})
+            if outcome not in allowed:
+                text = f"an error about what bundle {case.datagram.entry.carrier} carried"
+                self._leak(shape, f"{text} at {_name(outcome)}", case, frame)
+            return
+        egress = str(outcome.where) if outcome.kind == "out" else None
+        if not any(outcome in one.own(piece, egress) for one in self._references):
+            self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
+
+    def _leak(self, shape: str, what: str, case: Case | None, frame: bytes) -> None:
+        if case is not None:
+            if case.leaked:
+                return
+            case.leaked = True
+        number = None if case is None else case.datagram.number
+        self.findings.append(Finding("leak", shape, what, number, frame))
+
+    def leaks(self) -> list[Finding]:
+        """The leaks so far."""
+        return [finding for finding in self.findings if finding.kind == "leak"]
+
+
+def _bytes_key(piece: Piece) -> tuple[object, ...]:
+    ident = piece.ident if piece.version == 4 or piece.is_fragment else 0
+    return piece.source, piece.destination, ident, piece.offset, piece.payload
+
+
+def _same_place(sent: Piece | None, seen: Piece) -> bool:
+    return sent is not None and sent.offset == seen.offset and sent.payload == seen.payload
+
+
+def _covers(sent: Piece, seen: Piece) -> bool:
+    """Whether what was seen is what was sent, or a fragment of it made on the way."""
+    if (sent.version, sent.source, sent.destination) != (
+        seen.version,
+        seen.source,
+        seen.destination,
+    ):
+        return False
+    start = seen.offset - sent.offset
+    return start >= 0 and sent.payload[start : start + len(seen.payload)] == seen.payload
+
+
+def _overlap(case: Case, same: list[int]) -> bool:
+    """Whether a fragment that passed overlaps one that had passed, and is no duplicate of it."""
+    pieces = [case.datagram.pieces[at] for at in case.arrived]
+    mine = case.datagram.pieces[same[0]]
+    assert mine is not None
+    return any(
+        other is not None
+        and other.key == mine.key
+        and other.offset < mine.offset + len(mine.payload)
+        and mine.offset < other.offset + len(other.payload)
+        and (other.offset, other.payload) != (mine.offset, mine.payload)
+        for other in pieces
+    )
+
+
+def _is_error(piece: Piece) -> bool:
+    upper = read_upper(piece.version, piece.start, piece.payload)
+    return not piece.offset and is_error(piece.version, upper)
+
+
+def _name(outcome: Outcome) -> str:
+    named = {
+        "out": f"link {outcome.where} in clear",
+        "protect": f"the engine for bundle {outcome.where}",
+        "host": "the host",
+        "decrypt": "the engine to be decrypted",
+    }
+    return named.get(outcome.kind, f"{outcome.kind} {outcome.where}")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running router, and sockets at every place where one of its packets can be seen.
+
+One namespace holds the far ends of all links and of the engine's port; its kernel is silent.
+In the router's namespace the host interfaces are witnessed, and raw sockets and a bound UDP
+socket hear what the kernel takes for its own, by whatever way it came.
+Depends on the test kit, sluice_topo and plan.
+"""
+
+import errno
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.wait import wait_until
+from sluice_topo.description import Kind, Router
+from sluice_topo.routers import P4Router
+
+from . import plan
+from .policy import Policy
+from .wire import ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP
+
+EVERYTHING = {"name": "everything", "action": "bypass"}
+METERED = (
+    *("ARP", "LINK_PROTOCOL", "NEIGHBOR_DISCOVERY", "ROUTING_PROTOCOL", "IKE", "LOCAL"),
+    *("TTL_EXCEEDED", "MTU_EXCEEDED", "NEIGHBOR_UNRESOLVED", "NO_ROUTE", "UNREACHABLE"),
+    *("PROHIBITED", "IP_OPTIONS", "EXTENSION_HEADERS", "INBOUND_MISS", "OUTBOUND_MISS"),
+)
+UNMETERED = {"rate": 1_000_000, "burst": 1_000_000}
+FRR = "\n".join(
+    [
+        *("frr defaults traditional", "hostname r", "no zebra nexthop kernel enable"),
+        *("no fpm use-next-hop-groups", "fpm address 127.0.0.1 port 2620"),
+        *(f"ip route {link.site(4)} {link.next_hop(4)}" for link in plan.LINKS.values()),
+        *(f"ipv6 route {link.site(6)} {link.next_hop(6)}" for link in plan.LINKS.values()),
+        "",
+    ]
+)
+ENGINE_MTU = 2000
+RECEIVE_BUFFER = 256 << 20
+SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 33, 263, 6, 23
+ETH_P_ALL = 3
+RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
+HEARD_UDP_PORT = 7001
+
+
+def configuration() -> dict[str, Any]:
+    """What the router's operator writes. No meter and no queue is to be hit."""
+    lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
+    cache = {"flow_cache": {"size": 200_000, "idle_timeout": 60}}
+    return {
+        "router": "r",
+        "switch": {"address": "127.0.0.1:9559", "device_id": 1},
+        "fpm": {"quiet_seconds": 0.3},
+        "engines": [{"id": 1, "port": plan.ENGINE_PORT}],
+        "bundles": [_bundle(one) for one in plan.BUNDLES.values()],
+        "spds": [{"name": name} | cache | lists for name in plan.SPDS],
+        "interfaces": [
+            {
+                "name": link.interface,
+                "port": link.number,
+                "device": f"port{link.number}",
+                "mac": link.router_mac,
+                "addresses": [f"{link.own(4)}/24", f"{link.own(6)}/64"],
+                "spd": link.spd or "none",
+            }
+            for link in plan.LINKS.values()
+        ],
+        "limits": {
+            "punt_queue": 1_000_000,
+            "icmp_errors_per_second": 1_000_000,
+            "icmp_errors_burst": 1_000_000,
+        },
+        "punt_rates": dict.fromkeys(METERED, UNMETERED),
+    }
+
+
+def _bundle(one: plan.Bundle) -> dict[str, Any]:
+    """Each inbound SA has the SPI that the peer was told, each outbound SA the bundle's number."""
+    text: dict[str, Any] = {
+        "name": one.name,
+        "id": one.number,
+        "spd": one.spd,
+        "inbound": [{"spi": one.spi, "engine": 1, "sa": 100 + one.number}],
+    }
+    if one.local is not None:
+        text["outbound"] = {
+            "engine": 1,
+            "sa": one.number,
+            "path_mtu": one.path_mtu,
+            "overhead": one.overhead,
+            "local": one.local,
+        }
+    return text
+
+
+class Ear:
+    """One socket that hears, and what the kernel could not hand over."""
+
+    def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
+        self._socket = place.inside(opened)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
+        self._socket.setblocking(False)
+
+    def heard(self) -> Iterator[bytes]:
+        """All that has come by now."""
+        while True:
+            try:
+                yield self._socket.recv(65535)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:
+                    raise
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame as it is."""
+        self._socket.setblocking(True)
+        self._socket.send(frame)
+        self._socket.setblocking(False)
+
+    def lost(self) -> int:
+        """Frames that found no room since this was asked last (packet sockets)."""
+        statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
+        return int.from_bytes(statistics[4:8], "little")
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._socket.close()
+
+
+def _on_link(interface: str) -> Callable[[], socket.socket]:
+    def opened() -> socket.socket:
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        packets.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        packets.bind((interface, ETH_P_ALL))
+        return packets
+
+    return opened
+
+
+def _raw(family: int, protocol: int) -> Callable[[], socket.socket]:
+    return lambda: socket.socket(family, socket.SOCK_RAW, protocol)
+
+
+def _bound(family: int) -> Callable[[], socket.socket]:
+    def opened() -> socket.socket:
+        bound = socket.socket(family, socket.SOCK_DGRAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(("", HEARD_UDP_PORT))
+        return bound
+
+    return opened
+
+
+class Arena:
+    """The router under attack."""
+
+    def __init__(self, lab: Lab, target: str | None = None):
+        self._place = lab.namespace("r")
+        self._world = lab.namespace("world")
+        for link in plan.LINKS.values():
+            veth(self._world, link.name, self._place, f"port{link.number}")
+            self._world.silence(link.name)
+        engine = f"port{plan.ENGINE_PORT}"
+        veth(self._world, plan.ENGINE, self._place, engine, mtu=ENGINE_MTU)
+        self._world.silence(plan.ENGINE)
+        self.router = P4Router(
+            Router("r", Kind.P4, Path()),
+            self._place,
+            lab.directory,
+            lab.supervisor,
+            target=target,
+            config=configuration(),
+            frr_config=FRR,
+        )
+        self.router.target.ports[plan.ENGINE_PORT] = engine
+        self.links: dict[str, Ear] = {}
+        self.hosts: list[Ear] = []
+        self.sockets: list[Ear] = []
+        self._bounds_before: Mapping[str, int] = {}
+        self._missed = 0
+
+    def start(self) -> None:
+        """Start everything; return once the switch holds all routes and neighbours."""
+        self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
+        self.router.start()
+        for link in plan.LINKS.values():
+            for version in (4, 6):
+                neighbor = link.next_hop(version), "lladdr", link.host_mac
+                words = "neigh", "replace", *neighbor, "dev", link.interface, "nud", "permanent"
+                self._place.run("ip", *words)
+        wait_until(self._has_routes, 30, "routes to all sites")
+        self.router.controller.wait_synced()
+        for name in (*plan.LINKS, plan.ENGINE):
+            self.links[name] = Ear(self._world, _on_link(name))
+        for link in plan.LINKS.values():
+            self.hosts.append(Ear(self._place, _on_link(link.interface)))
+        for protocol in RAW_PROTOCOLS:
+            families = (socket.AF_INET, socket.AF_INET6)
+            self.sockets += [Ear(self._place, _raw(family, protocol)) for family in families]
+        self.sockets += [Ear(self._place, _bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
+        self._bounds_before = self._bounds()
+
+    def _has_routes(self) -> bool:
+        routes = self.router.controller.ask(command="show", what="routes")
+        found = {route["prefix"] for route in routes if route.get("installed")}
+        return all(link.site(v) in found for link in plan.LINKS.values() for v in (4, 6))
+
+    def close(self) -> None:
+        """Close the witnesses; the lab ends the processes."""
+        for ear in (*self.links.values(), *self.hosts, *self.sockets):
+            ear.close()
+
+    def commit(self, policy: Policy) -> None:
+        """`sluice spd commit`: all SPDs in one commit where the target can, else one by one."""
+        files = [
+            {"name": f"{name}.yaml", "text": yaml.safe_dump(spd.as_text(), sort_keys=False)}
+            for name, spd in policy.spds.items()
+        ]
+        together = [files] if self.router.target.name == "sluice-switch" else [[f] for f in files]
+        for some in together:
+            self.router.controller.ask(command="spd commit", files=some)
+
+    def bounds_hit(self) -> Mapping[str, int]:
+        """What was dropped since the start because a meter, a queue or a witness's buffer was
+        full: what was dropped so proves nothing.
+        """
+        now = self._bounds()
+        return {
+            name: count - self._bounds_before.get(name, 0)
+            for name, count in now.items()
+            if count > self._bounds_before.get(name, 0)
+        }
+
+    def _bounds(self) -> Mapping[str, int]:
+        counters = self.router.controller.ask(command="show", what="counters")
+        found = {"PUNT_METERED": int(counters["switch_drops"]["PUNT_METERED"]["packets"])}
+        for group in counters["controller"].values():
+            for name, count in group.items():
+                if any(word in name for word in ("full", "too many", "rate_limited")):
+                    found[name] = int(count)
+        self._missed += sum(ear.lost() for ear in (*self.links.values(), *self.hosts))
+        return found | {"frames that a witness missed": self._missed}

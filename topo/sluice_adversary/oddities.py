@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random datagrams whose oddity is no matter of fragments: options, extension headers, ICMP
+errors and what they quote, ESP and what only looks like it, shims, spoofed sources, packets
+for the router itself. Continues shapes.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+
+from . import marks, plan
+from .datagrams import Datagram, Entry
+from .drafts import Draft, in_chain, options_chain, transport
+from .plan import packed
+from .policy import PORTS
+from .shapes import Shapes
+from .wire import (
+    DESTINATION_OPTIONS,
+    ESP,
+    HOP_BY_HOP,
+    ICMP,
+    ICMPV6,
+    ROUTING,
+    TCP,
+    UDP,
+    extension,
+    ipv4,
+    routing_header,
+    with_checksum,
+)
+
+NO_OPERATION, RECORD_ROUTE, ROUTER_ALERT = b"\1", b"\7\7\4\0\0\0\0", b"\x94\4\0\0"
+
+
+def _version(shapes: Shapes, entry: Entry, version: int, protocols: tuple[int, ...] = ()) -> Draft:
+    while True:
+        chosen = shapes.select(entry, protocols)
+        if chosen.version == version:
+            return shapes.draft(entry, 16, selected=chosen)
+
+
+# -- options and extension headers
+
+
+def _ipv4_options(shapes: Shapes) -> Datagram:
+    entry = shapes.entry()
+    draft = _version(shapes, entry, 4)
+    kinds = NO_OPERATION * 4, RECORD_ROUTE + NO_OPERATION, ROUTER_ALERT, NO_OPERATION * 12
+    draft.options = shapes.random.choice((*kinds, NO_OPERATION * 40, RECORD_ROUTE + b"\0"))
+    if shapes.random.random() < 0.5:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _source_route(shapes: Shapes) -> Datagram:
+    entry = shapes.entry()
+    version = shapes.random.choice((4, 6))
+    draft = _version(shapes, entry, version)
+    if version == 4:
+        kind, lead = shapes.random.choice((131, 137)), shapes.random.choice((0, 12))
+        route = bytes((kind, 7, 4)) + packed("10.12.0.1")
+        draft.options = NO_OPERATION * lead + route + NO_OPERATION
+        return shapes.datagram(entry, [draft.whole()])
+    header = routing_header(draft.start, 0, 1)
+    draft = in_chain(
+        options_chain(shapes.random.choice((0, 7))),
+        replace(draft, start=ROUTING, payload=header + draft.payload),
+    )
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _extension_headers(shapes: Shapes) -> Datagram:
+    entry = shapes.entry()
+    draft = _version(shapes, entry, 6)
+    kinds = HOP_BY_HOP, DESTINATION_OPTIONS, ROUTING
+    count = shapes.random.randint(1, 5)
+    draft.before = tuple(shapes.random.choice(kinds[1:]) for _ in range(count))
+    if shapes.random.random() < 0.3:
+        draft.before = (HOP_BY_HOP, *draft.before)
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _deep_chain(shapes: Shapes) -> Datagram:
+    """Deeper than any pipeline's parser walks."""
+    entry = shapes.entry()
+    draft = _version(shapes, entry, 6)
+    chain = options_chain(shapes.random.choice((6, 7, 8, 11, 20)))
+    if shapes.random.random() < 0.4:
+        draft = in_chain(chain, draft)
+        first = 8 * len(chain) + shapes.random.choice((8, 16, 24))
+        cuts = [first] if first < len(draft.payload) else []
+        return shapes.datagram(entry, draft.cut(*cuts))
+    draft.before = chain
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _transport_cut_off(shapes: Shapes) -> Datagram:
+    """Too few bytes behind the IP headers, whole or as a first fragment."""
+    entry = shapes.entry()
+    draft = shapes.draft(entry, 16, (UDP, TCP, ICMP, ICMPV6, ESP))
+    data, size = draft.payload, shapes.random.randrange(8)
+    if shapes.random.random() < 0.5:
+        return shapes.datagram(entry, [replace(draft, payload=data[:size]).whole()])
+    packets = [draft.made_up(0, data[:size], True), draft.piece(8, len(data))]
+    return shapes.datagram(entry, packets)
+
+
+def _hops_used_up(shapes: Shapes) -> Datagram:
+    """The router answers with an ICMP error, which quotes what it got."""
+    entry = shapes.entry(decrypted=0.6)
+    draft = shapes.draft(entry, 40)
+    draft.ttl = 1
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _too_big(shapes: Shapes) -> Datagram:
+    """No room for what protection adds: an error, or fragments of the router's making."""
+    entry = shapes.entry(decrypted=0.5)
+    draft = shapes.draft(entry, 0)
+    if draft.start not in (UDP, TCP):
+        return shapes.datagram(entry, [draft.whole()])
+    room = 1480 if draft.version == 4 else 1460
+    draft.payload += marks.fill(shapes.number, room - len(draft.payload), len(draft.payload))
+    return shapes.datagram(entry, [draft.whole(fragment=shapes.random.choice((0, 0x4000)))])
+
+
+# -- ICMP
+
+
+def _crossed_icmp(shapes: Shapes) -> Datagram:
+    """ICMP over IPv6, ICMPv6 over IPv4."""
+    entry = shapes.entry()
+    version = shapes.random.choice((4, 6))
+    draft = _version(shapes, entry, version, (ICMPV6 if version == 4 else ICMP,))
+    if shapes.random.random() < 0.4:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _icmp_error(shapes: Shapes) -> Datagram:
+    entry = shapes.entry(decrypted=0.35)
+    return shapes.datagram(entry, [_error(shapes, entry).whole()])
+
+
+def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
+    entry = shapes.entry(decrypted=0.35)
+    draft = _error(shapes, entry)
+    return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+
+
+def _error(shapes: Shapes, entry: Entry) -> Draft:
+    """An error that quotes a packet which the other side could have sent, or not quite."""
+    random = shapes.random
+    about = _quoted(shapes, entry)
+    version = about.version
+    types = (3, 11, 12, 3, 4, 5) if version == 4 else (1, 2, 3, 4)
+    quote = about.whole()
+    if random.random() < 0.15:
+        pieces = about.cut(*shapes.cuts(about, 2)) if len(about.payload) > 16 else [quote]
+        quote = random.choice(pieces)
+    if random.random() < 0.3:  # at least the header that errors have to quote
+        quote = quote[: random.choice((20, 24, 28, 40, 44, 48, 64))]
+    # Its destination is the quoted packet's source; now and then another host.
+    source, destination = about.destination, about.source
+    if random.random() < 0.15:
+        destination = shapes.way(entry, version)[1]
+    if random.random() < 0.3:
+        source = shapes.way(entry, version)[0]
+    if source in plan.OWN:
+        source = shapes.way(entry, version)[0]
+    kind = random.choice(types) << 8 | random.choice((0, 0, 1, 4))
+    data = struct.pack("!HHI", kind, 0, 0) + quote
+    data += marks.fill(shapes.number, 24, len(data))
+    protocol = ICMP if version == 4 else ICMPV6
+    data = with_checksum(source, destination, protocol, data, 2)
+    ident = shapes.ident(source, destination)
+    return Draft(version, source, destination, protocol, data, ident)
+
+
+def _quoted(shapes: Shapes, entry: Entry) -> Draft:
+    """A packet that would be answered by what comes in at `entry`."""
+    answer = shapes.select(entry)
+    numbers = answer.numbers
+    if answer.protocol not in (ICMP, ICMPV6, ESP):
+        numbers = numbers[::-1]
+    addresses = answer.destination, answer.source
+    size = 16 + shapes.random.choice((0, 32, 120))
+    data = transport(addresses, answer.protocol, numbers, shapes.number, size)
+    return Draft(answer.version, *addresses, answer.protocol, data, 7)
+
+
+# -- the router itself
+
+
+def _to_router(shapes: Shapes) -> Datagram:
+    """For the router: from links and from its engine, whole or in fragments."""
+    entry = shapes.entry(decrypted=0.4)
+    chosen = shapes.select(entry)
+    link = shapes.random.choice(tuple(plan.LINKS.values()))
+    to = [packed(link.own(chosen.version))] * 3
+    to.append(packed("255.255.255.255" if chosen.version == 4 else "ff02::1"))
+    to.append(packed("224.0.0.1" if chosen.version == 4 else "ff02::2"))
+    chosen = chosen._replace(destination=shapes.random.choice(to))
+    draft = shapes.draft(entry, 24, selected=chosen)
+    if shapes.random.random() < 0.4:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _spoofed_own(shapes: Shapes) -> Datagram:
+    """From outside with the router's own address, often as IKE."""
+    random = shapes.random
+    entry = Entry(random.choice(("a", "a", "b", "c")))
+    chosen = shapes.select(entry)
+    own = packed(random.choice(tuple(plan.LINKS.values())).own(chosen.version))
+    if random.random() < 0.7:
+        ports = random.choice((500, 4500)), random.choice(PORTS)
+        chosen = chosen._replace(protocol=UDP, numbers=ports)
+    draft = shapes.draft(entry, 24, selected=chosen._replace(source=own))
+    if random.random() < 0.3:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _neighbor_discovery(shapes: Shapes) -> Datagram:
+    """ND types for anybody, with and without options in front, with any hop limit."""
+    random = shapes.random
+    entry = shapes.entry(decrypted=0.15)
+    source, destination = shapes.way(entry, 6)
+    if random.random() < 0.3:
+        destination = packed(random.choice(("ff02::1", "ff02::1:ff00:1")))
+    kind = random.choice((133, 134, 135, 137)) << 8
+    data = transport((source, destination), ICMPV6, (kind, 0), shapes.number, 64)
+    ident = shapes.ident(source, destination)
+    draft = Draft(6, source, destination, ICMPV6, data, ident, random.choice((255, 255, 64)))
+    draft = in_chain(options_chain(random.choice((0, 1, 6, 7, 8, 9))), draft)
+    if random.random() < 0.2:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _packet_in_packet(shapes: Shapes) -> Datagram:
+    """IP in IP: the inner headers decide nothing."""
+    entry = shapes.entry()
+    source, destination = shapes.way(entry)
+    inner_data = transport((source, destination), UDP, (7000, 7001), shapes.number, 32)
+    inner = ipv4(packed("10.11.0.1"), packed("10.12.0.1"), UDP, inner_data)
+    version = 4 if len(source) == 4 else 6
+    start = 4
+    if version == 6 and shapes.random.random() < 0.5:
+        inner, start = extension(59) + marks.fill(shapes.number, 40), DESTINATION_OPTIONS
+    ident = shapes.ident(source, destination)
+    draft = Draft(version, source, destination, start, inner, ident)
+    return shapes.datagram(entry, [draft.whole()])
+
+
+ODDITIES: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (
+    ("IPv4 options", 3, _ipv4_options),
+    ("source route", 1, _source_route),
+    ("extension headers", 5, _extension_headers),
+    ("deep chain", 4, _deep_chain),
+    ("transport header cut off", 1, _transport_cut_off),
+    ("hops used up", 3, _hops_used_up),
+    ("too big to protect", 1, _too_big),
+    ("ICMP over the other IP", 4, _crossed_icmp),
+    ("ICMP error", 10, _icmp_error),
+    ("ICMP error in fragments", 2, _fragmented_icmp_error),
+    ("to the router", 5, _to_router),
+    ("spoofed own address", 3, _spoofed_own),
+    ("neighbor discovery", 3, _neighbor_discovery),
+    ("packet in packet", 1, _packet_in_packet),
+)

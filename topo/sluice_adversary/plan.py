@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network under attack: one router, three links, one ESP engine's port.
+
+    a --- eth1 [ r ] eth2 --- b      eth1: no SPD       engine on port 9
+                 eth3 --- c          eth2: SPD east, bundles 1, 2, and 4 without an SA
+                                     eth3: SPD south, bundle 3
+
+Behind each link is a site. Nothing answers there: next hops are permanent neighbours, and
+whoever holds the links' far ends plays all hosts. Pure.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+def packed(text: str) -> bytes:
+    """An address as bytes."""
+    return ipaddress.ip_address(text).packed
+
+
+class Link(NamedTuple):
+    """A link, and the layer-3 interface of the router on it."""
+
+    name: str
+    number: int
+    interface: str
+    spd: str | None
+
+    @property
+    def router_mac(self) -> str:
+        """The router's MAC address here."""
+        return f"02:00:00:00:01:{self.number:02x}"
+
+    @property
+    def host_mac(self) -> str:
+        """The MAC address of everybody else here."""
+        return f"02:00:00:00:02:{self.number:02x}"
+
+    def own(self, version: int) -> str:
+        """The router's address here."""
+        return f"10.{self.number}.0.1" if version == 4 else f"2001:db8:{self.number}::1"
+
+    def next_hop(self, version: int) -> str:
+        """The router of the site."""
+        return f"10.{self.number}.0.2" if version == 4 else f"2001:db8:{self.number}::2"
+
+    def site(self, version: int) -> str:
+        """The prefix behind the next hop."""
+        return f"10.1{self.number}.0.0/24" if version == 4 else f"2001:db8:1{self.number}::/64"
+
+    def host(self, version: int, number: int) -> str:
+        """A host of the site."""
+        if version == 4:
+            return f"10.1{self.number}.0.{number}"
+        return f"2001:db8:1{self.number}::{number:x}"
+
+
+LINKS = {
+    link.name: link
+    for link in (
+        Link("a", 1, "eth1", None),
+        Link("b", 2, "eth2", "east"),
+        Link("c", 3, "eth3", "south"),
+    )
+}
+SPDS = tuple(link.spd for link in LINKS.values() if link.spd is not None)
+BY_SPD = {link.spd: link for link in LINKS.values() if link.spd is not None}
+ENGINE, ENGINE_PORT = "engine", 9
+HOSTS = (1, 2, 3, 4)
+"""Hosts of each site that rules and datagrams choose from."""
+SENTINEL_HOST, SENTINEL_PROTOCOL = 250, 254
+NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
+"""No route leads there."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle of SAs. `local` is the tunnel's own end; None: there is no outbound SA."""
+
+    number: int
+    name: str
+    spd: str
+    spi: int
+    local: str | None
+    overhead: int = 73
+    path_mtu: int = 1500
+
+
+BUNDLES = {
+    one.number: one
+    for one in (
+        Bundle(1, "one", "east", 0x1001, "10.2.0.1"),
+        Bundle(2, "two", "east", 0x1002, "2001:db8:2::1"),
+        Bundle(3, "three", "south", 0x1003, "10.3.0.1"),
+        Bundle(4, "without-sa", "east", 0x1004, None),
+    )
+}
+SPIS = frozenset(bundle.spi for bundle in BUNDLES.values())
+OWN = frozenset(packed(link.own(version)) for link in LINKS.values() for version in (4, 6))
+_BROADCASTS = frozenset(packed(f"10.{link.number}.0.255") for link in LINKS.values())
+_NETWORKS = [
+    (ipaddress.ip_network(prefix), link)
+    for link in LINKS.values()
+    for version in (4, 6)
+    for prefix in (
+        link.site(version),
+        f"10.{link.number}.0.0/24" if version == 4 else f"2001:db8:{link.number}::/64",
+    )
+]
+_LOCAL = [
+    ipaddress.ip_network(text)
+    for text in ("224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff01::/16", "ff02::/16")
+]
+
+
+def is_link_local(address: bytes) -> bool:
+    """An address that no router forwards (RFC 3927, RFC 4291)."""
+    if len(address) == 4:
+        return address[:2] == b"\xa9\xfe"
+    return address[0] == 0xFE and address[1] & 0xC0 == 0x80
+
+
+def is_group(address: bytes) -> bool:
+    """Multicast, or the limited broadcast."""
+    if len(address) == 4:
+        return address[0] >> 4 == 14 or address == b"\xff" * 4
+    return address[0] == 0xFF
+
+
+def is_local(address: bytes) -> bool:
+    """Delivered to the router itself."""
+    if address in OWN or address in _BROADCASTS:
+        return True
+    if not (is_group(address) or is_link_local(address)):
+        return False
+    return any(ipaddress.ip_address(address) in network for network in _LOCAL)
+
+
+_routes: dict[bytes, Link | None] = {}
+
+
+def route(address: bytes) -> Link | None:
+    """The link that leads to an address; None if there is no route."""
+    if address not in _routes:
+        at = ipaddress.ip_address(address)
+        _routes[address] = next((link for network, link in _NETWORKS if at in network), None)
+    return _routes[address]

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ordered lists of rules: random ones, as YAML, and the plain search (RFC 4301, 4.4.1).
+
+`search` is the specification as a loop. What a packet does not show (the ports of a
+fragment whose first has not been seen) is UNKNOWN, and then it returns every verdict that
+the whole datagram could get.
+"""
+
+import ipaddress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+from . import plan
+from .plan import packed
+from .wire import ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP
+
+NAMES = {
+    TCP: "tcp",
+    UDP: "udp",
+    SCTP: "sctp",
+    ICMP: "icmp",
+    ICMPV6: "icmpv6",
+    GRE: "gre",
+    ESP: "esp",
+}
+PORTS = (53, 500, 4500, 7000, 7001, 7002, 7003, 65535)
+ICMP_TYPES = {ICMP: (0, 3, 5, 8, 11, 12, 13), ICMPV6: (1, 2, 3, 4, 128, 129, 133, 135, 136)}
+ND_TYPES = range(133, 138)
+OTHER_PROTOCOLS = (GRE, ESP, 253, 89)
+
+
+class _Unknown:
+    """A selector that has not been seen."""
+
+
+UNKNOWN = _Unknown()
+
+
+class Seen(NamedTuple):
+    """What a search may look at. None: the packet has no such selector."""
+
+    source: bytes
+    destination: bytes
+    protocol: "int | _Unknown"
+    source_port: "int | _Unknown | None" = None
+    destination_port: "int | _Unknown | None" = None
+    icmp: "int | _Unknown | None" = None
+
+    def reversed(self) -> "Seen":
+        """The packet that answers this one."""
+        return Seen(
+            self.destination,
+            self.source,
+            self.protocol,
+            self.destination_port,
+            self.source_port,
+            self.icmp,
+        )
+
+
+class Verdict(NamedTuple):
+    """What a rule says. `bundle` is 0 where it protects nothing; `final`: no rule matched."""
+
+    action: str
+    bundle: int = 0
+    final: bool = False
+
+
+FINAL = Verdict("discard", 0, True)
+BYPASS, DISCARD = Verdict("bypass"), Verdict("discard")
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. None: anything. Addresses are ranges of one family, icmp is type << 8 | code."""
+
+    name: str
+    verdict: Verdict
+    source: tuple[tuple[bytes, bytes], ...] | None = None
+    destination: tuple[tuple[bytes, bytes], ...] | None = None
+    protocols: tuple[int, ...] | None = None
+    source_ports: Ranges | None = None
+    destination_ports: Ranges | None = None
+    icmp: Ranges | None = None
+
+    def matches(self, seen: Seen) -> bool | None:
+        """Whether it matches; None: it could, by what has not been seen."""
+        found = (
+            _in_addresses(seen.source, self.source),
+            _in_addresses(seen.destination, self.destination),
+            _in_protocols(seen.protocol, self.protocols),
+            _in_numbers(seen.source_port, self.source_ports),
+            _in_numbers(seen.destination_port, self.destination_ports),
+            _in_numbers(seen.icmp, self.icmp),
+        )
+        if False in found:
+            return False
+        return None if None in found else True
+
+    def as_text(self) -> dict[str, Any]:
+        """The rule as an operator writes it."""
+        text: dict[str, Any] = {"name": self.name, "action": self.verdict.action}
+        if self.verdict.bundle:
+            text["bundle"] = plan.BUNDLES[self.verdict.bundle].name
+        for key, addresses in (("source", self.source), ("destination", self.destination)):
+            if addresses is not None:
+                text[key] = [_range_text(low, high) for low, high in addresses]
+        if self.protocols is not None:
+            text["protocol"] = [NAMES.get(one, one) for one in self.protocols]
+        ports = ("source_ports", self.source_ports), ("destination_ports", self.destination_ports)
+        for key, numbers in ports:
+            if numbers is not None:
+                text[key] = [low if low == high else f"{low}-{high}" for low, high in numbers]
+        if self.icmp is not None:
+            text["icmp"] = [
+                f"{low >> 8}/{low & 0xFF}" if low == high else low >> 8 for low, high in self.icmp
+            ]
+        return text
+
+
+def _in_addresses(address: bytes, ranges: tuple[tuple[bytes, bytes], ...] | None) -> bool:
+    if ranges is None:
+        return True
+    return any(len(low) == len(address) and low <= address <= high for low, high in ranges)
+
+
+def _in_protocols(protocol: int | _Unknown, protocols: tuple[int, ...] | None) -> bool | None:
+    if protocols is None:
+        return True
+    return None if isinstance(protocol, _Unknown) else protocol in protocols
+
+
+def _in_numbers(number: int | _Unknown | None, ranges: Ranges | None) -> bool | None:
+    if ranges is None:
+        return True
+    if isinstance(number, _Unknown):
+        return None
+    return number is not None and any(low <= number <= high for low, high in ranges)
+
+
+def _range_text(low: bytes, high: bytes) -> str:
+    first, last = ipaddress.ip_address(low), ipaddress.ip_address(high)
+    return str(first) if low == high else f"{first}-{last}"
+
+
+def search(rules: tuple[Rule, ...], seen: Seen) -> frozenset[Verdict]:
+    """The first match's verdict, FINAL without one; several where what is unknown decides."""
+    found: set[Verdict] = set()
+    for rule in rules:
+        matches = rule.matches(seen)
+        if matches is not False:
+            found.add(rule.verdict)
+        if matches:
+            return frozenset(found)
+    return frozenset(found | {FINAL})
+
+
+@dataclass(frozen=True)
+class Spd:
+    """Two ordered lists. `errors_checked`: inbound ICMP errors go by what they quote."""
+
+    name: str
+    inbound: tuple[Rule, ...] = ()
+    outbound: tuple[Rule, ...] = ()
+    errors_checked: bool = False
+
+    def as_text(self) -> dict[str, Any]:
+        """The SPD as an operator writes it."""
+        text: dict[str, Any] = {"spd": self.name}
+        if self.errors_checked:
+            text["icmp_errors"] = "checked"
+        return text | {
+            "inbound": [rule.as_text() for rule in self.inbound],
+            "outbound": [rule.as_text() for rule in self.outbound],
+        }
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The SPDs in force, by name."""
+
+    spds: dict[str, Spd] = field(default_factory=dict)
+
+    def of_link(self, link: plan.Link) -> Spd | None:
+        """The SPD that guards a link."""
+        return None if link.spd is None else self.spds[link.spd]
+
+
+def _generated(direction: str) -> tuple[Rule, ...]:
+    """ND and IKE of the router itself, which stand first in every list for its own packets."""
+    own = tuple((one, one) for one in sorted(plan.OWN))
+    six = tuple(pair for pair in own if len(pair[0]) == 16)
+    four = tuple(pair for pair in own if len(pair[0]) == 4)
+    link_local = (packed("fe80::"), packed("febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff"))
+    nd_types = ((ND_TYPES[0] << 8, ND_TYPES[-1] << 8 | 0xFF),)
+    nd = Rule("nd", BYPASS, protocols=(ICMPV6,), icmp=nd_types)
+    ike = ((500, 500), (4500, 4500))
+    ike4, ike6 = (Rule(f"ike{n}", BYPASS, protocols=(UDP,)) for n in (4, 6))
+    if direction == "inbound":
+        groups = (
+            (packed("ff02::1"), packed("ff02::2")),
+            (packed("ff02::1:ff00:0"), packed("ff02::1:ffff:ffff")),
+        )
+        return (
+            _with(nd, destination=(*six, link_local, *groups)),
+            _with(ike4, destination=four, destination_ports=ike),
+            _with(ike6, destination=six, destination_ports=ike),
+        )
+    return (
+        _with(nd, source=(*six, link_local, (bytes(16), bytes(16)))),
+        _with(ike4, source=four, source_ports=ike),
+        _with(ike6, source=six, source_ports=ike),
+    )
+
+
+def _with(rule: Rule, **changes: Any) -> Rule:
+    return Rule(**(rule.__dict__ | changes))
+
+
+GENERATED = {direction: _generated(direction) for direction in ("inbound", "outbound")}
+
+
+# -- random rules
+
+
+def random_policy(random: Random) -> Policy:
+    """SPDs for all guarded links."""
+    return Policy({name: random_spd(random, name) for name in plan.SPDS})
+
+
+def random_spd(random: Random, name: str) -> Spd:
+    """Two lists of up to a dozen rules; in front of them stands what lets sentinels pass."""
+    return Spd(
+        name,
+        (_sentinel(), *_random_list(random, name, inbound=True)),
+        (_sentinel(), *_random_list(random, name, inbound=False)),
+        errors_checked=random.random() < 0.5,
+    )
+
+
+def _sentinel() -> Rule:
+    hosts = [packed(link.host(4, plan.SENTINEL_HOST)) for link in plan.LINKS.values()]
+    ranges = tuple((one, one) for one in hosts)
+    return Rule("sentinel", BYPASS, source=ranges, protocols=(plan.SENTINEL_PROTOCOL,))
+
+
+def _random_list(random: Random, spd: str, inbound: bool) -> tuple[Rule, ...]:
+    rules = [_random_rule(random, f"rule{n}", spd, inbound) for n in range(random.randint(1, 11))]
+    if random.random() < 0.4:  # a catch-all at the end, which makes later fragments interesting
+        version = random.choice((4, 6, None))
+        addresses = None if version is None else _everything(version)
+        rules.append(Rule("rest", _random_verdict(random, spd), source=addresses))
+    return tuple(rules)
+
+
+def _everything(version: int) -> tuple[tuple[bytes, bytes], ...]:
+    size = 4 if version == 4 else 16
+    return ((bytes(size), b"\xff" * size),)
+
+
+def _random_verdict(random: Random, spd: str) -> Verdict:
+    action = random.choices(("bypass", "discard", "protect"), (5, 3, 4))[0]
+    if action != "protect":
+        return Verdict(action)
+    bundles = [one.number for one in plan.BUNDLES.values() if one.spd == spd]
+    weights = [1 if plan.BUNDLES[one].local is None else 5 for one in bundles]
+    return Verdict("protect", random.choices(bundles, weights)[0])
+
+
+def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
+    version = random.choice((4, 4, 6, 6, None))
+    here = [plan.BY_SPD[spd]]
+    there = [link for link in plan.LINKS.values() if link not in here]
+    ends = (here, there) if inbound else (there, here)
+    source, destination = (
+        None if version is None or random.random() < 0.35 else _addresses(random, version, links)
+        for links in ends
+    )
+    kind = random.choices(("any", "ports", "icmp", "other"), (3, 6, 2, 2))[0]
+    rule = Rule(name, _random_verdict(random, spd), source, destination)
+    if kind == "ports":
+        count = 1 if random.random() < 0.8 else 2
+        rule = _with(rule, protocols=tuple(random.sample((UDP, UDP, TCP, SCTP), count)))
+        if random.random() < 0.8:
+            rule = _with(rule, destination_ports=_ports(random))
+        if random.random() < 0.3:
+            rule = _with(rule, source_ports=_ports(random))
+    elif kind == "icmp":
+        protocol = random.choice((ICMP, ICMPV6))
+        rule = _with(rule, protocols=(protocol,))
+        if random.random() < 0.75:
+            rule = _with(rule, icmp=_types(random, protocol))
+    elif kind == "other":
+        rule = _with(rule, protocols=(random.choice(OTHER_PROTOCOLS),))
+    return rule
+
+
+def _ports(random: Random) -> Ranges:
+    found = []
+    for _ in range(random.choice((1, 1, 2))):
+        low = random.choice(PORTS)
+        found.append(
+            (low, low if random.random() < 0.7 else min(low + random.randint(1, 3), 65535))
+        )
+    return tuple(found)
+
+
+def _types(random: Random, protocol: int) -> Ranges:
+    found = []
+    for _ in range(random.choice((1, 1, 2))):
+        kind = random.choice(ICMP_TYPES[protocol])
+        code = random.choice((0, 1, 4))
+        whole = kind << 8, kind << 8 | 0xFF
+        found.append(whole if random.random() < 0.6 else (kind << 8 | code, kind << 8 | code))
+    return tuple(found)
+
+
+def _addresses(
+    random: Random, version: int, links: list[plan.Link]
+) -> tuple[tuple[bytes, bytes], ...]:
+    link = random.choice(links)
+    if random.random() < 0.15:  # also what is said to the router itself
+        own = packed(link.own(version))
+        return ((own, own),)
+    if random.random() < 0.5:
+        network = ipaddress.ip_network(link.site(version))
+        return ((network[0].packed, network[-1].packed),)
+    low = random.choice(plan.HOSTS)
+    high = random.randint(low, plan.HOSTS[-1]) if random.random() < 0.5 else low
+    return ((packed(link.host(version, low)), packed(link.host(version, high))),)

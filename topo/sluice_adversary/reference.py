@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference: what may become of a datagram, plainly and slowly (RFC 4301, sections 5 to 7).
+
+It has all fragments of a datagram before it, puts them together, and asks each ordered list
+once. Written from the RFCs; it knows nothing of caches, state or time. For each packet of a
+datagram it says where that packet may be seen (`allowed`), and for the datagram whether all
+of it has to arrive (`must`) or why it may be dropped (`excuse`).
+
+What a fragment may do:
+    its first fragment is there     what that first fragment's selectors get
+    it is not                       what all verdicts agree on that the whole could get
+    several different firsts        later ones: what any of these gets; a first: its own
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from . import plan
+from .datagrams import DECRYPTED, ENCRYPTED, Datagram
+from .errors import enclosed, is_error
+from .policy import (
+    BYPASS,
+    DISCARD,
+    FINAL,
+    GENERATED,
+    ND_TYPES,
+    UNKNOWN,
+    Policy,
+    Rule,
+    Seen,
+    Verdict,
+    search,
+)
+from .wire import (
+    ESP,
+    ICMPV6,
+    NAT_TRAVERSAL,
+    TCP,
+    UDP,
+    Piece,
+    Upper,
+    read_upper,
+)
+
+MTU = 1500
+MOST_EXTENSIONS = 12
+"""A longer chain of extension headers may be dropped."""
+
+
+class Outcome(NamedTuple):
+    """Where a packet may be seen: ("out", link), ("protect", bundle), ("host", "") to the
+    router's own stack, ("decrypt", "") at the engine to be decrypted.
+    """
+
+    kind: str
+    where: str | int = ""
+
+
+Outcomes = frozenset[Outcome]
+NOTHING: Outcomes = frozenset()
+HOST, TO_DECRYPT = Outcome("host"), Outcome("decrypt")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What may become of each packet of a datagram; `must`: all of them arrive.
+
+    `may_overlap`: fragments that overlap may all pass, since every verdict that they could
+    make of the datagram is the same.
+    """
+
+    allowed: tuple[Outcomes, ...]
+    must: bool
+    excuse: str
+    may_overlap: bool = True
+
+
+class _Way(NamedTuple):
+    """What is the same for all packets of a datagram: addresses, and how it came."""
+
+    source: bytes
+    destination: bytes
+    version: int
+    entry_link: str
+    carrier: int
+
+
+class Reference:
+    """The reference for the policy in force."""
+
+    def __init__(self, policy: Policy):
+        self._policy = policy
+
+    # -- a datagram from outside
+
+    def expect(self, datagram: Datagram) -> Expectation:
+        """What may become of it."""
+        pieces = datagram.pieces
+        nothing = (NOTHING,) * len(pieces)
+        if any(piece is None for piece in pieces):
+            return Expectation(nothing, False, "no IP packet")
+        known = [piece for piece in pieces if piece is not None]
+        refused = self._refused_entry(datagram, known)
+        if refused:
+            return Expectation(nothing, False, refused)
+        if datagram.entry.port == plan.ENGINE and _kind(datagram) == ENCRYPTED:
+            return self._encrypted(datagram, known)
+        groups: dict[object, list[int]] = {}
+        for at, piece in enumerate(known):
+            groups.setdefault(piece.key if piece.is_fragment else at, []).append(at)
+        allowed: list[Outcomes] = [NOTHING] * len(known)
+        excuses = ["" if len(groups) == 1 else "pieces of several datagrams"]
+        may_overlap = True
+        for places in groups.values():
+            group = [known[at] for at in places]
+            outcomes, excuse = self._group(datagram, group)
+            excuses.append(excuse)
+            may_overlap &= bool(self._without_first(_way(datagram, group[0]), group[0]))
+            for at, outcome in zip(places, outcomes, strict=True):
+                allowed[at] = outcome
+        excuse = next(filter(None, excuses), "")
+        must = not excuse and all(allowed)
+        return Expectation(tuple(allowed), must, excuse, may_overlap)
+
+    def _refused_entry(self, datagram: Datagram, pieces: list[Piece]) -> str:
+        entry = datagram.entry
+        if entry.port != plan.ENGINE:
+            if entry.shim is not None:
+                return "forged shim"
+            return self._refused_source(pieces)
+        if entry.shim is None:
+            return "from the engine without a shim"
+        if entry.shim.kind not in (ENCRYPTED, DECRYPTED):
+            return "no answer of the engine's"
+        if entry.shim.bundle not in plan.BUNDLES:
+            return "unknown bundle"
+        return "another VRF than the bundle's" if entry.shim.vrf else ""
+
+    def _refused_source(self, pieces: list[Piece]) -> str:
+        """Own addresses as a source are martians, but for neighbour advertisements."""
+        for piece in pieces:
+            if piece.source in plan.OWN:
+                upper = read_upper(piece.version, piece.start, piece.payload)
+                advertises = upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 == 136
+                group = piece.version == 6 and plan.is_group(piece.destination)
+                if not (advertises and group and piece.ttl == 255 and not piece.is_fragment):
+                    return "martian source"
+        return ""
+
+    def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
+        """The engine's own output passes no list, so it has to be what it says."""
+        assert datagram.entry.shim is not None
+        bundle = plan.BUNDLES[datagram.entry.shim.bundle]
+        allowed = []
+        for piece in pieces:
+            upper = read_upper(piece.version, piece.start, piece.payload)
+            is_esp = not piece.is_fragment and (upper.protocol == ESP or _esp_in_udp(upper, piece))
+            link = plan.route(piece.destination)
+            is_own = bundle.local is not None and piece.source == plan.packed(bundle.local)
+            fine = is_esp and is_own and not piece.broken and not upper.broken and link is not None
+            fine = fine and not plan.is_local(piece.destination)
+            where = frozenset({Outcome("out", link.name)}) if link is not None else NOTHING
+            allowed.append(where if fine else NOTHING)
+        excuse = "" if all(allowed) else "not the engine's to send"
+        return Expectation(tuple(allowed), not excuse, excuse)
+
+    # -- the packets of one datagram
+
+    def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[Outcomes], str]:
+        """What each packet may do, and why the datagram may be dropped, or nothing."""
+        piece = group[0]
+        way = _way(datagram, piece)
+        firsts = {p.payload: self._first(way, p) for p in group if p.offset == 0}
+        usable = {payload: found for payload, found in firsts.items() if found[0] is not None}
+        if usable:
+            later = frozenset().union(*(found[0] or NOTHING for found in usable.values()))
+        else:
+            later = self._without_first(way, piece)
+        allowed = []
+        for one in group:
+            if one.broken or one.source_routed or _overlaps_tcp_header(one):
+                allowed.append(NOTHING)
+            elif one.offset == 0:
+                allowed.append(firsts[one.payload][0] or NOTHING)
+            else:
+                allowed.append(later)
+        excuses = [excuse for _, excuse in firsts.values()]
+        excuses += [self._excuse(way, group, allowed), "" if usable else "no usable first fragment"]
+        return allowed, next(filter(None, excuses), "")
+
+    def _first(self, way: _Way, piece: Piece) -> tuple[Outcomes | None, str]:
+        """What a whole datagram, or a first fragment and so its datagram, may do; None: the
+        packet is dropped by name, and tells nothing about its datagram.
+        """
+        upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
+        if piece.broken or upper.broken:
+            return None, "headers cut off"
+        if piece.source_routed or upper.source_routed:
+            return None, "source route"
+        if upper.fragmented_again:
+            return None, "fragment of a fragment"
+        if upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 in ND_TYPES:
+            outcome = self._neighbor_discovery(way, piece, upper)
+            return outcome, "neighbour discovery"
+        is_local = plan.is_local(way.destination)
+        if is_local and not way.carrier:
+            sealed = self._sealed(piece, upper)
+            if sealed is not None:
+                return sealed
+        outcomes = self._decide(way, _seen(way, upper), piece, upper)
+        excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
+        if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
+            excuse = "lying length"
+        if piece.is_fragment and is_error(way.version, upper):
+            excuse = "a fragmented ICMP error"
+        return outcomes, excuse
+
+    def _neighbor_discovery(self, way: _Way, piece: Piece, upper: Upper) -> Outcomes | None:
+        """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is none."""
+        if way.version == 4:
+            return self._decide(way, _seen(way, upper), piece, upper)
+        if piece.is_fragment or piece.ttl != 255 or not plan.is_local(way.destination):
+            return None
+        return self._decide(way, _seen(way, upper), piece, upper)
+
+    def _sealed(self, piece: Piece, upper: Upper) -> tuple[Outcomes | None, str] | None:
+        """ESP for this router goes to the engine and past the lists; None: it is no ESP."""
+        if upper.protocol == ESP:
+            if piece.is_fragment:
+                return frozenset({TO_DECRYPT}), "fragmented ESP"
+            spi = int.from_bytes(piece.payload[upper.offset : upper.offset + 4], "big")
+            return (frozenset({TO_DECRYPT}), "") if spi in plan.SPIS else (NOTHING, "unknown SPI")
+        if _esp_in_udp(upper, piece):
+            if piece.is_fragment:
+                return None, "fragmented ESP in UDP"
+            spi = int.from_bytes(piece.payload[upper.offset + 8 : upper.offset + 12], "big")
+            return (frozenset({TO_DECRYPT}), "") if spi in plan.SPIS else (NOTHING, "unknown SPI")
+        return None
+
+    def _without_first(self, way: _Way, piece: Piece) -> Outcomes:
+        """What all verdicts agree on that the datagram of a later fragment could get."""
+        protocol = piece.start if piece.version == 4 else UNKNOWN
+        seen = Seen(way.source, way.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN)
+        outcomes = self._decide(way, seen, None, None)
+        is_local = plan.is_local(way.destination) and not way.carrier
+        may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
+        return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
+
+    def _excuse(self, way: _Way, group: list[Piece], allowed: list[Outcomes]) -> str:
+        """Why a datagram that policy lets pass may yet be dropped."""
+        ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
+        at = 0
+        for start, end, more, _ in ends:
+            if start != at:
+                return "overlaps" if start < at else "pieces missing"
+            if more and (end - start) % 8:
+                return "an odd fragment"
+            at = end
+        if ends[-1][2]:
+            return "pieces missing"
+        if any(p.ttl <= 1 for p in group) and not plan.is_local(way.destination):
+            return "hop limit"
+        if not all(allowed):
+            return "policy"
+        longest = max(_length(p) for p in group)
+        protecting = [o.where for outcomes in allowed for o in outcomes if o.kind == "protect"]
+        room = MTU - max((plan.BUNDLES[int(w)].overhead for w in protecting), default=0)
+        return "too big" if longest > room else ""
+
+    # -- the lists
+
+    def _decide(self, way: _Way, seen: Seen, piece: Piece | None, upper: Upper | None) -> Outcomes:
+        """Inbound list, delivery or routing, outbound list."""
+        is_local = plan.is_local(way.destination)
+        if not self._accepted(way, seen, is_local, piece, upper):
+            return NOTHING
+        if is_local:
+            return frozenset({HOST})
+        link = plan.route(way.destination)
+        link_local = plan.is_link_local(way.source) or plan.is_link_local(way.destination)
+        if link is None or link_local or plan.is_group(way.destination):
+            return NOTHING
+        return self._leave(link, seen, (), piece, upper)
+
+    def _accepted(
+        self, way: _Way, seen: Seen, is_local: bool, piece: Piece | None, upper: Upper | None
+    ) -> bool:
+        """Whether the inbound list lets it in (RFC 4301, 5.2)."""
+        if way.carrier:
+            spd = self._policy.spds[plan.BUNDLES[way.carrier].spd]
+        elif (guard := self._policy.of_link(plan.LINKS[way.entry_link])) is not None:
+            spd = guard
+        else:
+            return True
+        wanted = Verdict("protect", way.carrier) if way.carrier else BYPASS
+        generated = GENERATED["inbound"] if is_local else ()
+        found = search((*generated, *spd.inbound), seen)
+        about = enclosed(way.version, piece, upper) if way.carrier or spd.errors_checked else None
+        if found == {FINAL} and about is not None:
+            found = search((*generated, *spd.inbound), about)
+        return found == {wanted}
+
+    def _leave(
+        self,
+        link: plan.Link,
+        seen: Seen,
+        generated: tuple[Rule, ...],
+        piece: Piece | None,
+        upper: Upper | None,
+    ) -> Outcomes:
+        """What the outbound list says (RFC 4301, 5.1)."""
+        spd = self._policy.of_link(link)
+        if spd is None:
+            return frozenset({Outcome("out", link.name)})
+        found = search((*generated, *spd.outbound), seen)
+        if found == {FINAL} and (about := enclosed(_version(seen), piece, upper)) is not None:
+            found = search((*generated, *spd.outbound), about)
+            if any(verdict.action != "protect" for verdict in found):
+                return NOTHING
+        if len(found) != 1:
+            return NOTHING
+        (verdict,) = found
+        if verdict.action == "bypass":
+            return frozenset({Outcome("out", link.name)})
+        if verdict.action == DISCARD.action or plan.BUNDLES[verdict.bundle].local is None:
+            return NOTHING
+        return frozenset({Outcome("protect", verdict.bundle)})
+
+    # -- what the router itself sends
+
+    def own(self, piece: Piece, egress: str | None) -> Outcomes:
+        """What a packet of the router's own may do; `egress` where it was seen on a link.
+
+        What its fragments hide is judged leniently: any verdict that the whole could get.
+        """
+        if piece.offset:
+            protocol = piece.start if piece.version == 4 else UNKNOWN
+            seen = Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN)
+            upper = None
+        else:
+            upper = read_upper(piece.version, piece.start, piece.payload)
+            seen = Seen(piece.source, piece.destination, *upper[:4])
+        link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
+        if link is None:
+            return NOTHING
+        spd = self._policy.of_link(link)
+        if upper is not None or spd is None:
+            return self._leave(link, seen, GENERATED["outbound"], piece, upper)
+        possible = search((*GENERATED["outbound"], *spd.outbound), seen)
+        found = {Outcome("protect", v.bundle) for v in possible if v.action == "protect"}
+        found |= {Outcome("out", link.name) for v in possible if v.action == "bypass"}
+        return frozenset(found)
+
+
+def _way(datagram: Datagram, piece: Piece) -> _Way:
+    entry = datagram.entry
+    return _Way(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
+
+
+def _kind(datagram: Datagram) -> int:
+    return datagram.entry.shim.kind if datagram.entry.shim is not None else 0
+
+
+def _version(seen: Seen) -> int:
+    return 4 if len(seen.source) == 4 else 6
+
+
+def _seen(way: _Way, upper: Upper) -> Seen:
+    return Seen(way.source, way.destination, *upper[:4])
+
+
+def _length(piece: Piece) -> int:
+    """Bytes of a packet, at least."""
+    header = 20 if piece.version == 4 else 40 + 8 * (piece.unfragmentable + piece.is_fragment)
+    return header + len(piece.payload)
+
+
+def _overlaps_tcp_header(piece: Piece) -> bool:
+    return piece.version == 4 and piece.start == TCP and piece.offset == 8
+
+
+def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
+    """ESP in UDP (RFC 3948): room for an ESP header by both lengths, and no zero marker."""
+    if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
+        return False
+    data = piece.payload[upper.offset :]
+    says = int.from_bytes(data[4:6], "big")
+    return says >= 16 and len(data) >= 16 and data[8:12] != bytes(4)
+
+
+def _udp_length_lies(upper: Upper, piece: Piece) -> bool:
+    data = piece.payload[upper.offset :]
+    return int.from_bytes(data[4:6], "big") != len(data)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random datagrams about the ESP engine: ESP and what only looks like it, what comes from the
+engine's port, and shims that others forge. Continues shapes.
+"""
+
+import struct
+from collections.abc import Callable
+
+from . import marks, plan
+from .datagrams import DECRYPT, DECRYPTED, ENCRYPT, ENCRYPTED, Datagram, Entry, Shim
+from .drafts import Draft
+from .plan import packed
+from .policy import PORTS
+from .shapes import Selectors, Shapes
+from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, TCP, UDP, with_checksum
+
+# -- ESP, and what looks like it
+
+
+def _esp(shapes: Shapes) -> Datagram:
+    """ESP for the router or for others, whole or in fragments."""
+    entry = shapes.entry(decrypted=0.1)
+    draft = _sealed_draft(shapes, entry, ESP)
+    if shapes.random.random() < 0.4:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _esp_in_udp(shapes: Shapes) -> Datagram:
+    """ESP in UDP, IKE behind a zero marker, keep-alives; whole, or cut before or in the SPI."""
+    entry = shapes.entry(decrypted=0.1)
+    draft = _sealed_draft(shapes, entry, UDP)
+    if shapes.random.random() < 0.5 and len(draft.payload) > 24:
+        first = shapes.random.choice((8, 16, 24))
+        return shapes.datagram(entry, draft.cut(first))
+    return shapes.datagram(entry, [draft.whole()])
+
+
+def _sealed_draft(shapes: Shapes, entry: Entry, protocol: int) -> Draft:
+    random = shapes.random
+    source, destination = shapes.way(entry)
+    version = 4 if len(source) == 4 else 6
+    if random.random() < 0.6 and entry.port in plan.LINKS:
+        destination = packed(plan.LINKS[entry.port].own(version))
+    spi = random.choice((*plan.SPIS, 0x7777, 0x1001))
+    body = struct.pack("!II", spi, 1) + marks.fill(shapes.number, 8 * random.randint(2, 40))
+    if protocol == UDP:
+        if random.random() < 0.25:
+            body = bytes(4) + body[4:]
+        elif random.random() < 0.1:
+            body = b"\xff"
+        ports = random.choice(((4500, 4500), (random.choice(PORTS), 4500), (4500, 7000)))
+        body = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
+        body = with_checksum(source, destination, UDP, body, 6)
+    return Draft(version, source, destination, protocol, body, shapes.ident(source, destination))
+
+
+def _length_lies(shapes: Shapes) -> Datagram:
+    """UDP on port 4500 that ends before its SPI, which stands in Ethernet padding."""
+    entry = Entry(shapes.random.choice(tuple(plan.LINKS)))
+    version = shapes.random.choice((4, 4, 6))
+    source, destination = shapes.way(entry, version)
+    if shapes.random.random() < 0.7:
+        destination = packed(plan.LINKS[entry.port].own(version))
+    says = shapes.random.choice((8, 16, 40, 200))
+    data = struct.pack("!HHHH", 4500, 4500, says, 0)
+    data += bytes(shapes.random.choice((0, 0, 4, 7)))
+    draft = Draft(version, source, destination, UDP, data, shapes.ident(source, destination))
+    trailer = struct.pack("!II", 0x1001, 1) + marks.fill(shapes.number, 24)
+    return shapes.datagram(entry, [draft.whole()], trailer)
+
+
+# -- the engine's port, and who forges it
+
+
+def _engine_output(shapes: Shapes) -> Datagram:
+    """ESP from the engine as it should be."""
+    return shapes.datagram(*_from_engine(shapes, shapes.random.choice((ESP, ESP, UDP))))
+
+
+def _from_engine(shapes: Shapes, protocol: int) -> tuple[Entry, list[bytes]]:
+    bundle = plan.BUNDLES[shapes.random.choice((1, 2, 3))]
+    assert bundle.local is not None
+    source = packed(bundle.local)
+    version = 4 if len(source) == 4 else 6
+    link = shapes.random.choice(tuple(plan.LINKS.values()))
+    destination = packed(link.host(version, shapes.random.choice(plan.HOSTS)))
+    body = struct.pack("!II", 0x5001, 1) + marks.fill(shapes.number, 64)
+    if protocol == UDP:
+        body = struct.pack("!HHHH", 4500, 4500, 8 + len(body), 0) + body
+        body = with_checksum(source, destination, UDP, body, 6)
+    ident = shapes.ident(source, destination)
+    draft = Draft(version, source, destination, protocol, body, ident)
+    return Entry(plan.ENGINE, Shim(ENCRYPTED, bundle.number)), [draft.whole()]
+
+
+def _engine_lies(shapes: Shapes) -> Datagram:
+    """Marked as encrypted and not ESP, from elsewhere, in fragments, or of nobody's bundle."""
+    random = shapes.random
+    entry, packets = _from_engine(shapes, ESP)
+    shim = entry.shim
+    assert shim is not None
+    kind = random.randrange(6)
+    if kind == 0:  # anything at all
+        draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
+        packets = [draft.whole()]
+    elif kind == 1:  # from the bundle's address, and no ESP
+        local = packed(str(plan.BUNDLES[shim.bundle].local))
+        version = 4 if len(local) == 4 else 6
+        to = packed(plan.LINKS[random.choice("abc")].host(version, 1))
+        protocol, numbers = random.choice(((UDP, (4500, 4500)), (UDP, (7000, 53)), (TCP, (1, 2))))
+        chosen = Selectors(version, local, to, protocol, numbers)
+        draft = shapes.draft(entry, 0, selected=chosen)
+        draft.payload = draft.payload[:8] + bytes(4) + draft.payload[12:]  # a zero marker
+        packets = [draft.whole()]
+    elif kind == 2:  # another bundle's
+        other = random.choice([n for n in plan.BUNDLES if n != shim.bundle])
+        entry = Entry(entry.port, shim._replace(bundle=other))
+    elif kind == 3:
+        entry = Entry(entry.port, shim._replace(bundle=random.choice((0, 9, 60000))))
+    elif kind == 4:
+        entry = Entry(entry.port, shim._replace(vrf=random.choice((1, 7))))
+    else:
+        local = packed(str(plan.BUNDLES[shim.bundle].local))
+        version = 4 if len(local) == 4 else 6
+        to = packed(plan.LINKS[random.choice("abc")].host(version, 1))
+        body = struct.pack("!II", 0x5001, 1) + marks.fill(shapes.number, 64)
+        draft = Draft(version, local, to, ESP, body, shapes.ident(local, to))
+        packets = draft.cut(32)
+    return shapes.datagram(entry, packets)
+
+
+def _engine_confused(shapes: Shapes) -> Datagram:
+    """From the engine's port: no shim, a kind that is no answer, no bundle, another VRF."""
+    random = shapes.random
+    draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
+    shims = (
+        None,
+        Shim(0, 1),
+        Shim(ENCRYPT, 1),
+        Shim(DECRYPT, 1),
+        Shim(77, 1),
+        Shim(DECRYPTED, 0),
+        Shim(DECRYPTED, 9, ingress_l3_if=2),
+        Shim(DECRYPTED, 1, ingress_l3_if=2, vrf=7),
+    )
+    return shapes.datagram(Entry(plan.ENGINE, random.choice(shims)), [draft.whole()])
+
+
+def _forged_shim(shapes: Shapes) -> Datagram:
+    """A shim on a port that is no engine's."""
+    random = shapes.random
+    port = random.choice(tuple(plan.LINKS))
+    bundle, kind = random.choice((1, 2, 3)), random.choice((DECRYPTED, ENCRYPTED, DECRYPT, 0))
+    ether_type = random.choice((None, None, None, 0x0806, ETHERTYPE_IPV4, ETHERTYPE_IPV6))
+    shim = Shim(kind, bundle, ingress_l3_if=random.randint(0, 3), ether_type=ether_type)
+    if random.random() < 0.5:
+        _, packets = _from_engine(shapes, ESP)
+    else:
+        packets = [shapes.draft(Entry(port), 16).whole()]
+    return shapes.datagram(Entry(port, shim), packets)
+
+
+SEALED: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (
+    ("ESP", 3, _esp),
+    ("ESP in UDP", 5, _esp_in_udp),
+    ("lying lengths", 3, _length_lies),
+    ("engine's ESP", 2, _engine_output),
+    ("engine lies", 4, _engine_lies),
+    ("engine confused", 2, _engine_confused),
+    ("forged shim", 2, _forged_shim),
+)
