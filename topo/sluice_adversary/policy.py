@@ -248,7 +248,7 @@ def _sentinel() -> Rule:
 
 def _random_list(random: Random, spd: str, inbound: bool) -> tuple[Rule, ...]:
     rules = [_random_rule(random, f"rule{n}", spd, inbound) for n in range(random.randint(1, 11))]
-    if random.random() < 0.4:  # a catch-all at the end, which makes later fragments interesting
+    if random.random() < 0.6:  # a catch-all at the end, which makes later fragments interesting
         version = random.choice((4, 6, None))
         addresses = None if version is None else _everything(version)
         rules.append(Rule("rest", _random_verdict(random, spd), source=addresses))

@@ -43,6 +43,8 @@ from .wire import (
 )
 
 MTU = 1500
+SHALLOW = 6
+"""Behind a longer chain of extension headers ESP need not be found."""
 MOST_EXTENSIONS = 12
 """A longer chain of extension headers may be dropped."""
 
@@ -176,6 +178,8 @@ class Reference:
             later = frozenset().union(*(found[0] or NOTHING for found in usable.values()))
         else:
             later = self._without_first(way, piece)
+        if plan.is_local(way.destination) and not way.carrier:
+            later |= self._local_later(way, group)
         allowed = []
         for one in group:
             if one.broken or one.source_routed or _overlaps_tcp_header(one):
@@ -205,8 +209,11 @@ class Reference:
         is_local = plan.is_local(way.destination)
         if is_local and not way.carrier:
             sealed = self._sealed(piece, upper)
-            if sealed is not None:
+            if sealed is not None and upper.extensions <= SHALLOW:
                 return sealed
+            if sealed is not None:  # ciphertext for the host harms nobody where the list agrees
+                outcomes = self._decide(way, _seen(way, upper), piece, upper)
+                return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
         outcomes = self._decide(way, _seen(way, upper), piece, upper)
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
@@ -246,8 +253,17 @@ class Reference:
         may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
+    def _local_later(self, way: _Way, group: list[Piece]) -> Outcomes:
+        """What more a later fragment for this router may do: the engine and the host each
+        ignore what they cannot put together, so one that may be ESP may go to either.
+        """
+        found = self._without_first(way, group[0])
+        return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
+
     def _excuse(self, way: _Way, group: list[Piece], allowed: list[Outcomes]) -> str:
         """Why a datagram that policy lets pass may yet be dropped."""
+        if plan.is_local(way.destination) and len({p.start for p in group}) > 1:
+            return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
         at = 0
         for start, end, more, _ in ends:

@@ -7,7 +7,7 @@ and policies give the same datagrams. Odd shapes that are no matter of fragments
 oddities.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -33,7 +33,10 @@ from .wire import (
 )
 
 SIZES = (16, 16, 24, 64, 100, 256, 400, 800)
-AIMED = 0.6
+AIMED = 0.75
+REPEATED = 0.35
+"""How many datagrams look like one of the last: the second of a flow meets the caches."""
+RECENT = 40
 
 
 class Selectors(NamedTuple):
@@ -58,6 +61,7 @@ class Shapes:
         self.made: Counter[str] = Counter()
         self._number = 0
         self._idents: dict[tuple[bytes, bytes], int] = {}
+        self._recent: dict[tuple[str, int], deque[Selectors]] = {}
         kinds: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (
             *FRAGMENTS,
             *ODDITIES,
@@ -119,6 +123,11 @@ class Shapes:
     def select(self, entry: Entry, protocols: tuple[int, ...] = ()) -> Selectors:
         """Selectors for an entry, often aimed at a rule that it will meet."""
         random = self.random
+        recent = self._recent.setdefault((entry.port, entry.carrier), deque(maxlen=RECENT))
+        if recent and random.random() < REPEATED:
+            again = random.choice(recent)
+            if not protocols or again.protocol in protocols:
+                return again
         source, destination = self.way(entry)
         version = 4 if len(source) == 4 else 6
         rule = self._target(entry, destination) if random.random() < AIMED else None
@@ -129,7 +138,10 @@ class Shapes:
         protocol = random.choice(choices)
         if protocol in (ICMP, ICMPV6) and not protocols and random.random() < 0.8:
             protocol = ICMP if version == 4 else ICMPV6
-        return Selectors(version, source, destination, protocol, self._numbers(protocol, rule))
+        numbers = self._numbers(protocol, rule)
+        chosen = Selectors(version, source, destination, protocol, numbers)
+        recent.append(chosen)
+        return chosen
 
     def _target(self, entry: Entry, destination: bytes) -> Rule | None:
         """A rule of a list that the way meets."""
