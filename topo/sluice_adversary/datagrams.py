@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import plan
-from .wire import ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, Piece, read_piece
+from .wire import ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, ETHERTYPE_VLAN, Piece, read_piece
 
 ENCRYPT, ENCRYPTED, DECRYPT, DECRYPTED = 1, 2, 3, 4
 _SHIM = struct.Struct("!BBHIHHH")
@@ -59,13 +59,17 @@ class Entry(NamedTuple):
 
 @dataclass
 class Datagram:
-    """One datagram. `trailer` is Ethernet padding, which belongs to no packet."""
+    """One datagram. `trailer` is Ethernet padding, which belongs to no packet; `to_mac` is the
+    destination MAC address if it is not the router's; `vlan` is the VLAN of an 802.1Q tag.
+    """
 
     number: int
     shape: str
     entry: Entry
     packets: list[bytes]
     trailer: bytes = b""
+    to_mac: str | None = None
+    vlan: int | None = None
     pieces: list[Piece | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,7 +84,9 @@ class Datagram:
             macs = bytes(12)
         else:
             link = plan.LINKS[self.entry.port]
-            macs = mac(link.router_mac) + mac(link.host_mac)
+            macs = mac(self.to_mac or link.router_mac) + mac(link.host_mac)
+        if self.vlan is not None:
+            macs += struct.pack("!HH", ETHERTYPE_VLAN, self.vlan)
         if self.entry.shim is not None:
             inner = self.entry.shim.pack(packet) + packet
             return macs + struct.pack("!H", ETHERTYPE_SHIM) + inner + self.trailer

@@ -168,6 +168,8 @@ class Arena:
         for link in plan.LINKS.values():
             veth(self._world, link.name, self._place, f"port{link.number}")
             self._world.silence(link.name)
+            port = f"port{link.number}"
+            self._place.run("ip", "link", "set", "dev", port, "address", link.port_mac)
         engine = f"port{plan.ENGINE_PORT}"
         veth(self._world, plan.ENGINE, self._place, engine, mtu=ENGINE_MTU)
         self._world.silence(plan.ENGINE)
@@ -189,6 +191,8 @@ class Arena:
 
     def start(self) -> None:
         """Start everything; return once the switch holds all routes and neighbours."""
+        # What closes the ports must not be the kernel's reverse path filter alone.
+        self._place.sysctl(ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0)
         self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
         self.router.start()
         for link in plan.LINKS.values():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import marks, plan
-from .datagrams import Datagram, Entry
+from .datagrams import DECRYPTED, Datagram, Entry, Shim
 from .drafts import Draft, in_chain, options_chain, transport
 from .plan import packed
 from .policy import PORTS
@@ -207,6 +207,38 @@ def _to_router(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, [draft.whole()])
 
 
+def _other_mac(shapes: Shapes) -> Datagram:
+    """To MAC addresses that are not the router's: of the port's own device, of all stations."""
+    random = shapes.random
+    entry = Entry(random.choice(tuple(plan.LINKS)))
+    link = plan.LINKS[entry.port]
+    chosen = shapes.select(entry)
+    groups = ("255.255.255.255", "224.0.0.1") if chosen.version == 4 else ("ff02::1", "ff02::2")
+    to = random.choice((*map(packed, groups), packed(link.own(chosen.version)), chosen.destination))
+    if random.random() < 0.7:
+        chosen = chosen._replace(protocol=UDP, numbers=(random.choice(PORTS), 7001))
+    if chosen.version == 4 and random.random() < 0.4:  # past the kernel's reverse path filter
+        chosen = chosen._replace(source=bytes(4))
+    draft = shapes.draft(entry, 24, selected=chosen._replace(destination=to))
+    made = shapes.datagram(entry, [draft.whole()])
+    if chosen.version == 4:
+        group = "ff:ff:ff:ff:ff:ff" if to != packed("224.0.0.1") else "01:00:5e:00:00:01"
+    else:
+        group = f"33:33:{to[12]:02x}:{to[13]:02x}:{to[14]:02x}:{to[15]:02x}"
+    made.to_mac = random.choice((group, group, link.port_mac, "02:00:00:00:09:09"))
+    return made
+
+
+def _vlan_tag(shapes: Shapes) -> Datagram:
+    """Tags that no interface has, and priority tags, also in front of a shim."""
+    made = shapes.of_shape("plain")
+    shapes.made["plain"] -= 1
+    made.vlan = shapes.random.choice((0, 0, 1, 4095))
+    if made.entry.port in plan.LINKS and shapes.random.random() < 0.2:
+        made.entry = Entry(made.entry.port, Shim(DECRYPTED, 1, ingress_l3_if=2))
+    return made
+
+
 def _spoofed_own(shapes: Shapes) -> Datagram:
     """From outside with the router's own address, often as IKE."""
     random = shapes.random
@@ -266,6 +298,8 @@ ODDITIES: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (
     ("ICMP error", 10, _icmp_error),
     ("ICMP error in fragments", 2, _fragmented_icmp_error),
     ("to the router", 5, _to_router),
+    ("another's MAC address", 3, _other_mac),
+    ("VLAN tag", 2, _vlan_tag),
     ("spoofed own address", 3, _spoofed_own),
     ("neighbor discovery", 3, _neighbor_discovery),
     ("packet in packet", 1, _packet_in_packet),

@@ -37,6 +37,11 @@ class Link(NamedTuple):
         """The MAC address of everybody else here."""
         return f"02:00:00:00:02:{self.number:02x}"
 
+    @property
+    def port_mac(self) -> str:
+        """The MAC address of the port's own device, which is nobody's on the link."""
+        return f"02:00:00:00:03:{self.number:02x}"
+
     def own(self, version: int) -> str:
         """The router's address here."""
         return f"10.{self.number}.0.1" if version == 4 else f"2001:db8:{self.number}::1"

@@ -129,8 +129,8 @@ class Reference:
         if entry.port != plan.ENGINE:
             if entry.shim is not None:
                 return "forged shim"
-            return self._refused_source(pieces)
-        if entry.shim is None:
+            return _refused_frame(datagram, pieces) or self._refused_source(pieces)
+        if entry.shim is None or datagram.vlan is not None:
             return "from the engine without a shim"
         if entry.shim.kind not in (ENCRYPTED, DECRYPTED):
             return "no answer of the engine's"
@@ -141,6 +141,8 @@ class Reference:
     def _refused_source(self, pieces: list[Piece]) -> str:
         """Own addresses as a source are martians, but for neighbour advertisements."""
         for piece in pieces:
+            if piece.version == 4 and (piece.source[0] in (0, 127) or piece.source[0] >= 224):
+                return "martian source"
             if piece.source in plan.OWN:
                 upper = read_upper(piece.version, piece.start, piece.payload)
                 advertises = upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 == 136
@@ -371,6 +373,17 @@ class Reference:
 def _way(datagram: Datagram, piece: Piece) -> _Way:
     entry = datagram.entry
     return _Way(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
+
+
+def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
+    """A VLAN that no interface is on (0 is none), or a MAC address that is not the router's."""
+    if datagram.vlan:
+        return "a VLAN of nobody's"
+    if datagram.to_mac is None:
+        return ""
+    is_group = int(datagram.to_mac[:2], 16) & 1
+    for_groups = all(plan.is_group(piece.destination) for piece in pieces)
+    return "" if is_group and for_groups else "another's MAC address"
 
 
 def _kind(datagram: Datagram) -> int:
