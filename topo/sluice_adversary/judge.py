@@ -279,9 +279,18 @@ def _covers(sent: Piece, seen: Piece) -> bool:
     return start >= 0 and sent.payload[start : start + len(seen.payload)] == seen.payload
 
 
+def _repeats(one: Piece, other: Piece) -> bool:
+    """The same bytes of the datagram again, with the same selectors if they are the first."""
+    ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
+    firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
+    return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
+
+
 def _overlap(case: Case, same: list[int]) -> bool:
     """Whether a fragment that passed overlaps one that had passed, and is no duplicate of it."""
-    pieces = [case.datagram.pieces[at] for at in case.arrived]
+    times = case.expectation.times
+    now = {times[at] for at in same}
+    pieces = [case.datagram.pieces[at] for at in case.arrived if times[at] in now]
     mine = case.datagram.pieces[same[0]]
     assert mine is not None
     return any(
@@ -289,7 +298,7 @@ def _overlap(case: Case, same: list[int]) -> bool:
         and other.key == mine.key
         and other.offset < mine.offset + len(mine.payload)
         and mine.offset < other.offset + len(other.payload)
-        and (other.offset, other.payload) != (mine.offset, mine.payload)
+        and not _repeats(mine, other)
         for other in pieces
     )
 

@@ -29,6 +29,7 @@ METERED = (
     *("ARP", "LINK_PROTOCOL", "NEIGHBOR_DISCOVERY", "ROUTING_PROTOCOL", "IKE", "LOCAL"),
     *("TTL_EXCEEDED", "MTU_EXCEEDED", "NEIGHBOR_UNRESOLVED", "NO_ROUTE", "UNREACHABLE"),
     *("PROHIBITED", "IP_OPTIONS", "EXTENSION_HEADERS", "INBOUND_MISS", "OUTBOUND_MISS"),
+    "FRAGMENT",
 )
 UNMETERED = {"rate": 1_000_000, "burst": 1_000_000}
 FRR = "\n".join(
@@ -58,7 +59,7 @@ def configuration() -> dict[str, Any]:
         "fpm": {"quiet_seconds": 0.3},
         "engines": [{"id": 1, "port": plan.ENGINE_PORT}],
         "bundles": [_bundle(one) for one in plan.BUNDLES.values()],
-        "spds": [{"name": name} | cache | lists for name in plan.SPDS],
+        "spds": [{"name": name} | _errors(name) | cache | lists for name in plan.SPDS],
         "interfaces": [
             {
                 "name": link.interface,
@@ -72,11 +73,17 @@ def configuration() -> dict[str, Any]:
         ],
         "limits": {
             "punt_queue": 1_000_000,
+            "fragment_datagrams": 1_000_000,
+            "fragments_waiting": 1_000_000,
             "icmp_errors_per_second": 1_000_000,
             "icmp_errors_burst": 1_000_000,
         },
         "punt_rates": dict.fromkeys(METERED, UNMETERED),
     }
+
+
+def _errors(spd: str) -> dict[str, str]:
+    return {"icmp_errors": "checked" if spd in plan.ERRORS_CHECKED else "off"}
 
 
 def _bundle(one: plan.Bundle) -> dict[str, Any]:

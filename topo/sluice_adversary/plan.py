@@ -71,6 +71,8 @@ LINKS = {
 }
 SPDS = tuple(link.spd for link in LINKS.values() if link.spd is not None)
 BY_SPD = {link.spd: link for link in LINKS.values() if link.spd is not None}
+ERRORS_CHECKED = frozenset({"east"})
+"""SPDs with `icmp_errors: checked`, which belongs to the configuration."""
 ENGINE, ENGINE_PORT = "engine", 9
 HOSTS = (1, 2, 3, 4)
 """Hosts of each site that rules and datagrams choose from."""

@@ -168,10 +168,8 @@ class Spd:
 
     def as_text(self) -> dict[str, Any]:
         """The SPD as an operator writes it."""
-        text: dict[str, Any] = {"spd": self.name}
-        if self.errors_checked:
-            text["icmp_errors"] = "checked"
-        return text | {
+        return {
+            "spd": self.name,
             "inbound": [rule.as_text() for rule in self.inbound],
             "outbound": [rule.as_text() for rule in self.outbound],
         }
@@ -236,7 +234,7 @@ def random_spd(random: Random, name: str) -> Spd:
         name,
         (_sentinel(), *_random_list(random, name, inbound=True)),
         (_sentinel(), *_random_list(random, name, inbound=False)),
-        errors_checked=random.random() < 0.5,
+        errors_checked=name in plan.ERRORS_CHECKED,
     )
 
 

@@ -43,8 +43,10 @@ from .wire import (
 )
 
 MTU = 1500
-SHALLOW = 6
-"""Behind a longer chain of extension headers ESP need not be found."""
+SHALLOW_EXTENSIONS, SHALLOW_OPTIONS = 6, 10
+"""Behind more headers than these only policy looks: where no list is asked, such a packet is
+routed, or given to the host, by its addresses (DESIGN: the parser).
+"""
 MOST_EXTENSIONS = 12
 """A longer chain of extension headers may be dropped."""
 
@@ -68,13 +70,15 @@ class Expectation:
     """What may become of each packet of a datagram; `must`: all of them arrive.
 
     `may_overlap`: fragments that overlap may all pass, since every verdict that they could
-    make of the datagram is the same.
+    make of the datagram is the same. Otherwise only those of different `times` may: once a
+    datagram is whole, what comes under its identification is another one.
     """
 
     allowed: tuple[Outcomes, ...]
     must: bool
     excuse: str
     may_overlap: bool = True
+    times: tuple[int, ...] = ()
 
 
 class _Way(NamedTuple):
@@ -122,7 +126,7 @@ class Reference:
                 allowed[at] = outcome
         excuse = next(filter(None, excuses), "")
         must = not excuse and all(allowed)
-        return Expectation(tuple(allowed), must, excuse, may_overlap)
+        return Expectation(tuple(allowed), must, excuse, may_overlap, _times(known))
 
     def _refused_entry(self, datagram: Datagram, pieces: list[Piece]) -> str:
         entry = datagram.entry
@@ -184,10 +188,12 @@ class Reference:
             later |= self._local_later(way, group)
         allowed = []
         for one in group:
-            if one.broken or one.source_routed or _overlaps_tcp_header(one):
+            if one.broken or _overlaps_tcp_header(one):
                 allowed.append(NOTHING)
             elif one.offset == 0:
                 allowed.append(firsts[one.payload][0] or NOTHING)
+            elif one.source_routed:
+                allowed.append(NOTHING)
             else:
                 allowed.append(later)
         excuses = [excuse for _, excuse in firsts.values()]
@@ -202,7 +208,7 @@ class Reference:
         if piece.broken or upper.broken:
             return None, "headers cut off"
         if piece.source_routed or upper.source_routed:
-            return None, "source route"
+            return self._unasked(way, piece, upper), "source route"
         if upper.fragmented_again:
             return None, "fragment of a fragment"
         if upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 in ND_TYPES:
@@ -211,7 +217,7 @@ class Reference:
         is_local = plan.is_local(way.destination)
         if is_local and not way.carrier:
             sealed = self._sealed(piece, upper)
-            if sealed is not None and upper.extensions <= SHALLOW:
+            if sealed is not None and not _is_deep(piece, upper):
                 return sealed
             if sealed is not None:  # ciphertext for the host harms nobody where the list agrees
                 outcomes = self._decide(way, _seen(way, upper), piece, upper)
@@ -229,6 +235,20 @@ class Reference:
         if way.version == 4:
             return self._decide(way, _seen(way, upper), piece, upper)
         if piece.is_fragment or piece.ttl != 255 or not plan.is_local(way.destination):
+            return self._unasked(way, piece, upper)
+        return self._decide(way, _seen(way, upper), piece, upper)
+
+    def _unasked(self, way: _Way, piece: Piece, upper: Upper) -> Outcomes | None:
+        """What becomes of what is dropped by name, where nobody sees it: deep down in a packet
+        that no list is asked about.
+        """
+        if way.carrier or not _is_deep(piece, upper):
+            return None
+        link = plan.route(way.destination)
+        to_guarded = link is not None and self._policy.of_link(link) is not None
+        if self._policy.of_link(plan.LINKS[way.entry_link]) is not None:
+            return None
+        if to_guarded and not plan.is_local(way.destination):
             return None
         return self._decide(way, _seen(way, upper), piece, upper)
 
@@ -398,10 +418,40 @@ def _seen(way: _Way, upper: Upper) -> Seen:
     return Seen(way.source, way.destination, *upper[:4])
 
 
+def _times(pieces: list[Piece]) -> tuple[int, ...]:
+    """For each packet, how often its datagram had been whole before it came."""
+    times: list[int] = []
+    whole: dict[object, int] = {}
+    ranges: dict[object, set[tuple[int, int, bool]]] = {}
+    for piece in pieces:
+        seen = ranges.setdefault(piece.key, set())
+        seen.add((piece.offset, piece.offset + len(piece.payload), piece.more))
+        times.append(whole.get(piece.key, 0))
+        if _is_whole(seen):
+            seen.clear()
+            whole[piece.key] = whole.get(piece.key, 0) + 1
+    return tuple(times)
+
+
+def _is_whole(ranges: set[tuple[int, int, bool]]) -> bool:
+    at = 0
+    for start, end, more in sorted(ranges):
+        if start != at:
+            return False
+        at = end
+        if not more:
+            return True
+    return False
+
+
 def _length(piece: Piece) -> int:
     """Bytes of a packet, at least."""
-    header = 20 if piece.version == 4 else 40 + 8 * (piece.unfragmentable + piece.is_fragment)
+    header = 20 if piece.version == 4 else 40 + 8 * piece.unfragmentable
     return header + len(piece.payload)
+
+
+def _is_deep(piece: Piece, upper: Upper) -> bool:
+    return upper.extensions > SHALLOW_EXTENSIONS or piece.options > SHALLOW_OPTIONS
 
 
 def _overlaps_tcp_header(piece: Piece) -> bool:

@@ -44,7 +44,9 @@ class Piece(NamedTuple):
     broken: str = ""
     source_routed: bool = False
     unfragmentable: int = 0
-    """How many IPv6 extension headers stand before the fragment header."""
+    """How many IPv6 extension headers there are up to the fragment header, with it."""
+    options: int = 0
+    """How many IPv4 options there are."""
 
     @property
     def is_fragment(self) -> bool:
@@ -169,6 +171,7 @@ def _read_ipv4(packet: bytes) -> Piece:
         payload=packet[header:total],
         broken=broken or _options_broken(options),
         source_routed=_has_source_route(options),
+        options=len(_walk_options(options)),
     )
 
 
@@ -209,6 +212,7 @@ def _read_ipv6(packet: bytes) -> Piece:
     if start == FRAGMENT and at + 8 <= len(data):
         first, _, field, ident = _FRAGMENT_HEADER.unpack_from(data, at)
         offset, more, behind = field & 0xFFF8, bool(field & 1), at + 8
+        headers += 1
     else:
         headers, routed = 0, False  # found again by read_upper
     return Piece(
