@@ -6,8 +6,10 @@
     plan        the network's addresses, interfaces, bundles
     policy      ordered lists of rules: random ones, their YAML, the plain search
     datagrams   a datagram: its frames in order, and how it comes in
+    lists       what the ordered lists say of a packet, and where it goes
     reference   what may become of a datagram (RFC 4301, sections 5 to 7)
-    shapes      random datagrams of all shapes
+    errors      what ICMP errors quote
+    drafts, shapes, oddities, sealed   random datagrams of all shapes
     judge       captured frames against the reference: leaks, and verdicts that differ
     network     the running router with a witness on every link and at the host's sockets
     campaign    rounds of commit, attack, judgement

@@ -172,7 +172,7 @@ class Campaign:
 
     def replay(self, finding: Finding) -> bool:
         """Send the datagram of a finding alone under the same rules: whether it shows again."""
-        case = self.judge.cases.get(finding.number) if finding.number is not None else None
+        case = finding.case
         if case is None:
             return False
         policy = self.policies[case.round - 1]

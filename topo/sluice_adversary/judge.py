@@ -13,13 +13,8 @@ from dataclasses import dataclass, field
 from . import marks, plan
 from .datagrams import DECRYPT, ENCRYPT, SHIM_LENGTH, Datagram, read_shim
 from .errors import is_error
-from .reference import (
-    TO_DECRYPT,
-    Expectation,
-    Outcome,
-    Outcomes,
-    Reference,
-)
+from .lists import TO_DECRYPT, Outcome, Outcomes
+from .reference import Expectation, Reference
 from .wire import (
     ETHERTYPE_ARP,
     ETHERTYPE_IPV4,
@@ -33,20 +28,6 @@ from .wire import (
 REMEMBERED = 60_000
 """Datagrams that frames are attributed to; frames of older ones would be unknown, so leaks."""
 HOST_SOCKETS = "sockets"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A leak, or a datagram that was lost."""
-
-    kind: str
-    shape: str
-    what: str
-    number: int | None
-    frame: bytes = b""
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.shape}: {self.what}"
 
 
 @dataclass
@@ -63,6 +44,21 @@ class Case:
     def is_pending(self) -> bool:
         """It has to arrive and has not, or not yet."""
         return self.expectation.must and len(self.arrived) < len(self.datagram.packets)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A leak, or a datagram that was lost, and the round in which it was seen."""
+
+    kind: str
+    shape: str
+    what: str
+    case: Case | None
+    frame: bytes = b""
+    round: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.shape}: {self.what}"
 
 
 class Judge:
@@ -121,7 +117,8 @@ class Judge:
             case = self.cases[number]
             count = f"{len(case.arrived)} of {len(case.datagram.packets)} packets arrived"
             where = ", ".join(sorted({_name(o) for a in case.expectation.allowed for o in a}))
-            lost.append(Finding("lost", case.datagram.shape, f"{count} ({where})", number))
+            text = f"{count} ({where})"
+            lost.append(Finding("lost", case.datagram.shape, text, case, b"", self._round))
         self.pending.clear()
         self.findings += lost
         return lost
@@ -250,8 +247,7 @@ class Judge:
             if case.leaked:
                 return
             case.leaked = True
-        number = None if case is None else case.datagram.number
-        self.findings.append(Finding("leak", shape, what, number, frame))
+        self.findings.append(Finding("leak", shape, what, case, frame, self._round))
 
     def leaks(self) -> list[Finding]:
         """The leaks so far."""
@@ -288,9 +284,7 @@ def _repeats(one: Piece, other: Piece) -> bool:
 
 def _overlap(case: Case, same: list[int]) -> bool:
     """Whether a fragment that passed overlaps one that had passed, and is no duplicate of it."""
-    times = case.expectation.times
-    now = {times[at] for at in same}
-    pieces = [case.datagram.pieces[at] for at in case.arrived if times[at] in now]
+    pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]
     assert mine is not None
     return any(

@@ -34,7 +34,11 @@ class _Unknown:
     """A selector that has not been seen."""
 
 
-UNKNOWN = _Unknown()
+class _Opaque:
+    """What a rule asks for that matches only packets without such a selector."""
+
+
+UNKNOWN, OPAQUE = _Unknown(), _Opaque()
 
 
 class Seen(NamedTuple):
@@ -42,10 +46,10 @@ class Seen(NamedTuple):
 
     source: bytes
     destination: bytes
-    protocol: "int | _Unknown"
-    source_port: "int | _Unknown | None" = None
-    destination_port: "int | _Unknown | None" = None
-    icmp: "int | _Unknown | None" = None
+    protocol: int | _Unknown | None
+    source_port: int | _Unknown | None = None
+    destination_port: int | _Unknown | None = None
+    icmp: int | _Unknown | None = None
 
     def reversed(self) -> "Seen":
         """The packet that answers this one."""
@@ -70,6 +74,7 @@ class Verdict(NamedTuple):
 FINAL = Verdict("discard", 0, True)
 BYPASS, DISCARD = Verdict("bypass"), Verdict("discard")
 Ranges = tuple[tuple[int, int], ...]
+Numbers = Ranges | _Opaque | None
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,10 @@ class Rule:
     verdict: Verdict
     source: tuple[tuple[bytes, bytes], ...] | None = None
     destination: tuple[tuple[bytes, bytes], ...] | None = None
-    protocols: tuple[int, ...] | None = None
-    source_ports: Ranges | None = None
-    destination_ports: Ranges | None = None
-    icmp: Ranges | None = None
+    protocols: tuple[int, ...] | _Opaque | None = None
+    source_ports: Numbers = None
+    destination_ports: Numbers = None
+    icmp: Numbers = None
 
     def matches(self, seen: Seen) -> bool | None:
         """Whether it matches; None: it could, by what has not been seen."""
@@ -107,13 +112,16 @@ class Rule:
         for key, addresses in (("source", self.source), ("destination", self.destination)):
             if addresses is not None:
                 text[key] = [_range_text(low, high) for low, high in addresses]
-        if self.protocols is not None:
-            text["protocol"] = [NAMES.get(one, one) for one in self.protocols]
         ports = ("source_ports", self.source_ports), ("destination_ports", self.destination_ports)
+        for key, asked in (("protocol", self.protocols), *ports, ("icmp", self.icmp)):
+            if isinstance(asked, _Opaque):
+                text[key] = "opaque"
+        if isinstance(self.protocols, tuple):
+            text["protocol"] = [NAMES.get(one, one) for one in self.protocols]
         for key, numbers in ports:
-            if numbers is not None:
+            if isinstance(numbers, tuple):
                 text[key] = [low if low == high else f"{low}-{high}" for low, high in numbers]
-        if self.icmp is not None:
+        if isinstance(self.icmp, tuple):
             text["icmp"] = [
                 f"{low >> 8}/{low & 0xFF}" if low == high else low >> 8 for low, high in self.icmp
             ]
@@ -126,18 +134,25 @@ def _in_addresses(address: bytes, ranges: tuple[tuple[bytes, bytes], ...] | None
     return any(len(low) == len(address) and low <= address <= high for low, high in ranges)
 
 
-def _in_protocols(protocol: int | _Unknown, protocols: tuple[int, ...] | None) -> bool | None:
+def _in_protocols(
+    protocol: int | _Unknown | None, protocols: tuple[int, ...] | _Opaque | None
+) -> bool | None:
     if protocols is None:
         return True
+    if isinstance(protocols, _Opaque):
+        return protocol is None or isinstance(protocol, _Unknown)
     return None if isinstance(protocol, _Unknown) else protocol in protocols
 
 
-def _in_numbers(number: int | _Unknown | None, ranges: Ranges | None) -> bool | None:
-    if ranges is None:
+def _in_numbers(number: int | _Unknown | None, numbers: Numbers) -> bool | None:
+    """A later fragment shows no number, so it matches OPAQUE itself."""
+    if numbers is None:
         return True
+    if isinstance(numbers, _Opaque):
+        return number is None or isinstance(number, _Unknown)
     if isinstance(number, _Unknown):
         return None
-    return number is not None and any(low <= number <= high for low, high in ranges)
+    return number is not None and any(low <= number <= high for low, high in numbers)
 
 
 def _range_text(low: bytes, high: bytes) -> str:
@@ -145,11 +160,17 @@ def _range_text(low: bytes, high: bytes) -> str:
     return str(first) if low == high else f"{first}-{last}"
 
 
-def search(rules: tuple[Rule, ...], seen: Seen) -> frozenset[Verdict]:
-    """The first match's verdict, FINAL without one; several where what is unknown decides."""
+def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> frozenset[Verdict]:
+    """The first match's verdict, FINAL without one; several where what is unknown decides.
+
+    `own` is what a later fragment shows itself, where `seen` is its first fragment's: it meets
+    the first rule that matches either.
+    """
     found: set[Verdict] = set()
     for rule in rules:
         matches = rule.matches(seen)
+        if own is not None and rule.matches(own):
+            matches = True
         if matches is not False:
             found.add(rule.verdict)
         if matches:
@@ -276,7 +297,7 @@ def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
         None if version is None or random.random() < 0.35 else _addresses(random, version, links)
         for links in ends
     )
-    kind = random.choices(("any", "ports", "icmp", "other"), (3, 6, 2, 2))[0]
+    kind = random.choices(("any", "ports", "icmp", "other", "opaque"), (3, 6, 2, 2, 1))[0]
     rule = Rule(name, _random_verdict(random, spd), source, destination)
     if kind == "ports":
         count = 1 if random.random() < 0.8 else 2
@@ -292,7 +313,18 @@ def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
             rule = _with(rule, icmp=_types(random, protocol))
     elif kind == "other":
         rule = _with(rule, protocols=(random.choice(OTHER_PROTOCOLS),))
+    elif kind == "opaque":
+        rule = _opaque(random, rule)
     return rule
+
+
+def _opaque(random: Random, rule: Rule) -> Rule:
+    """For packets that show no ports, no type, or not even their protocol."""
+    kind = random.choice(("destination_ports", "source_ports", "icmp", "protocols"))
+    if kind != "protocols" and random.random() < 0.7:
+        protocol = ICMP if kind == "icmp" else random.choice((UDP, TCP))
+        rule = _with(rule, protocols=(protocol,))
+    return _with(rule, **{kind: OPAQUE})
 
 
 def _ports(random: Random) -> Ranges:

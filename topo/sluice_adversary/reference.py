@@ -13,24 +13,12 @@ What a fragment may do:
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from . import plan
 from .datagrams import DECRYPTED, ENCRYPTED, Datagram
-from .errors import enclosed, is_error
-from .policy import (
-    BYPASS,
-    DISCARD,
-    FINAL,
-    GENERATED,
-    ND_TYPES,
-    UNKNOWN,
-    Policy,
-    Rule,
-    Seen,
-    Verdict,
-    search,
-)
+from .errors import is_error
+from .lists import NOTHING, TO_DECRYPT, Asked, Lists, Outcome, Outcomes, Way
+from .policy import ND_TYPES, Policy, Seen
 from .wire import (
     ESP,
     ICMPV6,
@@ -51,51 +39,26 @@ MOST_EXTENSIONS = 12
 """A longer chain of extension headers may be dropped."""
 
 
-class Outcome(NamedTuple):
-    """Where a packet may be seen: ("out", link), ("protect", bundle), ("host", "") to the
-    router's own stack, ("decrypt", "") at the engine to be decrypted.
-    """
-
-    kind: str
-    where: str | int = ""
-
-
-Outcomes = frozenset[Outcome]
-NOTHING: Outcomes = frozenset()
-HOST, TO_DECRYPT = Outcome("host"), Outcome("decrypt")
-
-
 @dataclass(frozen=True)
 class Expectation:
     """What may become of each packet of a datagram; `must`: all of them arrive.
 
     `may_overlap`: fragments that overlap may all pass, since every verdict that they could
-    make of the datagram is the same. Otherwise only those of different `times` may: once a
-    datagram is whole, what comes under its identification is another one.
+    make of the datagram is the same, or since some of them make it whole: what comes under
+    its identification after that is another datagram.
     """
 
     allowed: tuple[Outcomes, ...]
     must: bool
     excuse: str
     may_overlap: bool = True
-    times: tuple[int, ...] = ()
-
-
-class _Way(NamedTuple):
-    """What is the same for all packets of a datagram: addresses, and how it came."""
-
-    source: bytes
-    destination: bytes
-    version: int
-    entry_link: str
-    carrier: int
 
 
 class Reference:
     """The reference for the policy in force."""
 
     def __init__(self, policy: Policy):
-        self._policy = policy
+        self._lists = Lists(policy)
 
     # -- a datagram from outside
 
@@ -121,12 +84,13 @@ class Reference:
             group = [known[at] for at in places]
             outcomes, excuse = self._group(datagram, group)
             excuses.append(excuse)
-            may_overlap &= bool(self._without_first(_way(datagram, group[0]), group[0]))
+            agreed = self._without_first(_way(datagram, group[0]), group[0])
+            may_overlap &= bool(agreed) or _can_be_whole(group)
             for at, outcome in zip(places, outcomes, strict=True):
                 allowed[at] = outcome
         excuse = next(filter(None, excuses), "")
         must = not excuse and all(allowed)
-        return Expectation(tuple(allowed), must, excuse, may_overlap, _times(known))
+        return Expectation(tuple(allowed), must, excuse, may_overlap)
 
     def _refused_entry(self, datagram: Datagram, pieces: list[Piece]) -> str:
         entry = datagram.entry
@@ -179,12 +143,12 @@ class Reference:
         piece = group[0]
         way = _way(datagram, piece)
         firsts = {p.payload: self._first(way, p) for p in group if p.offset == 0}
-        usable = {payload: found for payload, found in firsts.items() if found[0] is not None}
+        usable = [p for p in group if p.offset == 0 and firsts[p.payload][0] is not None]
         if usable:
-            later = frozenset().union(*(found[0] or NOTHING for found in usable.values()))
+            later = frozenset().union(*(self._behind(way, first) for first in usable))
         else:
             later = self._without_first(way, piece)
-        if plan.is_local(way.destination) and not way.carrier:
+        if way.is_local and not way.carrier:
             later |= self._local_later(way, group)
         allowed = []
         for one in group:
@@ -200,7 +164,7 @@ class Reference:
         excuses += [self._excuse(way, group, allowed), "" if usable else "no usable first fragment"]
         return allowed, next(filter(None, excuses), "")
 
-    def _first(self, way: _Way, piece: Piece) -> tuple[Outcomes | None, str]:
+    def _first(self, way: Way, piece: Piece) -> tuple[Outcomes | None, str]:
         """What a whole datagram, or a first fragment and so its datagram, may do; None: the
         packet is dropped by name, and tells nothing about its datagram.
         """
@@ -214,15 +178,15 @@ class Reference:
         if upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 in ND_TYPES:
             outcome = self._neighbor_discovery(way, piece, upper)
             return outcome, "neighbour discovery"
-        is_local = plan.is_local(way.destination)
+        is_local = way.is_local
         if is_local and not way.carrier:
             sealed = self._sealed(piece, upper)
             if sealed is not None and not _is_deep(piece, upper):
                 return sealed
             if sealed is not None:  # ciphertext for the host harms nobody where the list agrees
-                outcomes = self._decide(way, _seen(way, upper), piece, upper)
+                outcomes = self._lists.decide(way, Asked.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
-        outcomes = self._decide(way, _seen(way, upper), piece, upper)
+        outcomes = self._lists.decide(way, Asked.about(piece, upper))
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
             excuse = "lying length"
@@ -230,27 +194,38 @@ class Reference:
             excuse = "a fragmented ICMP error"
         return outcomes, excuse
 
-    def _neighbor_discovery(self, way: _Way, piece: Piece, upper: Upper) -> Outcomes | None:
+    def _behind(self, way: Way, first: Piece) -> Outcomes:
+        """What the later fragments of this first one may do: what it may, but for the rules that
+        match fragments without ports themselves (`opaque`).
+        """
+        outcomes, _ = self._first(way, first)
+        upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
+        is_local = way.is_local and not way.carrier
+        if is_local and self._sealed(first, upper) is not None:
+            return outcomes or NOTHING
+        protocol = first.start if first.version == 4 else None
+        own = Seen(way.source, way.destination, protocol)
+        return self._lists.decide(way, Asked.about(first, upper, own))
+
+    def _neighbor_discovery(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
         """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is none."""
         if way.version == 4:
-            return self._decide(way, _seen(way, upper), piece, upper)
-        if piece.is_fragment or piece.ttl != 255 or not plan.is_local(way.destination):
+            return self._lists.decide(way, Asked.about(piece, upper))
+        if piece.is_fragment or piece.ttl != 255 or not way.is_local:
             return self._unasked(way, piece, upper)
-        return self._decide(way, _seen(way, upper), piece, upper)
+        return self._lists.decide(way, Asked.about(piece, upper))
 
-    def _unasked(self, way: _Way, piece: Piece, upper: Upper) -> Outcomes | None:
+    def _unasked(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
         """What becomes of what is dropped by name, where nobody sees it: deep down in a packet
         that no list is asked about.
         """
         if way.carrier or not _is_deep(piece, upper):
             return None
         link = plan.route(way.destination)
-        to_guarded = link is not None and self._policy.of_link(link) is not None
-        if self._policy.of_link(plan.LINKS[way.entry_link]) is not None:
+        to_guarded = link is not None and self._lists.is_guarded(link.name)
+        if self._lists.is_guarded(way.entry_link) or (to_guarded and not way.is_local):
             return None
-        if to_guarded and not plan.is_local(way.destination):
-            return None
-        return self._decide(way, _seen(way, upper), piece, upper)
+        return self._lists.decide(way, Asked.about(piece, upper))
 
     def _sealed(self, piece: Piece, upper: Upper) -> tuple[Outcomes | None, str] | None:
         """ESP for this router goes to the engine and past the lists; None: it is no ESP."""
@@ -266,25 +241,23 @@ class Reference:
             return (frozenset({TO_DECRYPT}), "") if spi in plan.SPIS else (NOTHING, "unknown SPI")
         return None
 
-    def _without_first(self, way: _Way, piece: Piece) -> Outcomes:
+    def _without_first(self, way: Way, piece: Piece) -> Outcomes:
         """What all verdicts agree on that the datagram of a later fragment could get."""
-        protocol = piece.start if piece.version == 4 else UNKNOWN
-        seen = Seen(way.source, way.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN)
-        outcomes = self._decide(way, seen, None, None)
-        is_local = plan.is_local(way.destination) and not way.carrier
+        outcomes = self._lists.decide(way, Asked.about_later(piece))
+        is_local = way.is_local and not way.carrier
         may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
-    def _local_later(self, way: _Way, group: list[Piece]) -> Outcomes:
+    def _local_later(self, way: Way, group: list[Piece]) -> Outcomes:
         """What more a later fragment for this router may do: the engine and the host each
         ignore what they cannot put together, so one that may be ESP may go to either.
         """
         found = self._without_first(way, group[0])
         return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
 
-    def _excuse(self, way: _Way, group: list[Piece], allowed: list[Outcomes]) -> str:
+    def _excuse(self, way: Way, group: list[Piece], allowed: list[Outcomes]) -> str:
         """Why a datagram that policy lets pass may yet be dropped."""
-        if plan.is_local(way.destination) and len({p.start for p in group}) > 1:
+        if way.is_local and len({p.start for p in group}) > 1:
             return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
         at = 0
@@ -296,7 +269,7 @@ class Reference:
             at = end
         if ends[-1][2]:
             return "pieces missing"
-        if any(p.ttl <= 1 for p in group) and not plan.is_local(way.destination):
+        if any(p.ttl <= 1 for p in group) and not way.is_local:
             return "hop limit"
         if not all(allowed):
             return "policy"
@@ -305,94 +278,14 @@ class Reference:
         room = MTU - max((plan.BUNDLES[int(w)].overhead for w in protecting), default=0)
         return "too big" if longest > room else ""
 
-    # -- the lists
-
-    def _decide(self, way: _Way, seen: Seen, piece: Piece | None, upper: Upper | None) -> Outcomes:
-        """Inbound list, delivery or routing, outbound list."""
-        is_local = plan.is_local(way.destination)
-        if not self._accepted(way, seen, is_local, piece, upper):
-            return NOTHING
-        if is_local:
-            return frozenset({HOST})
-        link = plan.route(way.destination)
-        link_local = plan.is_link_local(way.source) or plan.is_link_local(way.destination)
-        if link is None or link_local or plan.is_group(way.destination):
-            return NOTHING
-        return self._leave(link, seen, (), piece, upper)
-
-    def _accepted(
-        self, way: _Way, seen: Seen, is_local: bool, piece: Piece | None, upper: Upper | None
-    ) -> bool:
-        """Whether the inbound list lets it in (RFC 4301, 5.2)."""
-        if way.carrier:
-            spd = self._policy.spds[plan.BUNDLES[way.carrier].spd]
-        elif (guard := self._policy.of_link(plan.LINKS[way.entry_link])) is not None:
-            spd = guard
-        else:
-            return True
-        wanted = Verdict("protect", way.carrier) if way.carrier else BYPASS
-        generated = GENERATED["inbound"] if is_local else ()
-        found = search((*generated, *spd.inbound), seen)
-        about = enclosed(way.version, piece, upper) if way.carrier or spd.errors_checked else None
-        if found == {FINAL} and about is not None:
-            found = search((*generated, *spd.inbound), about)
-        return found == {wanted}
-
-    def _leave(
-        self,
-        link: plan.Link,
-        seen: Seen,
-        generated: tuple[Rule, ...],
-        piece: Piece | None,
-        upper: Upper | None,
-    ) -> Outcomes:
-        """What the outbound list says (RFC 4301, 5.1)."""
-        spd = self._policy.of_link(link)
-        if spd is None:
-            return frozenset({Outcome("out", link.name)})
-        found = search((*generated, *spd.outbound), seen)
-        if found == {FINAL} and (about := enclosed(_version(seen), piece, upper)) is not None:
-            found = search((*generated, *spd.outbound), about)
-            if any(verdict.action != "protect" for verdict in found):
-                return NOTHING
-        if len(found) != 1:
-            return NOTHING
-        (verdict,) = found
-        if verdict.action == "bypass":
-            return frozenset({Outcome("out", link.name)})
-        if verdict.action == DISCARD.action or plan.BUNDLES[verdict.bundle].local is None:
-            return NOTHING
-        return frozenset({Outcome("protect", verdict.bundle)})
-
-    # -- what the router itself sends
-
     def own(self, piece: Piece, egress: str | None) -> Outcomes:
-        """What a packet of the router's own may do; `egress` where it was seen on a link.
-
-        What its fragments hide is judged leniently: any verdict that the whole could get.
-        """
-        if piece.offset:
-            protocol = piece.start if piece.version == 4 else UNKNOWN
-            seen = Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN)
-            upper = None
-        else:
-            upper = read_upper(piece.version, piece.start, piece.payload)
-            seen = Seen(piece.source, piece.destination, *upper[:4])
-        link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
-        if link is None:
-            return NOTHING
-        spd = self._policy.of_link(link)
-        if upper is not None or spd is None:
-            return self._leave(link, seen, GENERATED["outbound"], piece, upper)
-        possible = search((*GENERATED["outbound"], *spd.outbound), seen)
-        found = {Outcome("protect", v.bundle) for v in possible if v.action == "protect"}
-        found |= {Outcome("out", link.name) for v in possible if v.action == "bypass"}
-        return frozenset(found)
+        """What a packet of the router's own may do; `egress` where it was seen on a link."""
+        return self._lists.own(piece, egress)
 
 
-def _way(datagram: Datagram, piece: Piece) -> _Way:
+def _way(datagram: Datagram, piece: Piece) -> Way:
     entry = datagram.entry
-    return _Way(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
+    return Way(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
 
 
 def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
@@ -410,38 +303,15 @@ def _kind(datagram: Datagram) -> int:
     return datagram.entry.shim.kind if datagram.entry.shim is not None else 0
 
 
-def _version(seen: Seen) -> int:
-    return 4 if len(seen.source) == 4 else 6
-
-
-def _seen(way: _Way, upper: Upper) -> Seen:
-    return Seen(way.source, way.destination, *upper[:4])
-
-
-def _times(pieces: list[Piece]) -> tuple[int, ...]:
-    """For each packet, how often its datagram had been whole before it came."""
-    times: list[int] = []
-    whole: dict[object, int] = {}
-    ranges: dict[object, set[tuple[int, int, bool]]] = {}
-    for piece in pieces:
-        seen = ranges.setdefault(piece.key, set())
-        seen.add((piece.offset, piece.offset + len(piece.payload), piece.more))
-        times.append(whole.get(piece.key, 0))
-        if _is_whole(seen):
-            seen.clear()
-            whole[piece.key] = whole.get(piece.key, 0) + 1
-    return tuple(times)
-
-
-def _is_whole(ranges: set[tuple[int, int, bool]]) -> bool:
-    at = 0
+def _can_be_whole(pieces: list[Piece]) -> bool:
+    """Whether some of these fragments make a datagram without overlapping."""
+    ranges = {(piece.offset, piece.offset + len(piece.payload), piece.more) for piece in pieces}
+    reached, ends = {0}, False
     for start, end, more in sorted(ranges):
-        if start != at:
-            return False
-        at = end
-        if not more:
-            return True
-    return False
+        if start in reached:
+            reached.add(end)
+            ends |= not more
+    return ends
 
 
 def _length(piece: Piece) -> int:

@@ -85,10 +85,11 @@ def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = Non
 def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any]:
     """What it takes to see a finding again."""
     text: dict[str, Any] = {"seed": seed, "finding": str(finding), "seen": finding.frame.hex()}
-    case = campaign.judge.cases.get(finding.number) if finding.number is not None else None
+    case = finding.case
+    policy = campaign.policies[(finding.round if case is None else case.round) - 1]
+    text["policy"] = [spd.as_text() for spd in policy.spds.values()]
     if case is None:
         return text
-    policy = campaign.policies[case.round - 1]
     return text | {
         "enters": case.datagram.entry.port,
         "frames": [frame.hex() for frame in case.datagram.frames()],
@@ -96,7 +97,6 @@ def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any
             sorted(" ".join(map(str, outcome)).strip() for outcome in allowed)
             for allowed in case.expectation.allowed
         ],
-        "policy": [spd.as_text() for spd in policy.spds.values()],
     }
 
 

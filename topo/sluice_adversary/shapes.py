@@ -18,7 +18,7 @@ from . import marks, plan
 from .datagrams import DECRYPTED, Datagram, Entry, Shim
 from .drafts import Draft, in_chain, options_chain, transport
 from .plan import packed
-from .policy import ICMP_TYPES, OTHER_PROTOCOLS, PORTS, Policy, Rule
+from .policy import ICMP_TYPES, OTHER_PROTOCOLS, PORTS, Numbers, Policy, Rule
 from .wire import (
     DESTINATION_OPTIONS,
     ESP,
@@ -133,7 +133,7 @@ class Shapes:
         rule = self._target(entry, destination) if random.random() < AIMED else None
         if rule is not None:
             source, destination = _aim_addresses(random, rule, source, destination)
-        offered = rule.protocols if rule is not None and rule.protocols else None
+        offered = rule.protocols if rule is not None and isinstance(rule.protocols, tuple) else None
         choices = protocols or offered or (UDP, UDP, UDP, TCP, SCTP, ICMP, ICMPV6, *OTHER_PROTOCOLS)
         protocol = random.choice(choices)
         if protocol in (ICMP, ICMPV6) and not protocols and random.random() < 0.8:
@@ -168,8 +168,8 @@ class Shapes:
             return self._of(asked, tuple(types)) | random.choice((0, 0, 1, 4)), 0
         return (random.choice((0x1001, 0x1003, 0x7777)) if protocol == ESP else 0), 0
 
-    def _of(self, ranges: tuple[tuple[int, int], ...] | None, otherwise: tuple[int, ...]) -> int:
-        if ranges is None or self.random.random() < 0.2:
+    def _of(self, ranges: Numbers, otherwise: tuple[int, ...]) -> int:
+        if not isinstance(ranges, tuple) or self.random.random() < 0.2:
             return self.random.choice(otherwise)
         low, high = self.random.choice(ranges)
         return self.random.randint(low, min(high, low + 4))

@@ -61,7 +61,9 @@ def test_any_fragment_in_clear_is_a_leak(at: int) -> None:
     judge = judging(policy(protected_port(), REST), datagram(*packets))
     judge.saw("b", left("b", packets[at]))
     assert kinds(judge) == ["leak"]
-    assert judge.findings[0].number == NUMBER
+    case = judge.findings[0].case
+    assert case is not None
+    assert case.datagram.number == NUMBER
 
 
 def test_the_wrong_bundle_the_wrong_link_and_the_host_are_leaks() -> None:
@@ -103,7 +105,8 @@ def test_what_does_not_arrive_is_lost_and_what_need_not_is_not() -> None:
     )
     judge.saw("b", left("b", packets[1]))
     (lost,) = judge.give_up()
-    assert (lost.kind, lost.number) == ("lost", NUMBER)
+    assert lost.kind == "lost"
+    assert lost.case is judge.cases[NUMBER]
     assert "1 of 3" in lost.what
 
 

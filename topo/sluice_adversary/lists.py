@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ordered lists that a packet meets, and where they let it go (RFC 4301, 5.1, 5.2, 6)."""
+
+from typing import NamedTuple
+
+from . import plan
+from .errors import enclosed
+from .policy import BYPASS, FINAL, GENERATED, UNKNOWN, Policy, Rule, Seen, Verdict, search
+from .wire import Piece, Upper, read_upper
+
+
+class Outcome(NamedTuple):
+    """Where a packet may be seen: ("out", link), ("protect", bundle), ("host", "") to the
+    router's own stack, ("decrypt", "") at the engine to be decrypted.
+    """
+
+    kind: str
+    where: str | int = ""
+
+
+Outcomes = frozenset[Outcome]
+NOTHING: Outcomes = frozenset()
+HOST, TO_DECRYPT = Outcome("host"), Outcome("decrypt")
+
+
+class Way(NamedTuple):
+    """What is the same for all packets of a datagram: addresses, and how it came."""
+
+    source: bytes
+    destination: bytes
+    version: int
+    entry_link: str
+    carrier: int
+
+    @property
+    def is_local(self) -> bool:
+        """It is for the router itself."""
+        return plan.is_local(self.destination)
+
+
+class Asked(NamedTuple):
+    """What the lists are asked about. `quoted`: of an ICMP error, the packet that answers the
+    one it is about. `own`: what a later fragment shows itself, where `seen` is its first's.
+    """
+
+    seen: Seen
+    quoted: Seen | None = None
+    own: Seen | None = None
+
+    @classmethod
+    def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "Asked":
+        """A whole packet, or a first fragment."""
+        seen = Seen(piece.source, piece.destination, *upper[:4])
+        return cls(seen, enclosed(piece.version, piece, upper), own)
+
+    @classmethod
+    def about_later(cls, piece: Piece) -> "Asked":
+        """A later fragment whose first has not been seen."""
+        protocol = piece.start if piece.version == 4 else UNKNOWN
+        return cls(Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN))
+
+
+class Lists:
+    """The lists of the policy in force."""
+
+    def __init__(self, policy: Policy):
+        self._policy = policy
+
+    def is_guarded(self, link: str) -> bool:
+        """Whether an SPD guards a link."""
+        return self._policy.of_link(plan.LINKS[link]) is not None
+
+    def decide(self, way: Way, asked: Asked) -> Outcomes:
+        """Inbound list, delivery or routing, outbound list."""
+        if not self._accepted(way, asked):
+            return NOTHING
+        if way.is_local:
+            return frozenset({HOST})
+        link = plan.route(way.destination)
+        link_local = plan.is_link_local(way.source) or plan.is_link_local(way.destination)
+        if link is None or link_local or plan.is_group(way.destination):
+            return NOTHING
+        return self._leave(link, asked)
+
+    def _accepted(self, way: Way, asked: Asked) -> bool:
+        """Whether the inbound list lets it in. An error that only the final discard matches goes
+        by what it quotes if an SA carried it, or if the SPD says so.
+        """
+        if way.carrier:
+            spd = self._policy.spds[plan.BUNDLES[way.carrier].spd]
+        elif (guard := self._policy.of_link(plan.LINKS[way.entry_link])) is not None:
+            spd = guard
+        else:
+            return True
+        wanted = Verdict("protect", way.carrier) if way.carrier else BYPASS
+        rules = (*(GENERATED["inbound"] if way.is_local else ()), *spd.inbound)
+        found = search(rules, asked.seen, asked.own)
+        by_quote = asked.quoted is not None and (way.carrier or spd.errors_checked)
+        if found == {FINAL} and by_quote and asked.quoted is not None:
+            found = search(rules, asked.quoted)
+        return found == {wanted}
+
+    def _leave(self, link: plan.Link, asked: Asked, generated: tuple[Rule, ...] = ()) -> Outcomes:
+        """What the outbound list says. What an error quotes leads to protection or nowhere."""
+        spd = self._policy.of_link(link)
+        if spd is None:
+            return frozenset({Outcome("out", link.name)})
+        rules = (*generated, *spd.outbound)
+        found = search(rules, asked.seen, asked.own)
+        if found == {FINAL} and asked.quoted is not None:
+            found = search(rules, asked.quoted)
+            if any(verdict.action != "protect" for verdict in found):
+                return NOTHING
+        if len(found) != 1:
+            return NOTHING
+        (verdict,) = found
+        return frozenset(_outcomes(verdict, link))
+
+    def own(self, piece: Piece, egress: str | None) -> Outcomes:
+        """What a packet of the router's own may do; `egress` where it was seen on a link.
+
+        What its fragments hide is judged leniently: any verdict that the whole could get.
+        """
+        link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
+        if link is None:
+            return NOTHING
+        spd, generated = self._policy.of_link(link), GENERATED["outbound"]
+        if not piece.offset or spd is None:
+            upper = read_upper(piece.version, piece.start, piece.payload)
+            return self._leave(link, Asked.about(piece, upper), generated)
+        possible = search((*generated, *spd.outbound), Asked.about_later(piece).seen)
+        return frozenset(one for verdict in possible for one in _outcomes(verdict, link))
+
+
+def _outcomes(verdict: Verdict, link: plan.Link) -> set[Outcome]:
+    if verdict.action == "bypass":
+        return {Outcome("out", link.name)}
+    if verdict.action == "protect" and plan.BUNDLES[verdict.bundle].local is not None:
+        return {Outcome("protect", verdict.bundle)}
+    return set()
