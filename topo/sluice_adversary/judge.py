@@ -69,7 +69,7 @@ class Judge:
         self.seen: Counter[str] = Counter()
         self.cases: OrderedDict[int, Case] = OrderedDict()
         self.pending: set[int] = set()
-        self._by_bytes: dict[tuple[object, ...], list[int]] = {}
+        self._by_bytes: dict[object, list[int]] = {}
         self._references: deque[Reference] = deque(maxlen=2)
         self._round = 0
 
@@ -107,8 +107,12 @@ class Judge:
     def _forget(self, datagram: Datagram) -> None:
         self.pending.discard(datagram.number)
         for piece in datagram.pieces:
-            if piece is not None:
-                self._by_bytes.pop(_bytes_key(piece), None)
+            key = None if piece is None else _bytes_key(piece)
+            left = [n for n in self._by_bytes.get(key, ()) if n != datagram.number]
+            if left:
+                self._by_bytes[key] = left
+            else:
+                self._by_bytes.pop(key, None)
 
     def give_up(self) -> list[Finding]:
         """What is still missing is lost."""
@@ -221,8 +225,7 @@ class Judge:
     # -- packets of the router's own
 
     def _judge_own(self, piece: Piece, outcome: Outcome, frame: bytes) -> None:
-        number = marks.find(frame)
-        case = self.cases.get(number) if number is not None else None
+        case = self._subject(piece, frame)
         shape = case.datagram.shape if case is not None else "own"
         if outcome.kind == "host":
             if not _is_error(piece):  # one about the host's own packet comes from the controller
@@ -241,6 +244,15 @@ class Judge:
         egress = str(outcome.where) if outcome.kind == "out" else None
         if not any(outcome in one.own(piece, egress) for one in self._references):
             self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
+
+    def _subject(self, piece: Piece, frame: bytes) -> Case | None:
+        """The datagram that a packet of the router's own is about, by a mark or by a quote."""
+        number = marks.find(frame)
+        if number is None and _is_error(piece):
+            quoted = read_piece(piece.payload[8:])
+            numbers = [] if quoted is None else self._by_bytes.get(_bytes_key(quoted), [])
+            number = numbers[-1] if numbers else None
+        return None if number is None else self.cases.get(number)
 
     def _leak(self, shape: str, what: str, case: Case | None, frame: bytes) -> None:
         if case is not None:

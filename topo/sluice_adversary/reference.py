@@ -152,7 +152,8 @@ class Reference:
             later |= self._local_later(way, group)
         allowed = []
         for one in group:
-            if one.broken or _overlaps_tcp_header(one):
+            unseen = _is_deep(one) and self._is_unasked(way)
+            if one.broken or (_overlaps_tcp_header(one) and not unseen):
                 allowed.append(NOTHING)
             elif one.offset == 0:
                 allowed.append(firsts[one.payload][0] or NOTHING)
@@ -219,13 +220,14 @@ class Reference:
         """What becomes of what is dropped by name, where nobody sees it: deep down in a packet
         that no list is asked about.
         """
-        if way.carrier or not _is_deep(piece, upper):
-            return None
-        link = plan.route(way.destination)
-        to_guarded = link is not None and self._lists.is_guarded(link.name)
-        if self._lists.is_guarded(way.entry_link) or (to_guarded and not way.is_local):
+        if not (_is_deep(piece, upper) and self._is_unasked(way)):
             return None
         return self._lists.decide(way, Asked.about(piece, upper))
+
+    def _is_unasked(self, way: Way) -> bool:
+        link = plan.route(way.destination)
+        leaves_guarded = not way.is_local and link is not None and self._lists.is_guarded(link.name)
+        return not (way.carrier or self._lists.is_guarded(way.entry_link) or leaves_guarded)
 
     def _sealed(self, piece: Piece, upper: Upper) -> tuple[Outcomes | None, str] | None:
         """ESP for this router goes to the engine and past the lists; None: it is no ESP."""
@@ -271,7 +273,7 @@ class Reference:
             return "pieces missing"
         if any(p.ttl <= 1 for p in group) and not way.is_local:
             return "hop limit"
-        if not all(allowed):
+        if not frozenset.intersection(*allowed):
             return "policy"
         longest = max(_length(p) for p in group)
         protecting = [o.where for outcomes in allowed for o in outcomes if o.kind == "protect"]
@@ -320,8 +322,9 @@ def _length(piece: Piece) -> int:
     return header + len(piece.payload)
 
 
-def _is_deep(piece: Piece, upper: Upper) -> bool:
-    return upper.extensions > SHALLOW_EXTENSIONS or piece.options > SHALLOW_OPTIONS
+def _is_deep(piece: Piece, upper: Upper | None = None) -> bool:
+    extensions = piece.unfragmentable if upper is None else upper.extensions
+    return extensions > SHALLOW_EXTENSIONS or piece.options > SHALLOW_OPTIONS
 
 
 def _overlaps_tcp_header(piece: Piece) -> bool:
