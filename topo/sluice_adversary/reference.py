@@ -35,6 +35,7 @@ SHALLOW_EXTENSIONS, SHALLOW_OPTIONS = 6, 10
 """Behind more headers than these only policy looks: where no list is asked, such a packet is
 routed, or given to the host, by its addresses (DESIGN: the parser).
 """
+GROUP_FRAME = "a frame to a group of stations for a single address"
 MOST_EXTENSIONS = 12
 """A longer chain of extension headers may be dropped."""
 
@@ -71,7 +72,9 @@ class Reference:
         known = [piece for piece in pieces if piece is not None]
         refused = self._refused_entry(datagram, known)
         if refused:
-            return Expectation(nothing, False, refused)
+            # Of such a frame the engine may yet be given ESP, and drop what is not authentic.
+            to_engine = frozenset({TO_DECRYPT}) if refused == GROUP_FRAME else NOTHING
+            return Expectation((to_engine,) * len(pieces), False, refused)
         if datagram.entry.port == plan.ENGINE and _kind(datagram) == ENCRYPTED:
             return self._encrypted(datagram, known)
         groups: dict[object, list[int]] = {}
@@ -296,9 +299,9 @@ def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
         return "a VLAN of nobody's"
     if datagram.to_mac is None:
         return ""
-    is_group = int(datagram.to_mac[:2], 16) & 1
-    for_groups = all(plan.is_group(piece.destination) for piece in pieces)
-    return "" if is_group and for_groups else "another's MAC address"
+    if not int(datagram.to_mac[:2], 16) & 1:
+        return "another's MAC address"
+    return "" if all(plan.is_group(piece.destination) for piece in pieces) else GROUP_FRAME
 
 
 def _kind(datagram: Datagram) -> int:
