@@ -79,12 +79,18 @@ class Datagram:
         """The Ethernet frames, in order."""
         return [self._frame(packet) for packet in self.packets]
 
+    def _link(self) -> plan.Link:
+        """The link that it comes by; what the engine decrypted came by the one in its shim."""
+        if self.entry.port != plan.ENGINE:
+            return plan.LINKS[self.entry.port]
+        number = 0 if self.entry.shim is None else self.entry.shim.ingress_l3_if
+        return next(
+            (link for link in plan.LINKS.values() if link.number == number), plan.LINKS["a"]
+        )
+
     def _frame(self, packet: bytes) -> bytes:
-        if self.entry.port == plan.ENGINE:
-            macs = bytes(12)
-        else:
-            link = plan.LINKS[self.entry.port]
-            macs = mac(self.to_mac or link.router_mac) + mac(link.host_mac)
+        link = self._link()
+        macs = mac(self.to_mac or link.router_mac) + mac(link.host_mac)
         if self.vlan is not None:
             macs += struct.pack("!HH", ETHERTYPE_VLAN, self.vlan)
         if self.entry.shim is not None:

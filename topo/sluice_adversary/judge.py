@@ -235,7 +235,9 @@ class Judge:
         if not ours and not plan.is_link_local(piece.source):
             self._leak(shape, f"unknown source at {_name(outcome)}", case, frame)
             return
+        self.seen["the router's own"] += 1
         if case is not None and case.datagram.entry.carrier and _is_error(piece):
+            self.seen["errors about what a bundle carried"] += 1
             allowed: Outcomes = frozenset({Outcome("protect", case.datagram.entry.carrier)})
             if outcome not in allowed:
                 text = f"an error about what bundle {case.datagram.entry.carrier} carried"
