@@ -47,6 +47,7 @@ from sluice.entities import (
 from sluice.first_packets import EspSource, FirstPackets
 from sluice.flow_tables import FlowTables
 from sluice.held import HeldPackets
+from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
 from sluice.model import (
@@ -150,6 +151,7 @@ class Controller:
             self.fib.interfaces.local_addresses,
         )
         self.policy.on_started = self._progress
+        self.host_errors = HostErrors(config, self.policy.table.list_of)
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.table.lists.get
         self.policy.on_changed = self._policy_changed
@@ -377,11 +379,15 @@ class Controller:
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
-            if is_ip:
-                metadata = self.packets.local_origin(l3_if, self.fib.interfaces.vrf_of(l3_if))
-            else:
-                metadata = self.packets.to_port(l3_if)
-            batch.append((frame, metadata))
+            if not is_ip:
+                batch.append((frame, self.packets.to_port(l3_if)))
+                continue
+            vrf = self.fib.interfaces.vrf_of(l3_if)
+            bundle = self.host_errors.bundle_for(frame, vrf)
+            if bundle is not None:
+                # What leaves by a bundle is routed: the host's interface would lead around it.
+                by = l3_if if bundle == IN_CLEAR else 0
+                batch.append((frame, self.packets.local_origin(by, vrf, bundle)))
         self._packets_out(batch)
         return bool(frames)
 

@@ -357,6 +357,7 @@ class Views:
             "host": sources.host.counters,
             "policy": controller.policy.counters,
             "first_packets": controller.first_packets.counters,
+            "host_errors": controller.host_errors.counters,
             "fragments": controller.first_packets.fragments.counters,
             "flow_caches": controller.policy.flows.counters,
             "audit": controller.audit.counters,

@@ -173,13 +173,17 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     about, at = _see(enclosed, is_own)
     if about.selectors.source != seen.destination:
         raise WireError("icmp_enclosed_source", 0, "the error goes to another than the sender")
-    turned = about.selectors._replace(
-        source=about.selectors.destination,
-        destination=about.selectors.source,
-        source_port=about.selectors.destination_port,
-        destination_port=about.selectors.source_port,
+    return Quoted(turned(about.selectors), about.fragment_class, _spi(about, enclosed[at:]))
+
+
+def turned(packet: Selectors) -> Selectors:
+    """The selectors of a packet that answers one with these."""
+    return packet._replace(
+        source=packet.destination,
+        destination=packet.source,
+        source_port=packet.destination_port,
+        destination_port=packet.source_port,
     )
-    return Quoted(turned, about.fragment_class, _spi(about, enclosed[at:]))
 
 
 def _spi(quoted: SeenPacket, transport: bytes) -> int | None:

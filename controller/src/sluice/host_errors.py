@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ICMP errors that this router's host stack makes about packets that a bundle carried.
+
+They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
+section 6). The host does not say how a packet came in, but the inbound lists do: what one of them
+wants protected came in protected, or it would have been refused. Where two bundles could have
+carried it, where the rules that a quoted fragment could meet disagree, and where the quoted packet
+cannot be read, the error is dropped.
+
+Depends on state.spd, policy_config and wire.selectors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from sluice.config import Config
+from sluice.policy_model import Action, Direction, FragmentClass, Verdict
+from sluice.state.spd import ListState
+from sluice.wire.errors import WireError
+from sluice.wire.selectors import Quoted, quoted_packet, turned
+
+IN_CLEAR = 0
+"""Stands for no bundle: the error is an ordinary packet of this router."""
+
+
+class HostErrors:
+    """`list_of(spd, direction)` finds a list, None where it has not started."""
+
+    def __init__(
+        self, config: Config, list_of: Callable[[str, Direction], ListState | None]
+    ) -> None:
+        self._list_of = list_of
+        vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
+        self._spds: Mapping[int, tuple[str, ...]] = {
+            number: tuple(
+                sorted({one.spd for one in config.policy.bundles if vrfs[one.vrf] == number})
+            )
+            for number in vrfs.values()
+        }
+        self.counters: Counter[str] = Counter()
+
+    def bundle_for(self, frame: bytes, vrf: int) -> int | None:
+        """The bundle that a frame of the host's must leave by: IN_CLEAR for all but errors about
+        what a bundle carried; None where the frame must not leave at all."""
+        spds = self._spds.get(vrf, ())
+        if not spds or not _may_be_icmp(frame):
+            return IN_CLEAR
+        try:
+            quoted = quoted_packet(frame, is_own=True)
+        except WireError as error:
+            self.counters[f"dropped: {error.name}"] += 1
+            return None
+        if quoted is None:
+            return IN_CLEAR
+        bundles: set[int] = set()
+        for spd in spds:
+            state = self._list_of(spd, Direction.INBOUND)
+            verdict = None if state is None else _verdict_of(state, quoted)
+            if verdict is None:
+                self.counters["dropped: an error about what may have come protected"] += 1
+                return None
+            if verdict.action is Action.PROTECT:
+                bundles.add(verdict.bundle)
+        if len(bundles) > 1:
+            self.counters["dropped: an error about what two bundles may have carried"] += 1
+            return None
+        if bundles:
+            self.counters["errors sent by the bundle that carried their packet"] += 1
+        return bundles.pop() if bundles else IN_CLEAR
+
+
+def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:
+    """What the inbound list said of the packet that an error quotes."""
+    packet = turned(quoted.selectors)
+    if quoted.fragment_class is FragmentClass.LATER:
+        return state.search_fragment(packet, None)
+    return state.search(packet)
+
+
+def _may_be_icmp(frame: bytes) -> bool:
+    """Whether an untagged frame of the host's may be ICMP: IPv6 may hide it behind a chain."""
+    if frame[12:14] == b"\x08\x00":
+        return frame[23:24] in (b"\x01", b"\x3a")
+    return frame[12:14] == b"\x86\xdd" and frame[20:21] not in (b"\x06", b"\x11")

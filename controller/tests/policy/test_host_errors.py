@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host stack says about packets that a bundle carried leaves by that bundle, or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packets import ethernet, ipv4
+from policy_world import CONFIG, filled
+from sluice.config import load_config
+from sluice.host_errors import IN_CLEAR, HostErrors
+from sluice.policy_model import Direction
+from sluice.state.spd import SpdTable
+
+OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
+RULES = """\
+    inbound:
+      - {name: site, action: protect, bundle: branch, source: 10.9.0.0/16}
+      - {name: lab, action: protect, bundle: lab, protocol: udp, destination_ports: [7000]}
+      - {name: rest, action: bypass}
+"""
+SECOND = "    inbound: [{name: all, action: protect, bundle: rim, source: 10.9.9.0/24}]\n"
+
+
+def bundle(name: str, number: int, spd: str, vrf: str = "default") -> str:
+    return (
+        f"  - {{name: {name}, id: {number}, spd: {spd}, vrf: {vrf}, outbound: {{engine: 1,"
+        f" sa: {number}, local: 10.0.1.1, overhead: 73}}}}\n"
+    )
+
+
+@pytest.fixture
+def errors(tmp_path: Path) -> HostErrors:
+    """Two SPDs whose bundles are of the default VRF."""
+    more = bundle("lab", LAB, "corp") + bundle("rim", 9, "edge")
+    text = CONFIG.replace("    inbound: [{{name: all-in, action: bypass}}]\n", RULES)
+    text = text.replace("spds:\n", more.replace("{", "{{").replace("}", "}}") + "spds:\n")
+    text = text.replace("  - name: edge\n    inbound: []\n", "  - name: edge\n" + SECOND)
+    text = text.replace(RULES, RULES.replace("{", "{{").replace("}", "}}"))
+    text = text.replace(SECOND, SECOND.replace("{", "{{").replace("}", "}}"))
+    path = tmp_path / "r1.yaml"
+    path.write_text(filled(text, tmp_path))
+    config = load_config(path)
+    table = SpdTable(config.policy.bundle_ids())
+    wanted = {
+        (spd.name, direction): spd.rules[direction]
+        for spd in config.policy.spds
+        for direction in Direction
+    }
+    table.apply(table.plan_start(wanted, {}))
+    return HostErrors(config, table.list_of)
+
+
+def about(source: str, port: int = 9, **header: object) -> bytes:
+    payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
+    quoted = ipv4(source, OWN, payload, 17, **header)  # type: ignore[arg-type]
+    return ethernet(ipv4(OWN, source, bytes([3, 3]) + bytes(6) + quoted, 1))
+
+
+def test_an_error_about_what_came_protected_leaves_by_the_same_bundle(errors: HostErrors) -> None:
+    assert errors.bundle_for(about(PEER), 0) == BRANCH
+    assert errors.bundle_for(about("10.0.3.7", 7000), 0) == LAB
+
+
+def test_an_error_about_what_came_in_clear_is_an_ordinary_packet(errors: HostErrors) -> None:
+    assert errors.bundle_for(about("10.0.3.7"), 0) == IN_CLEAR
+    echo = ethernet(ipv4(OWN, PEER, bytes(8), 1))
+    assert errors.bundle_for(echo, 0) == IN_CLEAR
+    assert errors.bundle_for(ethernet(ipv4(OWN, PEER, bytes(8), 17)), 0) == IN_CLEAR
+
+
+def test_where_two_bundles_could_have_carried_it_nothing_leaves(errors: HostErrors) -> None:
+    assert errors.bundle_for(about("10.9.9.1"), 0) is None
+
+
+def test_a_quoted_fragment_that_could_have_come_protected_stays_here(errors: HostErrors) -> None:
+    assert errors.bundle_for(about("10.0.3.7", fragment_offset=80), 0) is None
+    assert errors.bundle_for(about(PEER, fragment_offset=80), 0) == BRANCH  # its rule is first
+
+
+def test_what_cannot_be_read_stays_here(errors: HostErrors) -> None:
+    cut = ethernet(ipv4(OWN, PEER, bytes([3, 3]) + bytes(10), 1))
+    assert errors.bundle_for(cut, 0) is None
+    assert errors.counters == {"dropped: icmp_enclosed_truncated": 1}
+
+
+def test_a_list_that_has_not_started_decides_nothing(errors: HostErrors) -> None:
+    errors._list_of = lambda spd, direction: None
+    assert errors.bundle_for(about("10.0.3.7"), 0) is None
