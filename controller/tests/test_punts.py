@@ -99,6 +99,7 @@ class Desk:
             first_packets=NoPolicy(),
             tunnels={7: Tunnel(1400, 100)},
             audit_drop=lambda reason, packet, now: self.audited.append(reason),
+            delivering=lambda packet: None,
         )
 
     def apply(self, *events: object) -> None:

@@ -186,6 +186,7 @@ class Controller:
             first_packets=self.first_packets,
             tunnels=tunnels,
             audit_drop=self.audit.packet_dropped,
+            delivering=self.host_errors.delivered,
         )
         self.counters: Counter[str] = Counter()
         self.connection = SwitchConnection(

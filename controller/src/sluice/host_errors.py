@@ -2,25 +2,28 @@
 """ICMP errors that this router's host stack makes about packets that a bundle carried.
 
 They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
-section 6). The host does not say how a packet came in, but the inbound lists do: what one of them
-wants protected came in protected, or it would have been refused. Where two bundles could have
-carried it, where the rules that a quoted fragment could meet disagree, and where the quoted packet
-cannot be read, the error is dropped.
+section 6). How the packets came that the host got last is remembered. Of an older one the inbound
+lists tell: what one of them wants protected came protected, or it would have been refused. Where
+two bundles could have carried it, where the rules that a quoted fragment could meet disagree, and
+where the quoted packet cannot be read, the error is dropped.
 
 Depends on state.spd, policy_config and wire.selectors.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 
 from sluice.config import Config
+from sluice.model import PuntedPacket
 from sluice.policy_model import Action, Direction, FragmentClass, Verdict
 from sluice.state.spd import ListState
 from sluice.wire.errors import WireError
-from sluice.wire.selectors import Quoted, quoted_packet, turned
+from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 
+REMEMBERED = 4096
+"""Packets delivered to the host last."""
 IN_CLEAR = 0
 """Stands for no bundle: the error is an ordinary packet of this router."""
 
@@ -39,7 +42,23 @@ class HostErrors:
             )
             for number in vrfs.values()
         }
+        self._delivered: OrderedDict[tuple[int, bytes], frozenset[int]] = OrderedDict()
         self.counters: Counter[str] = Counter()
+
+    def delivered(self, packet: PuntedPacket) -> None:
+        """The host gets this packet now, and may answer it with an error."""
+        if not self._spds.get(packet.vrf):
+            return
+        try:
+            identity = packet_identity(packet.frame)
+        except WireError:
+            return  # the host drops it, or its answer is judged by the lists
+        if identity is None:
+            return
+        key = packet.vrf, identity
+        self._delivered[key] = self._delivered.pop(key, frozenset()) | {packet.bundle}
+        if len(self._delivered) > REMEMBERED:
+            self._delivered.popitem(last=False)
 
     def bundle_for(self, frame: bytes, vrf: int) -> int | None:
         """The bundle that a frame of the host's must leave by: IN_CLEAR for all but errors about
@@ -54,21 +73,31 @@ class HostErrors:
             return None
         if quoted is None:
             return IN_CLEAR
+        carriers = self._carriers(quoted, vrf, spds)
+        if len(carriers) != 1:
+            self.counters["dropped: an error about what may have come protected"] += 1
+            return None
+        (bundle,) = carriers
+        if bundle != IN_CLEAR:
+            self.counters["errors sent by the bundle that carried their packet"] += 1
+        return bundle
+
+    def _carriers(self, quoted: Quoted, vrf: int, spds: Iterable[str]) -> frozenset[int]:
+        """The bundles that the quoted packet may have come by, IN_CLEAR among them; none: it is
+        not known."""
+        if quoted.identity is not None:
+            known = self._delivered.get((vrf, quoted.identity))
+            if known is not None:
+                return known
         bundles: set[int] = set()
         for spd in spds:
             state = self._list_of(spd, Direction.INBOUND)
             verdict = None if state is None else _verdict_of(state, quoted)
             if verdict is None:
-                self.counters["dropped: an error about what may have come protected"] += 1
-                return None
+                return frozenset()
             if verdict.action is Action.PROTECT:
                 bundles.add(verdict.bundle)
-        if len(bundles) > 1:
-            self.counters["dropped: an error about what two bundles may have carried"] += 1
-            return None
-        if bundles:
-            self.counters["errors sent by the bundle that carried their packet"] += 1
-        return bundles.pop() if bundles else IN_CLEAR
+        return frozenset(bundles or {IN_CLEAR})
 
 
 def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:

@@ -46,6 +46,7 @@ FOR_THE_HOST = frozenset(
         PuntReason.LOCAL,
     }
 )
+_IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
 ANSWERED = {
     PuntReason.TTL_EXCEEDED: ErrorKind.TTL_EXCEEDED,
     PuntReason.NO_ROUTE: ErrorKind.NO_ROUTE,
@@ -88,7 +89,8 @@ class Outcome:
 class PuntHandler:
     """Decides about punted packets. `when_ready(path, callback)` calls back once the switch can
     forward to a neighbour that is known. `tunnels` are the bundles that packets may leave by.
-    `audit_drop` is told the reason, the packet and the time of drops for the audit log."""
+    `audit_drop` is told the reason, the packet and the time of drops for the audit log,
+    `delivering` the IP packets that the host gets."""
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class PuntHandler:
         first_packets: PolicyDesk,
         tunnels: Mapping[int, Tunnel],
         audit_drop: Callable[[str, PuntedPacket, float], None],
+        delivering: Callable[[PuntedPacket], None],
     ) -> None:
         self._fib = fib
         self._packets = packets
@@ -110,6 +113,7 @@ class PuntHandler:
         self._first_packets = first_packets
         self._tunnels = tunnels
         self._audit_drop = audit_drop
+        self._delivering = delivering
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -121,6 +125,8 @@ class PuntHandler:
             return
         self.by_reason[reason.value] += 1
         if reason in FOR_THE_HOST:
+            if reason in _IP_FOR_THE_HOST:
+                self._delivering(packet)
             outcome.to_host.append((packet.ingress_l3_if, packet.frame))
         elif reason in ANSWERED:
             self._answer(packet, ANSWERED[reason], now, outcome)

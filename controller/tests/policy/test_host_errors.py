@@ -10,9 +10,10 @@ import pytest
 from packets import ethernet, ipv4
 from policy_world import CONFIG, filled
 from sluice.config import load_config
-from sluice.host_errors import IN_CLEAR, HostErrors
+from sluice.host_errors import IN_CLEAR, REMEMBERED, HostErrors
 from sluice.policy_model import Direction
 from sluice.state.spd import SpdTable
+from test_punts import punt
 
 OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
 RULES = """\
@@ -89,3 +90,37 @@ def test_what_cannot_be_read_stays_here(errors: HostErrors) -> None:
 def test_a_list_that_has_not_started_decides_nothing(errors: HostErrors) -> None:
     errors._list_of = lambda spd, direction: None
     assert errors.bundle_for(about("10.0.3.7"), 0) is None
+
+
+# -- packets that the host got a moment ago
+
+
+def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9) -> None:
+    payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
+    frame = ethernet(ipv4(source, OWN, payload, 17))
+    errors.delivered(punt(frame, "LOCAL", bundle=carrier))
+
+
+def test_how_the_packet_came_is_remembered(errors: HostErrors) -> None:
+    delivered(errors, PEER, IN_CLEAR)  # by an interface without SPD
+    assert errors.bundle_for(about(PEER), 0) == IN_CLEAR
+    delivered(errors, "10.9.9.1", BRANCH)
+    assert errors.bundle_for(about("10.9.9.1"), 0) == BRANCH
+    delivered(errors, "10.0.3.7", LAB)
+    assert errors.bundle_for(about("10.0.3.7"), 0) == LAB
+    assert errors.bundle_for(about("10.0.3.7", 10), 0) == IN_CLEAR  # another packet
+
+
+def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> None:
+    """Somebody repeats in clear what a bundle carried, to hear its plaintext back."""
+    delivered(errors, PEER, BRANCH)
+    delivered(errors, PEER, IN_CLEAR)
+    assert errors.bundle_for(about(PEER), 0) is None
+
+
+def test_the_memory_is_bounded_and_what_it_lost_the_lists_tell(errors: HostErrors) -> None:
+    delivered(errors, PEER, IN_CLEAR)
+    for port in range(REMEMBERED):
+        delivered(errors, "10.0.3.7", IN_CLEAR, port)
+    assert errors.bundle_for(about(PEER), 0) == BRANCH
+    assert len(errors._delivered) == REMEMBERED

@@ -28,6 +28,7 @@ from sluice.wire.selectors import (
     Fragment,
     Quoted,
     is_neighbor_discovery,
+    packet_identity,
     quoted_packet,
     selectors,
 )
@@ -279,12 +280,14 @@ def test_an_error_is_looked_up_as_an_answer_to_the_packet_it_is_about() -> None:
     about = packets.ipv4(A4, B4, PORTS, TCP)
     turned = Selectors(parse_address(B4), parse_address(A4), TCP, 80, 4000, None)
     whole = FragmentClass.WHOLE
-    assert quoted_packet(error4(about)) == Quoted(turned, whole, None)
+    identity = packet_identity(packets.ethernet(about))
+    assert quoted_packet(error4(about)) == Quoted(turned, whole, None, identity)
     own = turned._replace(is_own=True)
-    assert quoted_packet(error4(about), is_own=True) == Quoted(own, whole, None)
+    assert quoted_packet(error4(about), is_own=True) == Quoted(own, whole, None, identity)
     about = packets.ipv6(A6, B6, PORTS, TCP)
     turned = Selectors(parse_address(B6), parse_address(A6), TCP, 80, 4000, None)
-    assert quoted_packet(error6(about)) == Quoted(turned, whole, None)
+    identity = packet_identity(packets.ethernet(about))
+    assert quoted_packet(error6(about)) == Quoted(turned, whole, None, identity)
 
 
 def test_what_is_quoted_may_be_cut_off_behind_its_ports() -> None:
@@ -340,6 +343,22 @@ def test_an_error_to_another_than_the_sender_is_nobodys_answer() -> None:
 )
 def test_what_is_no_error_encloses_nothing(frame: bytes) -> None:
     assert quoted_packet(frame) is None
+
+
+def test_a_datagram_its_first_fragment_and_their_quotes_have_one_identity() -> None:
+    whole4, whole6 = packets.ipv4(A4, B4, PORTS * 3, UDP), packets.ipv6(A6, B6, PORTS * 3, UDP)
+    first4 = packets.ipv4(A4, B4, PORTS, UDP, more_fragments=True, options=NO_OPERATION * 4)
+    first6 = packets.ipv6_chain([(FRAGMENT, b"\0\0\0\x01abcd")], UDP, PORTS, A6, B6)
+    for error, whole, first in ((error4, whole4, first4), (error6, whole6, first6)):
+        identity = packet_identity(packets.ethernet(whole))
+        assert identity == packet_identity(packets.ethernet(first))
+        for quoted in (quoted_packet(error(whole[:60])), quoted_packet(error(first))):
+            assert quoted is not None
+            assert quoted.identity == identity
+    later = packets.ethernet(packets.ipv4(A4, B4, PORTS, UDP, fragment_offset=8))
+    assert packet_identity(later) is None
+    other = packets.ethernet(packets.ipv4(A4, B4, PORTS[::-1], UDP))
+    assert packet_identity(other) != packet_identity(packets.ethernet(whole4))
 
 
 def test_the_families_do_not_mix() -> None:

@@ -120,12 +120,14 @@ class SeenPacket(NamedTuple):
 class Quoted(NamedTuple):
     """What an ICMP error is about, turned round: as a packet that answers the one it quotes.
 
-    `fragment_class` is the quoted packet's; `spi` is set where it was ESP, in UDP or not.
+    `fragment_class` is the quoted packet's; `spi` is set where it was ESP, in UDP or not;
+    `identity` is that of the quoted packet (`packet_identity`).
     """
 
     selectors: Selectors
     fragment_class: FragmentClass
     spi: int | None
+    identity: bytes | None
 
 
 class _Upper(NamedTuple):
@@ -173,7 +175,31 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     about, at = _see(enclosed, is_own)
     if about.selectors.source != seen.destination:
         raise WireError("icmp_enclosed_source", 0, "the error goes to another than the sender")
-    return Quoted(turned(about.selectors), about.fragment_class, _spi(about, enclosed[at:]))
+    return Quoted(
+        turned(about.selectors),
+        about.fragment_class,
+        _spi(about, enclosed[at:]),
+        _identity(enclosed, about, at),
+    )
+
+
+def packet_identity(frame: bytes) -> bytes | None:
+    """What is the same in a packet, in the datagram that it begins, and in a quote of either.
+
+    Addresses, protocol, IPv4's identification, and the first eight bytes behind all IP headers.
+    None for later fragments, which do not have these. Raises WireError.
+    """
+    packet = ip_payload(frame)
+    return _identity(packet, *_see(packet, False))
+
+
+def _identity(packet: bytes, seen: SeenPacket, offset: int) -> bytes | None:
+    if seen.fragment_class is FragmentClass.LATER:
+        return None
+    addresses = seen.selectors.source + seen.selectors.destination
+    identification = packet[4:6] if len(seen.selectors.source) == 4 else b""
+    head = packet[offset : offset + TRANSPORT_HEADER]
+    return addresses + bytes((seen.protocol,)) + identification + head
 
 
 def turned(packet: Selectors) -> Selectors:
