@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log of a running router: who changed policy, and a file that may be rotated."""
+"""The audit log of a running router: discards on request, policy changes, rotation."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from .network import EVERYTHING, OneRouter, udp
+from sluice_testkit.wait import wait_until
+
+from .network import EVERYTHING, VERSIONS, OneRouter, udp
+from .walking import Flow
 
 
 def path_of(network: OneRouter) -> Path:
@@ -29,6 +32,35 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
     (changed,) = commit["lists"]
     assert (changed["list"], changed["added"], changed["removed"]) == ("outbound", 1, 0)
     assert changed["digest"] == network.list_of("east")["digest"] != changed["digest_before"]
+
+
+@VERSIONS
+def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
+    """Every packet that the controller searched; what the flow cache discards is only counted."""
+    with Flow(network, version) as quiet, Flow(network, version) as loud:
+        rules = [
+            udp("quiet", "discard", quiet.port),
+            udp("loud", "discard", loud.port) | {"audit": True},
+            EVERYTHING,
+        ]
+        network.commit("east", outbound=rules)
+        quiet.send()
+        wait_until(lambda: sum(network.rule("east", "quiet")) == 1, 10, "the quiet discard")
+        loud.send(6)
+        wait_until(lambda: sum(network.rule("east", "loud")) == 6, 10, "six loud discards")
+        searched = network.rule("east", "loud").searched
+    discards = [one for one in events(network) if _is(one, loud)]
+    assert len(discards) == searched >= 1
+    discard = discards[0]
+    assert discard["event"] == "discarded"
+    assert (discard["spd"], discard["list"], discard["rule"]) == ("east", "outbound", "loud")
+    assert discard["source"] == network.address("a", version)
+    assert discard["destination"] == network.address("b", version)
+    assert not any(_is(one, quiet) for one in events(network))
+
+
+def _is(event: dict[str, Any], flow: Flow) -> bool:
+    return bool(event.get("destination_port") == flow.port)
 
 
 def test_a_rotated_log_is_begun_anew_without_a_signal(network: OneRouter) -> None:
