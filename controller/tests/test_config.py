@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def test_a_good_one_with_its_defaults(tmp_path: Path) -> None:
     assert second.spec.vrf == 1
     assert config.punt_rates["ARP"] == PuntRate(50, 10)
     assert set(config.punt_rates) == set(PUNT_REASONS)
+
+
+def test_the_example_of_the_how_to_has_every_default_right(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/configure.md").read_text(encoding="utf-8")
+    example = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    shown, plain = load(tmp_path, example), load(tmp_path, GOOD)
+    assert (shown.limits, shown.switch, shown.fpm) == (plain.limits, plain.switch, plain.fpm)
+    assert (shown.state_dir, shown.audit) == (plain.state_dir, plain.audit)
 
 
 def test_the_audit_log_is_in_the_state_directory_unless_it_is_said(tmp_path: Path) -> None:

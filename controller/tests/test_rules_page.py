@@ -104,9 +104,7 @@ def packet(
 ) -> Selectors:
     source = "2001:db8:1::7" if ":" in to else "10.1.0.7"
     ports = None if port is None else 40000
-    return Selectors(
-        *(parse_address(source), parse_address(to), protocol, ports, port, icmp), port is None
-    )
+    return Selectors(parse_address(source), parse_address(to), protocol, ports, port, icmp)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/how-to/frr.md says of `no zebra nexthop kernel enable`, asked of zebra itself.
+"""Asks zebra for what docs/how-to/frr.md says of `no zebra nexthop kernel enable`.
 
 One FRR with a static route over two legs; no switch. A listener counts what zebra says over FPM.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that lines are appended to, which may be rotated and may fail without stopping anybody.
+"""Appends lines to a file that may be rotated, and that may fail without stopping anybody.
 
 The file is opened anew when its name stands for another file, so that `logrotate` needs no signal.
-A line is in the file whole or not at all. What cannot be written is counted, and said once to the
-program's own log until it can be written again. No symbolic link is followed.
+A line is in the file whole or not at all. A line that cannot be written is counted; the program's
+own log says so once, until lines can be written again. No symbolic link is followed.
 """
 
 from __future__ import annotations

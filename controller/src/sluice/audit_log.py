@@ -3,8 +3,8 @@
 
 Packets that policy refused (an unknown SPI, clear text that must come protected, a forged shim, a
 discard by a rule that says `audit: true`), and every change of policy with who asked for it. Each
-kind of event has a token bucket; what it holds back is counted, and the next event of the kind says
-how many. Nothing here raises, neither for bytes from the wire nor for a full disk.
+kind of event has a token bucket. Events that it holds back are counted, and the next event of the
+kind says how many. Nothing here raises, neither for bytes from the wire nor for a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -47,7 +47,7 @@ class Asker(NamedTuple):
 
 
 ASKED_BY: ContextVar[Asker | None] = ContextVar("asked_by", default=None)
-"""Who asked for what is being done; None: this router itself."""
+"""The API client whose request is being served; None: this router itself."""
 
 
 class ListChange(NamedTuple):

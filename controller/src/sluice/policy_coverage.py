@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that no packet reaches, since one earlier rule matches all of theirs.
 
-The test of one rule against one other is exact. Which earlier rules are tried is found by blocks of
-addresses and ports (a rule can only cover rules inside its own blocks), so that a long list of
-rules for different hosts or ports takes time in proportion to its length. Pure; depends on
-policy_model.
+The test of one rule against one other is exact. A rule can only cover rules inside its own blocks
+of addresses and ports; an index of blocks finds the earlier rules to try. So a long list of rules
+for different hosts or ports takes time in proportion to its length. Pure; depends on policy_model.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         if by is not None:
             by_rule.setdefault(by, []).append(at)
         else:
-            # What a covered rule covers, the rule that covers it does too.
+            # Coverage is transitive: covered rules need not be tried as covering ones.
             earlier.setdefault(blocks, []).append(at)
             for known, one in zip(used, blocks, strict=True):
                 known.add(one)

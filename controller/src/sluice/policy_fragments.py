@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fragments of each rule can expect: a verdict from the flow cache, or from the controller.
+"""Finds where fragments of each rule get their verdict: from the flow cache or the controller.
 
 A later fragment shows no ports, no ICMP type and, in IPv6, no protocol that could be believed. Its
 verdict is that of its first fragment. For given addresses and protocol, let D be the first rule
@@ -33,7 +33,7 @@ _ALL_PROTOCOLS = (1 << 256) - 1
 
 
 class ServedBy(Enum):
-    """Where the verdict of a rule's fragments comes from."""
+    """The source of the verdicts for a rule's fragments."""
 
     CACHE = "cache"
     EITHER = "either"
@@ -42,7 +42,7 @@ class ServedBy(Enum):
 
 
 class Expectation(NamedTuple):
-    """What fragments can expect that meet any of `rules` of a list.
+    """A group of a list's rules, and the source of the verdicts for their fragments.
 
     `because` are the rules that could match later fragments and say otherwise than what matches
     for certain. `rules` may hold FINAL_DISCARD, for what no rule matches.

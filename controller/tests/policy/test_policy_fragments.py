@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What fragments can expect: held against the definition, tried for all addresses and protocols."""
+"""Sources of fragments' verdicts, held against the definition for all addresses and protocols."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from policies import ADDRESSES, rules
 from sluice.model import Address, parse_address
 from sluice.policy_fragments import FAMILIES, ServedBy, expectations
-from sluice.policy_model import OPAQUE, Action, AddressRange, Direction, Rule
+from sluice.policy_model import OPAQUE, Action, AddressRange, Direction, Rule, Selectors
 from sluice.spdfile import parse_spd
+from sluice.state.rule_search import first_match_of_fragment
 from sluice.state.spd import FINAL_DISCARD
 
 OUT = Direction.OUTBOUND
@@ -68,6 +69,11 @@ def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, se
         certain = next((one for one in could if matches_for_certain(one, protocol)), FINAL)
         before = could[: could.index(certain)] if certain in could else could
         differing = {one.name for one in before if one[1:3] != certain[1:3]}
+        # The search that packets meet asks for the first fragment in the same cases.
+        later = Selectors(source, destination, protocol, None, None, None)
+        found = first_match_of_fragment(listed, later, None)
+        assert (found is None) == bool(differing)
+        assert found is None or found.at == (listed.index(certain) if certain in listed else None)
         for rule in (*before, certain):
             ways.setdefault(rule.name, set()).add(bool(differing))
             because.setdefault(rule.name, set()).update(differing)

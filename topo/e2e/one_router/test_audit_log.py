@@ -36,7 +36,7 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
 
 @VERSIONS
 def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
-    """Every packet that the controller searched; what the flow cache discards is only counted."""
+    """Each packet that the controller searched has a line; cached discards are only counted."""
     with Flow(network, version) as quiet, Flow(network, version) as loud:
         rules = [
             udp("quiet", "discard", quiet.port),

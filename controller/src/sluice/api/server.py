@@ -93,7 +93,7 @@ class ApiServer:
 
 
 def _asker(writer: asyncio.StreamWriter) -> Asker:
-    """Who connected, as the kernel saw it then (SO_PEERCRED)."""
+    """Returns the process that connected, as the kernel knows it (SO_PEERCRED)."""
     connection = writer.get_extra_info("socket")
     size = _CREDENTIALS.size
     pid, uid, _ = _CREDENTIALS.unpack(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """As much of a frame as can be read, for people: never an error, whatever the bytes are.
 
-For logs only. What policy decides by is read by `selectors`, which refuses what contradicts itself.
+For logs only. Policy decides by `selectors`, which refuses frames that contradict themselves.
 Depends on packet.
 """
 
