@@ -5,8 +5,9 @@ Whoever may write to the switch may also write what the controller never asked f
 reads everything back, part by part and at a bounded rate: policy and interfaces with the flows
 again and again, since a wrong one lets packets pass; routes, which may be many, apart from them.
 What is not as it was written is read once more on its own, to be sure that no update was under way,
-then repaired, counted and said in the log. Between somebody's write and its repair packets may have
-passed; how long that is at most, the report's `seconds` tell.
+then repaired, counted and said in the log. Flows that a session began with are searched once in the
+rules, since nobody remembers who wrote them. Between somebody's write and its repair packets may
+have passed; how long that is at most, the report's `seconds` tell.
 
 Repairs are the reconciler's and the flow tables' own writes. A list that was changed gets new
 numbers by a commit. A switch that was given another pipeline is taken over anew.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -214,12 +215,22 @@ class Auditor:
                 audited.census.saw("flow", found)
                 differing = [slot for slot in found if not flows.agrees(slot, found[slot])]
                 await self._look_at_flows(session, differing, audited)
+                self._verify(found, audited)
         for list_id, known in list(flows.caches.items()):
             for keys in _slices(known.cache.keys(), SLICE):
                 slots = [FlowSlot(known.direction, list_id, key) for key in keys]
                 missing = audited.census.missing("flow", slots)
                 await self._look_at_flows(session, missing, audited)
                 await asyncio.sleep(0)
+
+    def _verify(self, found: Mapping[FlowSlot, FlowVerdict], audited: _Round) -> None:
+        """Flows that the session began with, against the rules: somebody may have written them
+        while nobody watched."""
+        flows = self._policy.flows
+        for slot in found.keys() & flows.unverified:
+            if not flows.verify(slot, self._policy.verdict_of(slot)):
+                what = f"{slot.direction.value}_flow"
+                self._repaired(audited, what, slot, found[slot], None)
 
     async def _audit_settings(self, session: Audited, request: p4r.Entity, audited: _Round) -> None:
         """Not every target can be asked for all of them: what cannot be read cannot be repaired."""

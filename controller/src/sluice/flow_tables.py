@@ -85,6 +85,8 @@ class FlowTables:
         self._codec = codec
         self._clock = clock
         self.caches: dict[int, ListCache] = {}
+        self.unverified: set[FlowSlot] = set()
+        """Flows that serve packets and were found so: nobody remembers why."""
         self.counters: Counter[str] = Counter()
         self._queue: deque[tuple[int, FlowWrite]] = deque()
         self._strays: deque[FlowSlot] = deque()
@@ -115,10 +117,13 @@ class FlowTables:
         self._queue.clear()
         self._strays.clear()
         self._packets.clear()
+        self.unverified = set()
         for slot, verdict in found:
-            known = self.caches.get(slot.list_id)
-            if known is not None and known.direction is slot.direction:
+            known = self._cache_of(slot)
+            if known is not None:
                 known.cache.found(slot.key, verdict, now)
+                if verdict.epoch == known.cache.epoch:
+                    self.unverified.add(slot)
             else:
                 self._strays.append(slot)
 
@@ -126,6 +131,7 @@ class FlowTables:
         """The session is over: what the switch holds is not known."""
         self._session = None
         self.caches = {}
+        self.unverified = set()
         self._queue.clear()
         self._strays.clear()
 
@@ -146,6 +152,18 @@ class FlowTables:
         elif found is not None:
             self._strays.append(slot)
         self.flush()
+
+    def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
+        """Whether a flow that was found serves as the rules say; it is deleted where it does not,
+        and where the rules alone cannot say (None)."""
+        self.unverified.discard(slot)
+        known = self._cache_of(slot)
+        if known is None or (verdict is not None and known.cache.agrees(slot.key, verdict)):
+            return True
+        writes = known.cache.discard(slot.key)
+        self._enqueue(slot.list_id, writes)
+        self.flush()
+        return verdict is None or not writes
 
     def _cache_of(self, slot: FlowSlot) -> ListCache | None:
         known = self.caches.get(slot.list_id)

@@ -274,6 +274,14 @@ class Policy:
         for spd in [*map(self.known, spds)]:
             await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
 
+    def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
+        """What the rules say of a cached flow; None where more than its key decides."""
+        state = self.table.lists.get(slot.list_id)
+        packet = slot.key.selectors()
+        if state is None or packet is None:
+            return None
+        return FlowVerdict(state.counts.epoch, *state.search(packet))
+
     async def put_right(self, look: Callable[[], Awaitable[None]]) -> None:
         """Has `look` find out which lists the switch holds, while none changes; those that are not
         as they should be get new numbers, so that nothing counts that was said of them meanwhile.

@@ -143,6 +143,22 @@ class FlowKey(NamedTuple):
     is_local: bool = False
     bundle: int = 0
 
+    def selectors(self) -> Selectors | None:
+        """The selectors of the packets that have this key; None for fragments, of which more than
+        the key decides."""
+        if self.fragment is not FragmentClass.WHOLE:
+            return None
+        ports = self.protocol in PORT_PROTOCOLS
+        return Selectors(
+            self.source,
+            self.destination,
+            self.protocol,
+            self.source_port if ports else None,
+            self.destination_port if ports else None,
+            self.destination_port if self.protocol in ICMP_PROTOCOLS else None,
+            self.is_local,
+        )
+
 
 class Rule(NamedTuple):
     """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY.

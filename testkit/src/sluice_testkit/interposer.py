@@ -29,7 +29,7 @@ PORT = 9560
 
 
 class Interposer:
-    """One proxy. The controller connects to `address` instead of to the switch."""
+    """One proxy. The controller connects to `address` instead of to the switch, at `switch`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Interposer:
         self.address = f"127.0.0.1:{port}"
         self._device_id = device_id
         self._namespace = namespace
-        self._switch = switch
+        self.switch = switch
         self._control = directory / "interposer.sock"
         self._supervisor = supervisor
         self.process: Process | None = None
@@ -52,7 +52,7 @@ class Interposer:
     def start(self) -> None:
         """Start it and wait until it listens. The switch need not run yet."""
         argv = [str(where.controller_python()), "-m", "sluice_testkit.p4runtime_proxy"]
-        argv += ["--listen", self.address, "--switch", self._switch]
+        argv += ["--listen", self.address, "--switch", self.switch]
         argv += ["--p4info", str(where.pipeline() / "router.p4info.txtpb")]
         argv += ["--control", str(self._control)]
         process = self._supervisor.start("interposer", self._namespace.argv(argv))

@@ -244,6 +244,11 @@ class FlowCache:
             return [self._write(Operation.MODIFY, key, flow.verdict, now)]
         return [self._delete(key)]
 
+    def discard(self, key: FlowKey) -> list[FlowWrite]:
+        """The write that removes a flow, whatever it says, unless one is under way."""
+        flow = self._flows.get(key)
+        return [] if flow is None or flow.in_flight is not None else [self._delete(key)]
+
     def keys(self) -> list[FlowKey]:
         """All flows that the switch may hold."""
         return list(self._flows)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody else writes to the switch is found, repaired and said; what we write is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from finsy.proto import p4r
+
+from fake_switch import FakeSwitch
+from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
+from scenes import gateway, neighbor, route, slot
+from sluice.entities import (
+    BLACKHOLE,
+    NO_POLICY,
+    Attachment,
+    Binding,
+    Egress,
+    Key,
+    Kind,
+    L3Interface,
+    ListState,
+    Nexthop,
+    RouterMac,
+    Value,
+)
+from sluice.p4.flows import FlowSlot
+from sluice.p4runtime.messages import Operation
+from sluice.policy_model import Action
+from sluice.state.flow_cache import FlowVerdict
+
+QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n"
+
+
+def write(
+    switch: FakeSwitch, operation: Operation, kind: Kind, key: Key, value: Value | None = None
+) -> None:
+    """What another client writes."""
+    update = switch.codec.update(operation, kind, key, value)
+    assert switch.take(p4r.WriteRequest.FromString(update)) == [0]
+
+
+def write_flow(switch: FakeSwitch, slot: FlowSlot, verdict: FlowVerdict) -> None:
+    entity = switch.flow_codec._entry(slot, verdict)
+    kind = p4r.Update.MODIFY if slot in switch.flows else p4r.Update.INSERT
+    request = p4r.WriteRequest(updates=[p4r.Update(type=kind, entity=entity)])
+    assert switch.take(request) == [0]
+
+
+async def rounds(world: PolicyWorld, number: int = 2) -> None:
+    """Wait for some more complete rounds of each part."""
+    reports = world.controller.auditor.reports.values()
+    before = {id(report): report.rounds for report in reports}
+    await world.until(
+        lambda: all(report.rounds >= before[id(report)] + number for report in reports)
+    )
+
+
+async def settled(world: PolicyWorld) -> None:
+    await world.began()
+    world.kernel.put(neighbor(1, "10.0.1.9", 4))
+    world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    world.miss(tcp(80))
+    await world.until(world.switch.live)
+    await world.synced()
+
+
+@pytest.fixture
+def quick(play: Play, tmp_path: Path) -> Play:
+    def run(story: Callable[..., object], switch: FakeSwitch | None = None) -> None:
+        text = filled(QUICK, tmp_path)
+        play(story, switch, text=text)
+
+    return run
+
+
+def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
+    """Commits, routes and flows come and go all the while."""
+
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        for n in range(40):
+            await world.ask("flow-cache clear", spds=["corp"])
+            world.routes.put(route(f"21.{n}.0.0/16", gateway("10.0.1.9", 1)))
+            world.miss(tcp(1000 + n))
+            await rounds(world, 0)
+        await rounds(world)
+        for report in world.controller.auditor.reports.values():
+            assert not report.repairs
+            assert report.compared
+
+    quick(story)
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "key", "value"),
+    [
+        (Operation.MODIFY, Kind.OUTBOUND_BINDING, 1, NO_POLICY),
+        (Operation.MODIFY, Kind.INBOUND_BINDING, 2, Binding(1)),
+        (Operation.DELETE, Kind.INBOUND_BINDING, 1, None),
+        (Operation.INSERT, Kind.OUTBOUND_BINDING, 77, NO_POLICY),
+        (Operation.MODIFY, Kind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
+        (Operation.INSERT, Kind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
+        (Operation.INSERT, Kind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
+        (Operation.MODIFY, Kind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
+        (Operation.DELETE, Kind.ROUTE, slot("20.0.0.0/8"), None),
+        (Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
+        (Operation.INSERT, Kind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Kind | Operation) else "",
+)
+def test_an_entity_that_somebody_else_wrote(
+    quick: Play, operation: Operation, kind: Kind, key: Key, value: Value | None
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        before = dict(world.switch.entities)
+        put = world.switch.entities[Kind.ROUTER_MAC, next(iter(world.switch.of(Kind.ROUTER_MAC)))]
+        write(world.switch, operation, kind, key, put if kind is Kind.ROUTER_MAC else value)
+        assert world.switch.entities != before
+        await world.until(lambda: world.switch.entities == before)
+        status = await world.ask("show", what="status")
+        part = status["auditor"]["routes" if kind is Kind.ROUTE else "policy"]
+        assert part["repaired"] == {kind.name.lower(): 1}
+        assert str(key) in part["last_repairs"][0]
+
+    quick(story)
+
+
+def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.until(lambda: len(world.switch.live()) == 2)
+        ((protected, verdict),) = (
+            flow for flow in world.switch.live().items() if flow[1].action is Action.PROTECT
+        )
+        before = world.switch.live()
+        write_flow(world.switch, protected, verdict._replace(action=Action.BYPASS, bundle=0))
+        await world.until(lambda: world.switch.live() == before)
+        other = protected._replace(key=protected.key._replace(destination_port=9))
+        write_flow(world.switch, other, verdict._replace(action=Action.BYPASS, bundle=0))
+        await world.until(lambda: world.switch.live() == before)
+        ahead = protected._replace(key=protected.key._replace(destination_port=10))
+        write_flow(world.switch, ahead, FlowVerdict(verdict.epoch + 1, 1, Action.BYPASS))
+        await world.until(lambda: ahead not in world.switch.flows)
+        status = await world.ask("show", what="status")
+        assert status["auditor"]["policy"]["repaired"] == {"outbound_flow": 3}
+
+    quick(story)
+
+
+def test_a_flow_that_was_planted_while_nobody_watched(quick: Play) -> None:
+    """What a session begins with is searched in the rules: only what they say stays."""
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await settled(world)
+
+    async def second(world: PolicyWorld) -> None:
+        ((known, verdict),) = switch.live().items()
+        planted = known._replace(key=known.key._replace(destination=bytes([10, 9, 0, 1])))
+        write_flow(switch, planted, verdict._replace(action=Action.BYPASS))
+        assert planted in switch.live()
+        await world.began()
+        await world.until(lambda: planted not in switch.flows)
+        await rounds(world)
+        assert switch.live() == {known: verdict}
+        status = await world.ask("show", what="status")
+        assert status["auditor"]["policy"]["repaired"] == {"outbound_flow": 1}
+
+    quick(first, switch)
+    quick(second, switch)
+
+
+def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
+    """An old epoch would bring retired flows back to life; nothing said meanwhile counts."""
+
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        state = world.state("corp", OUTBOUND)
+        await world.ask("flow-cache clear", spds=["corp"])
+        now = world.state("corp", OUTBOUND).counts
+        write(
+            world.switch,
+            Operation.MODIFY,
+            Kind.OUTBOUND_LIST,
+            state.list_id,
+            ListState(now.epoch - 1, now.generation),
+        )
+        assert world.switch.live()
+        await world.until(lambda: not world.switch.live())
+        await world.until(lambda: world.state("corp", OUTBOUND).counts.epoch > now.epoch)
+        counts = world.state("corp", OUTBOUND).counts
+        assert world.switch.of(Kind.OUTBOUND_LIST)[state.list_id] == ListState(*counts)
+        write(world.switch, Operation.INSERT, Kind.INBOUND_LIST, 500, ListState(1, 1))
+        await world.until(lambda: 500 not in world.switch.of(Kind.INBOUND_LIST))
+
+    quick(story)
+
+
+def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        (known,) = world.switch.live()
+        del world.switch.flows[known], world.switch.raw_flows[known]
+        await world.until(lambda: world.controller.auditor.reports["policy"].repairs)
+        world.miss(tcp(80))
+        await world.until(lambda: known in world.switch.live())
+
+    quick(story)
