@@ -12,12 +12,14 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
 from fake_switch import PIPELINE, load_codec
+from meddling import audit_of, copies, meddled, repaired, until
 from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
@@ -218,6 +220,38 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
             await router.check()
             assert router.reconciler.counters["updates refused"] == 0
             assert not router.reconciler.installed.by_kind[Kind.GROUP]
+
+    play(story)
+
+
+def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with connected(target) as router:
+            router.reconciler.release(Kind)
+            await router.adopt()
+            router.interfaces()
+            router.feed(*many(), neighbor(1, "10.0.1.9", 4))
+            await router.settle()
+            auditor = audit_of(router.reconciler, tmp_path)
+            tasks = [
+                asyncio.create_task(auditor.run(router.session)),
+                asyncio.create_task(router.reconciler.run(router.session)),
+            ]
+            await until(lambda: all(one.rounds > 1 for one in auditor.reports.values()))
+            assert not any(one.repairs or one.problem for one in auditor.reports.values())
+            wrong = meddled(router.reconciler)
+            updates = [CODEC.update(*one) for one in wrong] + copies()
+            assert await router.session.write(updates) == []
+            names = {kind.name.lower() for _, kind, _, _ in wrong}
+            names |= {"multicast_group", "clone_session"}
+            await until(lambda: repaired(auditor).total() >= len(updates))
+            await until(lambda: router.reconciler.synced)
+            assert repaired(auditor).keys() == names
+            assert repaired(auditor).total() == len(updates)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await router.check()
 
     play(story)
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody else may write to a switch, and an auditor without SPDs that puts it right."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from finsy.proto import p4r
+
+from fake_switch import PIPELINE, load_codec
+from scenes import slot
+from sluice.auditor import Auditor, Codecs
+from sluice.config import load_config
+from sluice.entities import (
+    HASH_SEED_KEY,
+    UNREACHABLE,
+    Group,
+    HashSeed,
+    Key,
+    Kind,
+    Nexthop,
+    PuntLimit,
+    Value,
+)
+from sluice.flow_tables import FlowTables
+from sluice.p4.flows import FlowCodec
+from sluice.p4.schema import Schema, load_pipeline
+from sluice.p4.settings import SettingsCodec
+from sluice.p4runtime.messages import Operation, update
+from sluice.policy import Policy
+from sluice.reconciler import Reconciler
+
+CODEC = load_codec()
+CONFIG = """\
+router: r1
+interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01"}]
+"""
+
+
+def audit_of(reconciler: Reconciler, directory: Path) -> Auditor:
+    """An auditor that goes round all the time; without SPDs."""
+    path = directory / "r1.yaml"
+    path.write_text(f"{CONFIG}state_dir: {directory}\n")
+    schema = Schema(load_pipeline(PIPELINE).p4info)
+    flows = FlowCodec(schema)
+    tables = FlowTables(flows, time.monotonic)
+    policy = Policy(load_config(path), reconciler, tables, flows, lambda _: ())
+    policy.standing.set()
+    codecs = Codecs(CODEC, flows, SettingsCodec(schema))
+    return Auditor(codecs, reconciler, policy, rate=1_000_000, interval=0.05, clock=time.monotonic)
+
+
+def copies() -> list[bytes]:
+    """A group of copies and a session of clones."""
+    entry = p4r.PacketReplicationEngineEntry
+    group = p4r.MulticastGroupEntry(
+        multicast_group_id=7, replicas=[p4r.Replica(egress_port=1, instance=1)]
+    )
+    session = p4r.CloneSessionEntry(session_id=5, replicas=[p4r.Replica(egress_port=2, instance=1)])
+    return [
+        update(
+            Operation.INSERT,
+            p4r.Entity(packet_replication_engine_entry=one).SerializeToString(),
+        )
+        for one in (entry(multicast_group_entry=group), entry(clone_session_entry=session))
+    ]
+
+
+Wrong = tuple[Operation, Kind, Key, Value | None]
+
+
+def meddled(reconciler: Reconciler) -> list[Wrong]:
+    """One of each way of being wrong."""
+    held = reconciler.installed.by_kind
+    group, value = next(iter(held[Kind.GROUP].items()))
+    assert isinstance(value, Group)
+    return [
+        (Operation.MODIFY, Kind.PUNT_METER, "LOCAL", PuntLimit(1, 1)),
+        (Operation.MODIFY, Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(1)),
+        (Operation.MODIFY, Kind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+        (Operation.DELETE, Kind.ROUTE, slot("20.0.6.0/24"), None),
+        (Operation.INSERT, Kind.ROUTE, slot("99.0.0.0/8"), UNREACHABLE),
+        (Operation.INSERT, Kind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+        (Operation.MODIFY, Kind.GROUP, group, Group(value.members[:1])),
+    ]
+
+
+def repaired(auditor: Auditor) -> Counter[str]:
+    return sum((report.repairs for report in auditor.reports.values()), Counter())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
