@@ -157,18 +157,22 @@ class Auditor:
 
     async def _watch_pipeline(self, session: Audited) -> None:
         """Somebody else's pipeline would hold nothing of ours: the session begins anew."""
-        ours = await session.pipeline_cookie()
-        while True:
-            await asyncio.sleep(self._interval)
-            found = await session.pipeline_cookie()
-            if found != ours:
-                now = self._clock()
-                repair = Repair(now, "pipeline", f"cookie {found}", f"cookie {ours}")
-                self.reports["policy"].repaired("pipeline", repair)
-                log.warning("repaired: %s", repair)
-                session.close()
-                await asyncio.wait({session.closed})
-                raise session.closed.result()
+        try:
+            ours = found = await session.pipeline_cookie()
+            while found == ours:
+                await asyncio.sleep(self._interval)
+                found = await session.pipeline_cookie()
+        except P4RuntimeError as error:
+            if session.closed.done():
+                raise
+            self.reports["policy"].problem = f"the pipeline: {error}"
+            return
+        repair = Repair(self._clock(), "pipeline", f"cookie {found}", f"cookie {ours}")
+        self.reports["policy"].repaired("pipeline", repair)
+        log.warning("repaired: %s", repair)
+        session.close()
+        await asyncio.wait({session.closed})
+        raise session.closed.result()
 
     # -- rounds
 

@@ -212,3 +212,19 @@ def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
         await world.until(lambda: known in world.switch.live())
 
     quick(story)
+
+
+def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await settled(world)
+        await rounds(world, 0)
+        await world.until(lambda: world.controller.auditor.reports["policy"].rounds)
+        theirs = p4r.SetForwardingPipelineConfigRequest()
+        theirs.config.cookie.cookie = 1
+        world.client.pushed.append(theirs)
+        await world.until(lambda: len(world.clients) == 2)
+        await world.until(lambda: world.client.pushed)
+        status = await world.ask("show", what="status")
+        assert status["auditor"]["policy"]["repaired"] == {"pipeline": 1}
+
+    quick(story)
