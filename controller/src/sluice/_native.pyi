@@ -60,9 +60,13 @@ class P4RuntimeClient:
     """One P4Runtime session over one connection. Connects in the background and never reconnects:
     after ("closed", ...) make a new one.
 
-    address: "host:port" ("[::1]:9559" for IPv6). device_id: not 0. election_id: (high, low), not
-    (0, 0). role: name, None for the default role. request_timeout: seconds without an answer
-    before a request is given up as DEADLINE_EXCEEDED (4). ValueError for other arguments."""
+    address: "unix:path" ("unix:/run/sluice/switch.sock"), or "host:port" ("[::1]:9559" for IPv6).
+    device_id: not 0. election_id: (high, low), not (0, 0). role: name, None for the default role.
+    request_timeout: seconds without an answer before a request is given up as DEADLINE_EXCEEDED
+    (4). tls: (CA certificate, client certificate with its chain, client key), PEM each, for TCP
+    with mutual TLS; None for a Unix socket or for TCP in the clear. server_name: the name that the
+    switch's certificate must have, by default the host of the address. ValueError for other
+    arguments."""
 
     def __new__(
         cls,
@@ -75,6 +79,8 @@ class P4RuntimeClient:
         packet_in_limit: int = 4096,
         packet_out_limit: int = 4096,
         request_limit: int = 1024,
+        tls: tuple[bytes, bytes, bytes] | None = None,
+        server_name: str | None = None,
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:

@@ -31,9 +31,12 @@ def write_status(errors: list[Status]) -> rpc_status.Status:
 
 
 class FakeSwitch(p4r_grpc.P4RuntimeServicer):
-    """Listens on a port of its own while it is a context."""
+    """Listens on a port of its own, or where it is told to, while it is a context."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, listen: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None
+    ) -> None:
+        self._listen, self._credentials = listen, credentials
         self.requests: queue.Queue[p4r.StreamMessageRequest] = queue.Queue()
         self.responses: queue.Queue[p4r.StreamMessageResponse | None] = queue.Queue()
         self.writes: list[p4r.WriteRequest] = []
@@ -55,7 +58,10 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         ]
         self._server = grpc.server(futures.ThreadPoolExecutor(16), options=options)
         p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        if self._credentials is None:
+            self.port = self._server.add_insecure_port(self._listen)
+        else:
+            self.port = self._server.add_secure_port(self._listen, self._credentials)
         self._server.start()
         return self
 
@@ -71,7 +77,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        if self._listen.startswith("unix:"):
+            return self._listen
+        return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def StreamChannel(
         self, request_iterator: Iterator[p4r.StreamMessageRequest], context: Any

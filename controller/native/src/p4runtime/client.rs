@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Authority;
 use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
 use tokio::sync::{oneshot, watch};
 
@@ -16,6 +15,7 @@ use super::inbox::{Counters, Event, Inbox, Refused};
 use super::packet::{Layout, LayoutError};
 use super::session::{self, Call, Method, Shared, Work};
 use super::stream::{Outgoing, arbitration};
+use super::target::{self, Tls};
 use crate::mailbox::{Mailbox, lock};
 use crate::runtime;
 use std::sync::Mutex;
@@ -26,8 +26,10 @@ const CONTROL_LIMIT: usize = 256;
 /// What a session is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// "host:port" of the P4Runtime server.
+    /// "host:port" or "unix:path" of the P4Runtime server.
     pub address: String,
+    /// Mutual TLS; none for a Unix socket, or in the clear.
+    pub tls: Option<Tls>,
     /// Device id, not 0.
     pub device_id: u64,
     /// Election id (high, low), not (0, 0).
@@ -87,6 +89,8 @@ impl Client {
     /// An argument that cannot be, or the kernel's refusal of a thread or descriptor.
     pub fn start(options: Options) -> Result<Self, ClientError> {
         check(&options)?;
+        let endpoint = target::endpoint(&options.address, options.tls.as_ref())
+            .map_err(ClientError::Argument)?;
         let inbox = Inbox::new(options.packet_in_limit, options.request_limit);
         let mailbox = Mailbox::new(inbox)?;
         let shared = Arc::new(Shared::new(
@@ -102,6 +106,7 @@ impl Client {
         let (stop, stopped) = watch::channel(false);
         let (session_end, ended) = oneshot::channel();
         let work = Work {
+            endpoint,
             ordered: ordered_calls,
             concurrent: concurrent_calls,
             outgoing: Outgoing {
@@ -295,15 +300,6 @@ impl Client {
 
 fn check(options: &Options) -> Result<(), ClientError> {
     let refuse = |message: String| Err(ClientError::Argument(message));
-    let authority: Result<Authority, _> = options.address.parse();
-    if !authority
-        .is_ok_and(|authority| authority.port_u16().is_some() && !authority.as_str().contains('@'))
-    {
-        return refuse(format!(
-            "{:?} is no P4Runtime address: write host:port, like \"127.0.0.1:9559\" or \"[::1]:9559\"",
-            options.address
-        ));
-    }
     if options.device_id == 0 {
         return refuse("device id 0 means none in P4Runtime: use 1 or more".to_owned());
     }

@@ -4,7 +4,8 @@
 //! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
 //! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
 //! ([`stream`]) and the per-update errors of a Write ([`status`]). [`inbox`] is what waits for
-//! Python, [`session`] the connection, [`client`] the handle that Python holds.
+//! Python, [`target`] the way to the server, [`session`] the connection, [`client`] the handle that
+//! Python holds.
 
 pub mod client;
 mod codec;
@@ -13,6 +14,7 @@ pub mod packet;
 mod session;
 pub mod status;
 mod stream;
+pub mod target;
 
 /// Generated from the .proto files by build.rs.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -116,9 +116,10 @@ impl Shared {
     }
 }
 
-/// Where the session takes its work from.
+/// Where the session goes, and where it takes its work from.
 #[derive(Debug)]
 pub(super) struct Work {
+    pub(super) endpoint: Endpoint,
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
     pub(super) outgoing: Outgoing,
@@ -136,7 +137,7 @@ pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiv
 }
 
 async fn serve(shared: &Arc<Shared>, work: Work) -> Code {
-    let channel = match connect(&shared.address).await {
+    let channel = match connect(&shared.address, work.endpoint).await {
         Ok(channel) => channel,
         Err(status) => return code_of(&status),
     };
@@ -156,9 +157,8 @@ fn handle_dropped() -> Code {
     )
 }
 
-async fn connect(address: &str) -> Result<Channel, Status> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| Status::invalid_argument(format!("{address} is no address: {error}")))?
+async fn connect(address: &str, endpoint: Endpoint) -> Result<Channel, Status> {
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(TCP_KEEPALIVE))
@@ -172,7 +172,7 @@ async fn connect(address: &str) -> Result<Channel, Status> {
 }
 
 /// The error at the bottom, which is the one that says something ("Connection refused").
-fn innermost(error: &dyn std::error::Error) -> String {
+pub(super) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

@@ -13,6 +13,7 @@ use super::errors::client_error;
 use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::inbox::{Answer, Event, Kind, Notification};
 use crate::p4runtime::packet::{Field, Layout, PacketIn};
+use crate::p4runtime::target::Tls;
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(super) struct P4RuntimeClient(Client);
@@ -21,7 +22,8 @@ pub(super) struct P4RuntimeClient(Client);
 impl P4RuntimeClient {
     #[new]
     #[pyo3(signature = (address, device_id, election_id, role=None, *, request_timeout=60.0,
-        packet_in_limit=4096, packet_out_limit=4096, request_limit=1024))]
+        packet_in_limit=4096, packet_out_limit=4096, request_limit=1024, tls=None,
+        server_name=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "the names of Python's keyword arguments"
@@ -36,11 +38,24 @@ impl P4RuntimeClient {
         packet_in_limit: usize,
         packet_out_limit: usize,
         request_limit: usize,
+        tls: Option<(Vec<u8>, Vec<u8>, Vec<u8>)>,
+        server_name: Option<String>,
     ) -> PyResult<Self> {
         let request_timeout = Duration::try_from_secs_f64(request_timeout)
             .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
+        if tls.is_none() && server_name.is_some() {
+            let problem = "server_name says whom TLS must meet: give tls too";
+            return Err(PyValueError::new_err(problem));
+        }
+        let tls = tls.map(|(authority, certificate, key)| Tls {
+            authority,
+            certificate,
+            key,
+            server_name,
+        });
         let options = Options {
             address,
+            tls,
             device_id,
             election_id,
             role,
