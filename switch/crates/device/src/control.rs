@@ -6,12 +6,15 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sluice_ports::host_filter::Checked;
 use sluice_ports::link_monitor::LinkObserver;
 use sluice_ports::{PortCounters, PortId, Receiver, Transmitter};
 use sluice_tables::Store;
 
 use crate::attach::Attachment;
+use crate::counters::count;
 use crate::mailbox::{Command, Mailbox};
+use crate::outputs::Shared;
 use crate::running::Engines;
 
 /// An attached port.
@@ -84,6 +87,7 @@ pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, up: bool) {
 /// Follows the links of all ports that are interfaces.
 pub(crate) struct Links {
     pub(crate) control: Weak<Mutex<Control>>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) mailboxes: Arc<[Arc<Mailbox>]>,
 }
 
@@ -115,5 +119,30 @@ impl LinkObserver for Links {
             tracing::info!(port, name = state.name, "the interface is back");
         }
         Ok(())
+    }
+
+    fn check(&mut self, port: PortId) {
+        let Some(control) = self.control.upgrade() else {
+            return;
+        };
+        let mut control = control.lock();
+        let Some(state) = control.ports.get_mut(&port) else {
+            return;
+        };
+        let (name, attachment) = (&state.name, &mut state.attachment);
+        match attachment.as_mut().map(|found| found.interface.check()) {
+            None | Some(Ok(Checked::Intact)) => {}
+            Some(Ok(Checked::Restored)) => {
+                count(&self.shared.counters.port_closed_again);
+                tracing::warn!(
+                    port,
+                    name,
+                    "the interface was open to the host: closed again"
+                );
+            }
+            Some(Err(error)) => {
+                tracing::error!(port, name, %error, "the interface cannot be closed to the host and is down");
+            }
+        }
     }
 }

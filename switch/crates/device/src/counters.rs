@@ -48,6 +48,8 @@ counters! {
     packet_out_dropped,
     /// Digests that nobody took: dropped.
     digest_dropped,
+    /// Times that an interface was found open to the host's network stack and was closed again.
+    port_closed_again,
 }
 
 /// Adds one.

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use sluice_engine::{EngineKind, Profile, Row};
 use sluice_ports::link_monitor::{Link, LinkMonitor};
 use sluice_ports::memory::{self, MemoryHandle};
+use sluice_ports::privilege;
 use sluice_ports::{PortId, PortStatistics};
 use sluice_program::Program;
 use sluice_tables::{Limits, Store};
@@ -148,6 +149,7 @@ impl Device {
             let nice = config.worker_nice;
             let run = move || {
                 go_first(nice);
+                privilege::renounce();
                 worker.run();
             };
             threads.push(thread::Builder::new().name(name).spawn(run)?);
@@ -338,6 +340,7 @@ impl Device {
         if !interfaces.is_empty() {
             let observer = Links {
                 control: Arc::downgrade(&self.control),
+                shared: self.shared.clone(),
                 mailboxes: self.mailboxes.clone(),
             };
             *links = Some(LinkMonitor::start(interfaces, observer)?);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Taking an interface over from the kernel, and giving it back.
 //!
-//! A switch's interface must be silent: no ARP, no IPv6, no addresses, and nothing that arrives on it may also be
-//! delivered or forwarded by the host. So the guard sets NOARP, removes the addresses, switches IPv6 and IPv4 forwarding
-//! off for this interface and makes reverse-path filtering strict (with neither addresses nor routes on it, that refuses
-//! all IPv4). Generic receive offload is switched off, so that frames arrive as they were sent. What was changed is
-//! restored in reverse order when the guard is dropped. What the host does not let us change is warned about; an interface
-//! that does not exist or cannot be brought up is an error.
+//! A switch's interface must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
+//! host must send nothing on it. [`HostFilter`] sees to both before anything else is done to the interface, and before a
+//! packet socket is opened; that it cannot is an error. The rest keeps the host from wanting to, and holds for the moments
+//! until a filter that somebody removed is put back: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
+//! reverse-path filtering (with neither addresses nor routes, that refuses IPv4 unicast). What of this the host does not let
+//! us change is warned about. Generic receive offload is switched off, so that frames arrive as they were sent. What was
+//! changed is restored in reverse order when the guard is dropped. An interface that does not exist or cannot be brought up
+//! is an error.
 
 use std::ffi::c_char;
 use std::fs;
@@ -14,7 +16,9 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::host_filter::{Checked, HostFilter};
 use crate::netlink::{self, Message, Socket};
+use crate::privilege::Raised;
 use crate::sys;
 
 /// An interface that belongs to the switch until this is dropped.
@@ -23,6 +27,10 @@ pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
+    /// Removed after everything else is undone, so that the host gets nothing meanwhile.
+    filter: Option<HostFilter>,
+    /// Set while the interface is down because it could not be closed to the host.
+    shut: bool,
 }
 
 /// One thing to put back.
@@ -35,17 +43,25 @@ enum Undo {
 }
 
 impl SilentInterface {
-    /// Takes the interface over and brings it up.
+    /// Closes the interface to the host, takes it over and brings it up.
     pub fn take(name: &str) -> io::Result<Self> {
+        let _raised = Raised::here();
         let index = sys::interface_index(name)?;
         if flags(name)? & libc::IFF_LOOPBACK as libc::c_short != 0 {
             let problem = "the host needs its loopback interface";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
+        let filter = HostFilter::put(index).map_err(|error| {
+            let problem =
+                format!("cannot close the interface to the host's network stack: {error}");
+            io::Error::new(error.kind(), problem)
+        })?;
         let mut this = Self {
             name: name.into(),
             index,
             undo: Vec::new(),
+            filter: Some(filter),
+            shut: false,
         };
         for message in addresses(index)? {
             this.attempt("remove an address", |this| this.remove_address(message));
@@ -70,6 +86,38 @@ impl SilentInterface {
     /// The interface is gone: what there was to restore must not be done to another of its name.
     pub fn abandon(mut self) {
         self.undo.clear();
+        if let Some(filter) = self.filter.take() {
+            filter.forget();
+        }
+    }
+
+    /// Makes sure that the interface is closed to the host. One that cannot be closed again is set down, until it can.
+    ///
+    /// # Errors
+    /// The interface is down now, for the reason given.
+    pub fn check(&mut self) -> io::Result<Checked> {
+        let _raised = Raised::here();
+        let Some(filter) = &mut self.filter else {
+            return Ok(Checked::Intact);
+        };
+        let checked = filter.check();
+        // Without a name it is gone, which the link monitor tells.
+        let Some(name) = sys::interface_name(self.index) else {
+            return Ok(Checked::Intact);
+        };
+        match checked {
+            Ok(_) if self.shut => {
+                set_flags(&name, flags(&name)? | libc::IFF_UP as libc::c_short)?;
+                self.shut = false;
+                Ok(Checked::Restored)
+            }
+            Err(error) if !self.shut => {
+                set_flags(&name, flags(&name)? & !(libc::IFF_UP as libc::c_short))?;
+                self.shut = true;
+                Err(error)
+            }
+            checked => checked,
+        }
     }
 
     /// Does what makes it more silent; that it could not be done is told, but no reason not to run.
@@ -128,6 +176,7 @@ impl SilentInterface {
 
 impl Drop for SilentInterface {
     fn drop(&mut self) {
+        let _raised = Raised::here();
         while let Some(undo) = self.undo.pop() {
             let result = match undo {
                 Undo::Flags(before) => set_flags(&self.name, before),

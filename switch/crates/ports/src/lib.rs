@@ -7,6 +7,8 @@
 //!
 //! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
 //! * [`interface`]: takes an interface over (silent in the kernel) and gives it back
+//! * [`host_filter`]: closes an interface to the host's network stack
+//! * [`privilege`]: the capabilities that this takes, raised only meanwhile
 //! * [`link_monitor`]: carrier changes, as they happen
 //! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
 //! * [`memory`]: in-process ports for tests
@@ -15,12 +17,14 @@
 //! * [`poller`]: waiting for any of many receivers, and for other threads
 //!
 //! Depends on nothing else of the switch. Promises: bytes from the wire never panic; a full queue drops and counts,
-//! it never blocks; loaded ports make no system call per packet and idle ones none at all.
+//! it never blocks; loaded ports make no system call per packet, idle ones none but the link monitor's check every few
+//! seconds; nothing of what arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
 pub mod checksum;
 pub mod counters;
 pub mod files;
+pub mod host_filter;
 pub mod interface;
 pub mod link_monitor;
 pub mod memory;
@@ -28,6 +32,7 @@ mod netlink;
 pub mod offload;
 pub mod pcap;
 pub mod poller;
+pub mod privilege;
 pub mod recorder;
 pub mod replay;
 mod sys;

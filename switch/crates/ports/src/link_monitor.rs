@@ -4,14 +4,25 @@
 //! A link is up when its interface is administratively up and has carrier. Every link's state is told once at the start;
 //! afterwards only changes are. An interface that disappears is a link that is down; another that appears by its name is
 //! told until the observer could make use of it. Lost notifications are made good by reading all links again.
+//!
+//! The observer is also asked to check that an interface is still closed to the host: whenever its traffic control (tc)
+//! changes, and every few seconds.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::PortId;
+use crate::host_filter::tc_index;
 use crate::netlink::{self, Message, Socket};
 use crate::poller::{Poller, Waker};
+
+/// The multicast group of qdiscs and filters.
+const RTMGRP_TC: u32 = 0x8;
+
+/// A change that no notification told of is found after this.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
 
@@ -33,6 +44,9 @@ pub trait LinkObserver: Send + 'static {
 
     /// The port's interface was gone and there is another by its name; an error if it cannot be used (yet).
     fn appeared(&mut self, port: PortId) -> io::Result<()>;
+
+    /// Somebody may have opened the port's interface to the host.
+    fn check(&mut self, port: PortId);
 }
 
 /// Watches until dropped.
@@ -52,8 +66,9 @@ impl LinkMonitor {
         };
         let mut links = Links(links.into_iter().map(watched).collect());
         // Subscribed before the first reading, so that no change falls between.
-        let socket = Socket::open(libc::RTMGRP_LINK as u32)?;
+        let socket = Socket::open(libc::RTMGRP_LINK as u32 | RTMGRP_TC)?;
         links.read_all(&mut observer)?;
+        links.check_all(&mut observer);
         let stop = Waker::new()?;
         let watcher = Watcher {
             socket,
@@ -150,6 +165,11 @@ impl Links {
         Ok(())
     }
 
+    fn check_all(&self, observer: &mut impl LinkObserver) {
+        let there = self.0.iter().filter(|watched| watched.there);
+        there.for_each(|watched| observer.check(watched.link.port));
+    }
+
     fn apply(&mut self, message: &Message, observer: &mut impl LinkObserver) {
         let Some((index, flags)) = netlink::link(&message.body) else {
             return;
@@ -175,7 +195,19 @@ impl Links {
                     watched.gone(observer);
                 }
             }
+            libc::RTM_NEWQDISC
+            | libc::RTM_DELQDISC
+            | libc::RTM_NEWTFILTER
+            | libc::RTM_DELTFILTER => self.traffic_control(message, observer),
             _ => {}
+        }
+    }
+
+    fn traffic_control(&self, message: &Message, observer: &mut impl LinkObserver) {
+        let index = tc_index(message);
+        let of = |watched: &&Watched| watched.there && Some(watched.link.index) == index;
+        if let Some(watched) = self.0.iter().find(of) {
+            observer.check(watched.link.port);
         }
     }
 }
@@ -192,14 +224,29 @@ impl Watcher {
         let mut poller = Poller::new()?;
         poller.add(self.socket.as_fd(), 0)?;
         poller.add(self.stop.as_fd(), STOP)?;
+        let mut next_check = Instant::now() + CHECK_PERIOD;
         loop {
-            if poller.wait(None)?.any(|event| event.token == STOP) {
+            let wait = next_check.saturating_duration_since(Instant::now());
+            let (mut stop, mut readable) = (false, false);
+            for event in poller.wait(Some(wait))? {
+                stop |= event.token == STOP;
+                readable |= event.token != STOP;
+            }
+            if stop {
                 return Ok(());
+            }
+            if Instant::now() >= next_check {
+                self.links.check_all(observer);
+                next_check = Instant::now() + CHECK_PERIOD;
+            }
+            if !readable {
+                continue;
             }
             match self.socket.receive() {
                 Ok(messages) => messages.iter().for_each(|m| self.links.apply(m, observer)),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     self.links.read_all(observer)?;
+                    self.links.check_all(observer);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -8,6 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use crate::sys;
 
 const HEADER: usize = 16;
+const ATTRIBUTE_HEADER: usize = 4;
+/// An attribute's type without the flags "nested" and "network byte order".
+const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// A netlink message taken apart: its type and what follows the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,21 +160,34 @@ pub(crate) fn link(body: &[u8]) -> Option<(i32, u32)> {
 /// A link's name from an RTM_NEWLINK body.
 pub(crate) fn link_name(body: &[u8]) -> Option<&str> {
     const IFINFOMSG: usize = 16;
-    let mut attributes = body.get(IFINFOMSG..)?;
+    let value = find_attribute(body.get(IFINFOMSG..)?, libc::IFLA_IFNAME)?;
+    let end = value.iter().position(|byte| *byte == 0);
+    std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()
+}
+
+/// The value of the first attribute of a kind.
+pub(crate) fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some(header) = attributes.first_chunk::<4>() {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
         let value = attributes.get(4..length)?;
-        if kind == libc::IFLA_IFNAME {
-            let end = value
-                .iter()
-                .position(|byte| *byte == 0)
-                .unwrap_or(value.len());
-            return std::str::from_utf8(&value[..end]).ok();
+        if kind == wanted {
+            return Some(value);
         }
         attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
     None
+}
+
+/// An attribute, padded to where the next may begin. A nested one has attributes for value.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = ATTRIBUTE_HEADER + value.len();
+    let mut attribute = Vec::with_capacity(length.next_multiple_of(4));
+    attribute.extend_from_slice(&(length as u16).to_ne_bytes());
+    attribute.extend_from_slice(&kind.to_ne_bytes());
+    attribute.extend_from_slice(value);
+    attribute.resize(length.next_multiple_of(4), 0);
+    attribute
 }
 
 /// The interface that an RTM_NEWADDR body is about.

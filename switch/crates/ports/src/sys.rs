@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The few system calls of this crate that the standard library does not wrap, each made safe here.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -85,6 +85,18 @@ pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
     } else {
         Ok(index as libc::c_int)
     }
+}
+
+/// The name of an interface in this network namespace, if it exists.
+pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: room for the longest name with its final zero.
+    let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };
+    if found.is_null() {
+        return None;
+    }
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// An `eventfd` that never blocks.

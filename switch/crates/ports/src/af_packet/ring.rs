@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::bind;
 use crate::interface;
 use crate::offload::{Metadata, Restorer, VNET_HEADER};
+use crate::privilege::Raised;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
 /// What the kernel puts before a frame's bytes in its slot: header, address, alignment, `virtio_net_hdr`, a tag's room.
@@ -111,6 +112,7 @@ impl RingReceiver {
         frames: usize,
         counters: Arc<PortCounters>,
     ) -> io::Result<Self> {
+        let _raised = Raised::here();
         let index = sys::interface_index(name)?;
         let mtu = interface::mtu(name)?;
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::bind;
 use crate::interface;
+use crate::privilege::Raised;
 use crate::{MAX_FRAME, PortCounters, SendDrop, Transmitter, sys};
 
 const BATCH: usize = 64;
@@ -27,6 +28,7 @@ pub struct BatchTransmitter {
 impl BatchTransmitter {
     /// Opens a sending socket on the interface called `name`.
     pub fn open(name: &str, counters: Arc<PortCounters>) -> io::Result<Self> {
+        let _raised = Raised::here();
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = socket.as_fd();
         // Room for what waits in the receiver's backlog; the kernel caps it silently.

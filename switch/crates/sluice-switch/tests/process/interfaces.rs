@@ -119,3 +119,39 @@ fn without_lifetimes(text: &str) -> Vec<String> {
         .filter(|line| !line.contains("inet6") && !line.contains("valid_lft"));
     lines.map(|line| line.trim().to_owned()).collect()
 }
+
+#[test]
+fn ports_are_closed_to_the_host_while_the_switch_runs_and_after_it_was_killed() {
+    in_namespace(|| {
+        let json = json();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let line = "-i 0@p0 -i 1@p1 --grpc-server-addr 127.0.0.1:50063";
+        let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
+        let filters = || sh("tc filter show dev p0 ingress; tc filter show dev p0 egress");
+        let switch = Switch::start(directory, &arguments);
+        let whole = filters();
+        assert_eq!(whole.matches("direct-action").count(), 2, "{whole}");
+        sh("tc qdisc del dev p0 clsact");
+        wait_until("closed again", || filters() == whole);
+        wait_until("counted", || {
+            counter(directory, "device", "port_closed_again") >= 1
+        });
+        arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
+        // Killed: nobody gives anything back.
+        drop(switch);
+        assert_eq!(filters(), whole);
+        let switch = Switch::start(directory, &arguments);
+        arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
+        assert!(switch.terminate().success());
+        assert!(!sh("tc qdisc show dev p0").contains("clsact"));
+        // Where it cannot be closed, there is no port.
+        sh("tc qdisc add dev p1 ingress");
+        let output = command(directory).args(&arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for part in ["-i 1@p1", "cannot close the interface to the host"] {
+            assert!(said.contains(part), "{said}");
+        }
+    });
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Closes an interface to the host's network stack, both ways, by two filters of traffic control (tc).
+//!
+//! * Ingress: taps (AF_PACKET sockets for all protocols, as the switch's are) see a frame before this filter, everything
+//!   else of the host after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not,
+//!   whatever its addresses, routes, multicast memberships and `rp_filter` are.
+//! * Egress: whatever the host would send meets the filter. The switch's own frames do not: its sockets send with
+//!   PACKET_QDISC_BYPASS, which goes round traffic control.
+//!
+//! Why tc and not nftables: since Linux 5.16 the egress hook of nftables sees frames of PACKET_QDISC_BYPASS too, so it
+//! cannot tell the switch from the host; and a reload of the host's rules (`nft flush ruleset`) would open every port. A
+//! tc filter also outlives a switch that was killed: its interfaces stay closed until the next one takes them over.
+//!
+//! The filters are classic BPF with a direct action, which needs `sch_ingress` and `cls_bpf` of the kernel, CAP_NET_ADMIN
+//! of the process, and nothing else. They have preference 1, so that no other filter decides before them. What others
+//! have put on the interface's `clsact` stays as it is; a `clsact` of ours is removed with our filters if nothing else is
+//! in it. What root attaches before tc (XDP, and tcx since Linux 6.6) is not looked at.
+
+use std::io;
+
+use crate::netlink::{self, Message, Socket, attribute};
+use crate::privilege::Raised;
+
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const PREFERENCE: u32 = 1;
+/// Says whose the filter is, to `tc filter show` and to us.
+const HANDLE: u32 = 0x51;
+
+const TCMSG: usize = 20;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_CHAIN: u16 = 11;
+const TCA_BPF_OPS_LEN: u16 = 4;
+const TCA_BPF_OPS: u16 = 5;
+const TCA_BPF_FLAGS: u16 = 8;
+const TCA_BPF_FLAGS_GEN: u16 = 9;
+const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+/// The processor must see every frame, so none may be dropped by the network card.
+const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
+
+/// The first instruction loads this and means nothing but "ours". The lowest bit: the `clsact` is ours too.
+const MARK: u32 = 0x51_1ce0;
+const MARK_OWN_QDISC: u32 = 1;
+const BPF_LD_IMM: u16 = 0x00;
+const BPF_RET_K: u16 = 0x06;
+const TC_ACT_SHOT: u32 = 2;
+
+const MOVE_IT: &str = "preference 1 is the switch's; give the other filter a later one \
+     (`tc filter show dev IFACE ingress`, and egress)";
+
+/// A direction, named by the parent of its filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Direction {
+    Ingress = 0xffff_fff2,
+    Egress = 0xffff_fff3,
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    /// Nothing was missing.
+    Intact,
+    /// Something was missing; the interface is closed again.
+    Restored,
+}
+
+/// The filters on one interface. Dropping this removes them.
+#[derive(Debug)]
+pub struct HostFilter {
+    index: i32,
+    own_qdisc: bool,
+    forgotten: bool,
+}
+
+impl HostFilter {
+    /// Closes the interface with this index. Filters that a killed switch left are taken over.
+    ///
+    /// # Errors
+    /// Says which step failed and what to do; the interface then is as it was before.
+    pub fn put(index: i32) -> io::Result<Self> {
+        let mut this = Self {
+            index,
+            own_qdisc: false,
+            forgotten: false,
+        };
+        // Dropped on failure, which removes what was put.
+        this.check()?;
+        Ok(this)
+    }
+
+    /// Puts back what is missing.
+    ///
+    /// # Errors
+    /// The interface is open to the host, or may be, and cannot be closed.
+    pub fn check(&mut self) -> io::Result<Checked> {
+        let _raised = Raised::here();
+        let mut socket = Socket::open(0)?;
+        if is_intact(&mut socket, self.index)? {
+            return Ok(Checked::Intact);
+        }
+        self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
+        for direction in DIRECTIONS {
+            let body = filter(self.index, direction, Some(self.own_qdisc));
+            // Without NLM_F_EXCL: one of ours that is there is replaced.
+            let flags = libc::NLM_F_CREATE as u16;
+            let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
+            put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;
+        }
+        if is_intact(&mut socket, self.index)? {
+            return Ok(Checked::Restored);
+        }
+        Err(io::Error::other(
+            "the kernel took the filters and does not show them",
+        ))
+    }
+
+    /// Removes nothing: the interface is gone.
+    pub fn forget(mut self) {
+        self.forgotten = true;
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let _raised = Raised::here();
+        let mut socket = Socket::open(0)?;
+        let (mut left, mut own_qdisc) = (0, self.own_qdisc);
+        for direction in DIRECTIONS {
+            let there = filters(&mut socket, self.index, direction)?;
+            if let Some(own) = there.iter().find_map(|filter| filter.own_qdisc) {
+                own_qdisc |= own;
+                let body = filter(self.index, direction, None);
+                socket.request(libc::RTM_DELTFILTER, 0, &body)?;
+            }
+            left += filters(&mut socket, self.index, direction)?.len();
+        }
+        if own_qdisc && left == 0 {
+            socket.request(libc::RTM_DELQDISC, 0, &clsact(self.index))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HostFilter {
+    fn drop(&mut self) {
+        if self.forgotten {
+            return;
+        }
+        if let Err(error) = self.remove() {
+            // Gone meanwhile, as when a topology is torn down: nothing to remove.
+            tracing::debug!(index = self.index, %error, "the filters to the host were not removed");
+        }
+    }
+}
+
+/// Whether both filters are there.
+///
+/// # Errors
+/// Another filter decides before one of them.
+fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
+    let mut intact = true;
+    for direction in DIRECTIONS {
+        let (ours, others): (Vec<_>, Vec<_>) = filters(socket, index, direction)?
+            .into_iter()
+            .filter(Filter::is_first)
+            .partition(|filter| filter.own_qdisc.is_some());
+        if !others.is_empty() {
+            return Err(io::Error::other(format!(
+                "another tc filter decides first: {MOVE_IT}"
+            )));
+        }
+        intact &= !ours.is_empty();
+    }
+    Ok(intact)
+}
+
+/// Makes sure that there is a `clsact`; returns whether it is ours.
+fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
+    let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    match socket.request(libc::RTM_NEWQDISC, flags, &clsact(index)) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+        Err(error) => return Err(explain("add a clsact qdisc", error)),
+    }
+    let mut request = clsact(index);
+    request.truncate(TCMSG);
+    let qdiscs = socket.dump(libc::RTM_GETQDISC, &request)?;
+    let there = qdiscs
+        .iter()
+        .find(|qdisc| tc_index(qdisc) == Some(index) && word(&qdisc.body, 12) == Some(CLSACT));
+    if there.and_then(kind) != Some(b"clsact\0".as_slice()) {
+        return Err(io::Error::other(
+            "an ingress qdisc is on the interface, which cannot keep the host from sending: \
+             remove it (`tc qdisc del dev IFACE ingress`), or use clsact instead",
+        ));
+    }
+    let ours = filters(socket, index, Direction::Ingress)?
+        .iter()
+        .find_map(|filter| filter.own_qdisc);
+    Ok(ours.unwrap_or(false))
+}
+
+fn explain(step: &str, error: io::Error) -> io::Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM) => "the switch needs CAP_NET_ADMIN",
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+            "the kernel needs sch_ingress and cls_bpf (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)"
+        }
+        Some(libc::EINVAL | libc::EEXIST) => MOVE_IT,
+        _ => "see `tc qdisc show dev IFACE`",
+    };
+    io::Error::new(error.kind(), format!("cannot {step}: {error}: {hint}"))
+}
+
+/// A filter that is there.
+#[derive(Debug)]
+struct Filter {
+    preference: u32,
+    chain: u32,
+    /// Set if the filter is a switch's: whether the qdisc is too.
+    own_qdisc: Option<bool>,
+}
+
+impl Filter {
+    /// Whether no filter of a later preference can decide before this one.
+    fn is_first(&self) -> bool {
+        self.preference <= PREFERENCE && self.chain == 0
+    }
+}
+
+fn filters(socket: &mut Socket, index: i32, direction: Direction) -> io::Result<Vec<Filter>> {
+    let request = tcmsg(index, 0, direction as u32, 0);
+    let messages = socket.dump(libc::RTM_GETTFILTER, &request)?;
+    Ok(messages
+        .iter()
+        .filter(|message| tc_index(message) == Some(index))
+        .filter_map(read_filter)
+        .collect())
+}
+
+fn read_filter(message: &Message) -> Option<Filter> {
+    let (handle, info) = (word(&message.body, 8)?, word(&message.body, 16)?);
+    // The head of a list of filters has none.
+    let options = attribute_of(message, TCA_OPTIONS)?;
+    let chain = attribute_of(message, TCA_CHAIN).and_then(|value| word(value, 0));
+    let preference = info >> 16;
+    let ours = |own_qdisc| {
+        let value = |kind| netlink::find_attribute(options, kind);
+        let direct = value(TCA_BPF_FLAGS).and_then(|flags| word(flags, 0));
+        handle == HANDLE
+            && info == filter_info()
+            && kind(message) == Some(b"bpf\0")
+            && direct == Some(TCA_BPF_FLAG_ACT_DIRECT)
+            && value(TCA_BPF_OPS) == Some(&program(own_qdisc))
+    };
+    Some(Filter {
+        preference,
+        chain: chain.unwrap_or(0),
+        own_qdisc: [false, true].into_iter().find(|own| ours(*own)),
+    })
+}
+
+fn attribute_of(message: &Message, kind: u16) -> Option<&[u8]> {
+    netlink::find_attribute(message.body.get(TCMSG..)?, kind)
+}
+
+fn kind(message: &Message) -> Option<&[u8]> {
+    attribute_of(message, TCA_KIND)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The interface that a message about a qdisc or a filter is about.
+pub(crate) fn tc_index(message: &Message) -> Option<i32> {
+    Some(word(&message.body, 4)? as i32)
+}
+
+fn tcmsg(index: i32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
+    let mut body = vec![0; 4];
+    body.extend_from_slice(&index.to_ne_bytes());
+    for word in [handle, parent, info] {
+        body.extend_from_slice(&word.to_ne_bytes());
+    }
+    body
+}
+
+fn clsact(index: i32) -> Vec<u8> {
+    let mut body = tcmsg(index, CLSACT_HANDLE, CLSACT, 0);
+    body.extend(attribute(TCA_KIND, b"clsact\0"));
+    body
+}
+
+/// Preference, and all protocols.
+fn filter_info() -> u32 {
+    PREFERENCE << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
+}
+
+/// The filter with its program, or, to delete it, without.
+fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> {
+    let mut body = tcmsg(index, HANDLE, direction as u32, filter_info());
+    body.extend(attribute(TCA_KIND, b"bpf\0"));
+    if let Some(own_qdisc) = own_qdisc {
+        let program = program(own_qdisc);
+        let instructions = (program.len() / 8) as u16;
+        let mut options = attribute(TCA_BPF_OPS_LEN, &instructions.to_ne_bytes());
+        options.extend(attribute(TCA_BPF_OPS, &program));
+        let flags = TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes();
+        options.extend(attribute(TCA_BPF_FLAGS, &flags));
+        let flags = TCA_CLS_FLAGS_SKIP_HW.to_ne_bytes();
+        options.extend(attribute(TCA_BPF_FLAGS_GEN, &flags));
+        body.extend(attribute(TCA_OPTIONS, &options));
+    }
+    body
+}
+
+/// Drops whatever it sees.
+fn program(own_qdisc: bool) -> Vec<u8> {
+    let mark = MARK | if own_qdisc { MARK_OWN_QDISC } else { 0 };
+    let mut program = Vec::with_capacity(16);
+    for (code, value) in [(BPF_LD_IMM, mark), (BPF_RET_K, TC_ACT_SHOT)] {
+        program.extend_from_slice(&code.to_ne_bytes());
+        program.extend_from_slice(&[0, 0]);
+        program.extend_from_slice(&value.to_ne_bytes());
+    }
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_prefix_of_a_filter_is_read_without_a_panic() {
+        let body = filter(7, Direction::Egress, Some(true));
+        let whole = Message {
+            kind: libc::RTM_NEWTFILTER,
+            body: body.clone(),
+        };
+        let read = read_filter(&whole).unwrap();
+        assert_eq!((read.own_qdisc, read.is_first()), (Some(true), true));
+        for length in 0..body.len() {
+            let part = Message {
+                kind: libc::RTM_NEWTFILTER,
+                body: body[..length].to_vec(),
+            };
+            assert!(read_filter(&part).is_none_or(|filter| filter.own_qdisc.is_none()));
+        }
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_an_error() {
+        assert!(HostFilter::put(i32::MAX).is_err());
+    }
+}

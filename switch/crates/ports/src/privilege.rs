@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Capabilities of the calling thread: raised only while an interface is taken over, checked or given back.
+//!
+//! A process may run with no effective capability at all, as sluice-switch does: CAP_NET_ADMIN and CAP_NET_RAW that are
+//! permitted become effective here for as long as they are needed.
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+/// The capabilities that ports need.
+pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// Effective while this lives.
+#[derive(Debug)]
+pub(crate) struct Raised(CapabilitySet);
+
+impl Raised {
+    /// Raises what is permitted and not effective. What is not permitted shows as the kernel's refusal of what follows.
+    pub(crate) fn here() -> Self {
+        let raised = capabilities(None).and_then(|sets| {
+            let missing = NEEDED & sets.permitted & !sets.effective;
+            if !missing.is_empty() {
+                let effective = sets.effective | missing;
+                set_capabilities(None, CapabilitySets { effective, ..sets })?;
+            }
+            Ok(missing)
+        });
+        Self(raised.unwrap_or(CapabilitySet::empty()))
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let lowered = capabilities(None).and_then(|sets| {
+            let effective = sets.effective & !self.0;
+            set_capabilities(None, CapabilitySets { effective, ..sets })
+        });
+        if let Err(error) = lowered {
+            tracing::error!(%error, "capabilities stay effective");
+        }
+    }
+}
+
+/// Gives up all capabilities of the calling thread for good. Threads that only move frames need none.
+pub fn renounce() {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    if let Err(error) = set_capabilities(None, none) {
+        tracing::error!(%error, "a thread keeps its capabilities");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn what_is_permitted_is_effective_only_meanwhile() {
+        let run = || {
+            let before = capabilities(None).unwrap();
+            let effective = CapabilitySet::empty();
+            set_capabilities(
+                None,
+                CapabilitySets {
+                    effective,
+                    ..before
+                },
+            )
+            .unwrap();
+            let of_thread = || capabilities(None).unwrap().effective;
+            let raised = Raised::here();
+            assert_eq!(of_thread(), NEEDED & before.permitted);
+            drop(Raised::here());
+            assert_eq!(
+                of_thread(),
+                NEEDED & before.permitted,
+                "the outer one stands"
+            );
+            drop(raised);
+            assert_eq!(of_thread(), CapabilitySet::empty());
+            renounce();
+            drop(Raised::here());
+            assert_eq!(
+                capabilities(None).unwrap().permitted,
+                CapabilitySet::empty()
+            );
+        };
+        thread::spawn(run).join().unwrap();
+    }
+}
