@@ -197,7 +197,7 @@ $(PEERS): bench/peers/dpdk.c
 # Without ADDR it starts the switch, or BMv2 with TARGET=bmv2, anew for each case.
 SUITE_ADDR := 127.0.0.1:59559
 SUITE_FLAGS := --no-p4 --device-id 1 -- --grpc-server-addr $(SUITE_ADDR) --cpu-port 510
-SUITE_SERVER := $(if $(filter bmv2,$(TARGET)),simple_switch_grpc --thrift-port 59390,$(SWITCH)) $(SUITE_FLAGS)
+SUITE_SERVER := $(if $(filter bmv2,$(TARGET)),simple_switch_grpc --thrift-port 59390,$(SWITCH) --writes-from-any-connection) $(SUITE_FLAGS)
 
 .PHONY: p4runtime-suite
 p4runtime-suite: switch ## The P4Runtime specification as cases, on TARGET or on the server at ADDR

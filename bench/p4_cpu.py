@@ -332,6 +332,8 @@ def loaded(
     ports = plug(namespace, prefix)
     own = name in ENGINES
     options = ["--admin", admin, "--engine", ENGINES[name]] if own else []
+    if own:
+        options.append("--writes-from-any-connection")  # bulk.write() has one of its own
     target = Target(
         namespace,
         ports,

@@ -2,18 +2,14 @@
 //! Which switches run on this machine: each has a socket named by its process in one directory.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use sluice_unix_socket::is_served;
 
 /// Where switches put their sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
 pub fn directory() -> PathBuf {
     let chosen = std::env::var_os("SLUICE_SWITCH_RUN");
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
-}
-
-/// Whether somebody accepts connections there.
-pub(crate) fn is_served(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
 }
 
 /// Sockets in a directory that are served, in the order of their names; none if there is no such directory.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listening, on a Unix socket or on loopback.
+//!
+//! Whoever may open the Unix socket (its owner and its group, mode 0660) may ask and change everything. Any user of the
+//! host may connect to loopback, and there ask for what harms nobody.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::{fmt, fs};
 
 use sluice_device::Device;
+use sluice_unix_socket::{Access, SocketFile};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server as GrpcServer;
@@ -20,17 +23,17 @@ use crate::find;
 use crate::proto::admin_server::AdminServer;
 use crate::service::{About, PortPolicy, Service};
 
-/// Who may connect: the owner and the group.
-const SOCKET_MODE: u32 = 0o660;
-/// Who may see the sockets.
-const DIRECTORY_MODE: u32 = 0o750;
+/// Largest request: all are small.
+const MAX_REQUEST: usize = 64 << 10;
+/// Requests that one connection may have under way.
+const MAX_STREAMS: u32 = 16;
 
 /// Where a switch is administered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// On a Unix socket.
     Unix(PathBuf),
-    /// On a loopback address.
+    /// On a loopback address, for questions only.
     Loopback(SocketAddr),
 }
 
@@ -66,7 +69,7 @@ impl FromStr for Address {
             .parse()
             .map_err(|_| format!("{text:?} is neither unix:PATH nor ADDRESS:PORT"))?;
         if !address.ip().is_loopback() {
-            let problem = "whoever connects may do everything, so only a loopback address will do";
+            let problem = "whoever connects may ask, so only a loopback address will do";
             return Err(format!("{address}: {problem}"));
         }
         Ok(Self::Loopback(address))
@@ -76,17 +79,6 @@ impl FromStr for Address {
 enum Listener {
     Unix(UnixListener, SocketFile),
     Tcp(TcpListener),
-}
-
-/// Removed when the switch ends.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::debug!(path = %self.0.display(), %error, "the socket was gone already");
-        }
-    }
 }
 
 /// A server that listens and does not yet serve.
@@ -104,13 +96,18 @@ impl Server {
         ports: PortPolicy,
     ) -> io::Result<Self> {
         let listener = match address {
-            Address::Unix(path) => bind_unix(path)?,
+            Address::Unix(path) => {
+                let (listener, file) = sluice_unix_socket::listen(path, Access::default())?;
+                Listener::Unix(UnixListener::from_std(listener)?, file)
+            }
             Address::Loopback(address) => Listener::Tcp(TcpListener::bind(address).await?),
         };
         let service = Service {
             about,
             ports,
             device,
+            // Any user of this host can connect to loopback.
+            changes: matches!(listener, Listener::Unix(..)),
         };
         Ok(Self { listener, service })
     }
@@ -118,7 +115,7 @@ impl Server {
     /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
-            Listener::Unix(_, file) => format!("unix:{}", file.0.display()),
+            Listener::Unix(_, file) => format!("unix:{}", file.path().display()),
             Listener::Tcp(listener) => listener.local_addr()?.to_string(),
         })
     }
@@ -128,7 +125,10 @@ impl Server {
         self,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), tonic::transport::Error> {
-        let router = GrpcServer::builder().add_service(AdminServer::new(self.service));
+        let service = AdminServer::new(self.service).max_decoding_message_size(MAX_REQUEST);
+        let router = GrpcServer::builder()
+            .max_concurrent_streams(MAX_STREAMS)
+            .add_service(service);
         match self.listener {
             Listener::Unix(listener, _file) => {
                 let incoming = UnixListenerStream::new(listener);
@@ -140,38 +140,6 @@ impl Server {
             }
         }
     }
-}
-
-fn bind_unix(path: &Path) -> io::Result<Listener> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-        let mut builder = fs::DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(directory)?;
-    }
-    make_room(path)?;
-    let listener = UnixListener::bind(path)?;
-    let file = SocketFile(path.to_owned());
-    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
-    Ok(Listener::Unix(listener, file))
-}
-
-/// Removes a socket that nobody serves.
-fn make_room(path: &Path) -> io::Result<()> {
-    let kind = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?.file_type(),
-    };
-    if !kind.is_socket() {
-        let problem = format!("{} is there and is not a socket", path.display());
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
-    }
-    if find::is_served(path) {
-        let problem = format!("{} is served by another switch", path.display());
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
-    }
-    fs::remove_file(path)
 }
 
 #[cfg(test)]
@@ -203,29 +171,5 @@ mod tests {
         assert!("192.0.2.1:9560".parse::<Address>().is_err());
         assert!("unix:".parse::<Address>().is_err());
         assert!("/run/x.sock".parse::<Address>().is_err());
-    }
-
-    #[tokio::test]
-    async fn a_socket_is_for_owner_and_group_and_replaces_a_dead_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("new/x.sock");
-        let Listener::Unix(dead, file) = bind_unix(&path).unwrap() else {
-            panic!("not a Unix socket")
-        };
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(
-            (mode(&path), mode(path.parent().unwrap())),
-            (SOCKET_MODE, DIRECTORY_MODE)
-        );
-        let refused = bind_unix(&path).err().unwrap();
-        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
-        drop(dead);
-        std::mem::forget(file);
-        assert!(path.exists());
-        drop(bind_unix(&path).unwrap());
-        assert!(!path.exists(), "removed at the end");
-        fs::write(&path, "precious").unwrap();
-        assert!(bind_unix(&path).is_err());
-        assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 }

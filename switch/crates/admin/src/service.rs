@@ -17,6 +17,9 @@ use crate::proto::admin_server::Admin;
 use crate::proto::*;
 use crate::trace::TraceStream;
 
+/// Conditions that a trace's filter may have: each is tried on every packet.
+const MAX_CONDITIONS: usize = 64;
+
 /// A profile takes no longer.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
 
@@ -44,11 +47,23 @@ pub(crate) struct Service {
     pub(crate) about: About,
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
+    /// Whether clients may change anything, slow the switch down, or see packets.
+    pub(crate) changes: bool,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
+    /// Refuses what only those may do who may open the Unix socket.
+    fn check_changes(&self) -> Result<(), Status> {
+        if self.changes {
+            return Ok(());
+        }
+        Err(Status::permission_denied(
+            "any user may connect here, so only questions are answered: use the Unix socket (--admin unix:PATH)",
+        ))
+    }
+
     /// Runs what waits for the operating system or for workers off the threads that serve others.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -89,6 +104,7 @@ impl Admin for Service {
     }
 
     async fn add_port(&self, request: Request<AddPortRequest>) -> Reply<Port> {
+        self.check_changes()?;
         let AddPortRequest { number, interface } = request.into_inner();
         let number = port_number(number)?;
         let PortPolicy::Interfaces(options) = self.ports.clone() else {
@@ -111,6 +127,7 @@ impl Admin for Service {
     }
 
     async fn remove_port(&self, request: Request<RemovePortRequest>) -> Reply<RemovePortResponse> {
+        self.check_changes()?;
         let number = port_number(request.into_inner().number)?;
         let remove = move |device: &Device| device.remove_port(number).map_err(status);
         self.blocking(remove).await?;
@@ -135,6 +152,7 @@ impl Admin for Service {
     }
 
     async fn get_profile(&self, request: Request<GetProfileRequest>) -> Reply<GetProfileResponse> {
+        self.check_changes()?;
         let GetProfileRequest { seconds, every } = request.into_inner();
         let time = Duration::try_from_secs_f64(seconds)
             .ok()
@@ -163,12 +181,14 @@ impl Admin for Service {
     }
 
     async fn set_fib(&self, request: Request<SetFibRequest>) -> Reply<ListFibsResponse> {
+        self.check_changes()?;
         let request = request.into_inner();
         let set = move |device: &Device| fib::set(&*store(device)?, &request);
         Ok(Response::new(self.blocking(set).await?))
     }
 
     async fn bench_fib(&self, request: Request<BenchFibRequest>) -> Reply<BenchFibResponse> {
+        self.check_changes()?;
         let request = request.into_inner();
         let bench = move |device: &Device| fib::bench(&*store(device)?, &request);
         Ok(Response::new(self.blocking(bench).await?))
@@ -177,7 +197,12 @@ impl Admin for Service {
     type TraceStream = TraceStream;
 
     async fn trace(&self, request: Request<TraceRequest>) -> Reply<TraceStream> {
+        self.check_changes()?;
         let TraceRequest { filter, count } = request.into_inner();
+        if filter.len() > MAX_CONDITIONS {
+            let problem = format!("a filter has at most {MAX_CONDITIONS} conditions");
+            return Err(Status::invalid_argument(problem));
+        }
         let mut wanted = Filter::default();
         for condition in &filter {
             wanted.add(condition).map_err(Status::invalid_argument)?;

@@ -131,7 +131,7 @@ async fn a_switch_says_what_it_is_and_its_socket_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loopback_does_as_well() {
+async fn loopback_answers_questions_and_changes_nothing() {
     let device = Arc::new(Device::start(Config::default(), Arc::new(Nobody)).unwrap());
     let about = About {
         version: "1.2.3",
@@ -147,7 +147,39 @@ async fn loopback_does_as_well() {
     let mut client = AdminClient::connect(uri).await.unwrap();
     let found = client.get_switch(GetSwitchRequest {}).await.unwrap();
     assert_eq!(found.into_inner().device_id, 8);
+    let add = client.add_port(AddPortRequest::default()).await.err();
+    let remove = client.remove_port(RemovePortRequest::default()).await.err();
+    let set = client.set_fib(SetFibRequest::default()).await.err();
+    let bench = client.bench_fib(BenchFibRequest::default()).await.err();
+    let profile = client.get_profile(GetProfileRequest::default()).await.err();
+    let trace = client.trace(TraceRequest::default()).await.err();
+    for refused in [add, remove, set, bench, profile, trace] {
+        let refused = refused.expect("a refusal");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        assert!(refused.message().contains("unix:PATH"), "{refused}");
+    }
     task.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_bounded() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&served.socket).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o660);
+    let long = AddPortRequest {
+        number: 1,
+        interface: "x".repeat(100_000),
+    };
+    let refused = served.client.add_port(long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    let many = TraceRequest {
+        filter: vec!["port=1".to_owned(); 1000],
+        count: 1,
+    };
+    let refused = served.client.trace(many).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use sluice_ports::privilege;
 use sluice_program::MatchKind;
 use sluice_tables::Store;
 
@@ -37,7 +38,10 @@ impl Sweeper {
         let theirs = shared.clone();
         let thread = thread::Builder::new()
             .name("idle-sweeper".into())
-            .spawn(move || sweep(&theirs, &*handler, clock))?;
+            .spawn(move || {
+                privilege::renounce();
+                sweep(&theirs, &*handler, clock);
+            })?;
         Ok(Self {
             shared,
             thread: Some(thread),

@@ -114,13 +114,17 @@ async fn send(shared: Arc<Shared>, mut connection: Grpc<Channel>) -> Result<(), 
     Ok(())
 }
 
-/// Sends all requests.
+/// Sends all requests, by this connection and as many others as the options say.
 ///
 /// # Errors
 /// If one of them is refused: what is wrong with its first update that fails.
-pub(crate) async fn run(options: &Options, requests: Requests) -> anyhow::Result<Report> {
-    let mut connections = Vec::new();
-    for _ in 0..options.connections {
+pub(crate) async fn run(
+    options: &Options,
+    requests: Requests,
+    first: Channel,
+) -> anyhow::Result<Report> {
+    let mut connections = vec![Grpc::new(first)];
+    for _ in 1..options.connections {
         connections.push(Grpc::new(connect(options).await?));
     }
     let (before, server_before) = (Usage::own()?, options.pid.map(Usage::of).transpose()?);

@@ -38,7 +38,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
 
-    /// Connections
+    /// Connections; sluice-switch takes more than one with --writes-from-any-connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
@@ -68,7 +68,7 @@ async fn run(options: &Options) -> anyhow::Result<report::Report> {
         options.batch as usize,
     )?;
     let session = session::Session::open(options).await?;
-    let report = load::run(options, requests).await;
+    let report = load::run(options, requests, session.channel()).await;
     session.close();
     report
 }

@@ -18,6 +18,7 @@ use crate::Options;
 
 /// An open stream; this client is primary as long as it is.
 pub(crate) struct Session {
+    channel: Channel,
     _requests: mpsc::Sender<StreamMessageRequest>,
     reader: JoinHandle<()>,
 }
@@ -55,7 +56,8 @@ impl Session {
                 update: Some(Request::Arbitration(arbitration)),
             })
             .await?;
-        let mut client = P4RuntimeClient::new(connect(options).await?);
+        let channel = connect(options).await?;
+        let mut client = P4RuntimeClient::new(channel.clone());
         let responses = client.stream_channel(ReceiverStream::new(receiver)).await?;
         let mut responses = responses.into_inner();
         let told = next(&mut responses).await?;
@@ -72,9 +74,15 @@ impl Session {
         // Packets and notifications are read, so that the server does not keep them.
         let reader = tokio::spawn(async move { while next(&mut responses).await.is_ok() {} });
         Ok(Self {
+            channel,
             _requests: sender,
             reader,
         })
+    }
+
+    /// The connection that the stream is on, by which a server takes writes that may refuse them by others.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     /// Ends the stream.

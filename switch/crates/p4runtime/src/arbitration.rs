@@ -5,11 +5,15 @@
 //! with the notifications to send, in order. State is kept for each role. The primary of a role is the live controller
 //! whose election id is the highest ever seen for it; when it leaves, nobody else becomes primary by itself.
 //!
+//! What is kept is bounded. A role whose streams have all ended is forgotten but for its name and its highest election id,
+//! and of such roles the one that was left first is forgotten altogether when there are too many.
+//!
 //! A takeover has two steps, because writes of the old primary may be in flight: [`Arbiter::update`] stops accepting them
 //! and notifies the others; once they have drained, [`Arbiter::complete`] accepts the new primary and notifies it.
 
 use std::collections::{BTreeMap, HashMap};
 
+use prost::Message;
 use tonic::{Code, Status};
 
 use crate::proto::rpc;
@@ -24,6 +28,18 @@ pub type RoleName = String;
 
 /// Streams that one role may have open at a time.
 pub const MAX_CONTROLLERS: usize = 64;
+
+/// Roles besides the default role that may have streams at a time.
+pub const MAX_ROLES: usize = 32;
+
+/// Roles whose highest election id is remembered.
+const MAX_KNOWN_ROLES: usize = 256;
+
+/// Bytes that a role's name may have.
+pub const MAX_ROLE_NAME: usize = 256;
+
+/// Bytes that a role's configuration may have. Each notification carries it, so it counts many times.
+pub const MAX_ROLE_CONFIG: usize = 16 << 10;
 
 /// A notification for one controller.
 pub type Notification = (ControllerId, MasterArbitrationUpdate);
@@ -59,6 +75,8 @@ pub struct Arbiter {
     roles: HashMap<RoleName, RoleState>,
     /// The role that each live controller has taken with its first update.
     controllers: HashMap<ControllerId, RoleName>,
+    /// Counts the roles that were left.
+    departures: u64,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +89,8 @@ struct RoleState {
     rights: Rights,
     /// Live controllers and their election ids.
     controllers: BTreeMap<ControllerId, Option<u128>>,
+    /// When the last of them left.
+    left: u64,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +141,7 @@ impl Arbiter {
             device_id,
             roles,
             controllers: HashMap::new(),
+            departures: 0,
         }
     }
 
@@ -133,7 +154,12 @@ impl Arbiter {
         let (role, rights) = self.check(controller, update)?;
         let id = update.election_id.as_ref().map(election_id);
         self.controllers.insert(controller, role.clone());
-        let state = self.roles.entry(role.clone()).or_default();
+        self.make_room_for(&role);
+        let fresh = || RoleState {
+            rights: Rights::new(&role, None),
+            ..RoleState::default()
+        };
+        let state = self.roles.entry(role.clone()).or_insert_with(fresh);
         state.controllers.insert(controller, id);
         let was_primary = state.primary_controller() == Some(controller);
         match id {
@@ -197,23 +223,56 @@ impl Arbiter {
             return Vec::new();
         };
         state.controllers.remove(&controller);
-        if state.primary_controller() != Some(controller) {
-            return Vec::new();
+        let was_primary = state.primary_controller() == Some(controller);
+        if was_primary {
+            state.primary = Primary::None;
         }
-        state.primary = Primary::None;
-        self.notify(&role, |_| true)
+        if state.controllers.is_empty() {
+            self.departures += 1;
+            state.left = self.departures;
+            state.config = None;
+            state.rights = Rights::new(&role, None);
+            if state.highest.is_none() && !role.is_empty() {
+                self.roles.remove(&role);
+            }
+        }
+        if was_primary {
+            return self.notify(&role, |_| true);
+        }
+        Vec::new()
     }
 
-    /// Checks that a request comes from the primary of the role that it names; what that may do.
-    pub fn authorize(&self, role: &str, id: Option<&Uint128>) -> Result<Rights, Status> {
+    /// Forgets the role that was left first, if one more would be too many.
+    fn make_room_for(&mut self, role: &str) {
+        if self.roles.contains_key(role) || self.roles.len() < MAX_KNOWN_ROLES {
+            return;
+        }
+        let left = self
+            .roles
+            .iter()
+            .filter(|(name, state)| !name.is_empty() && state.controllers.is_empty());
+        let first = left.min_by_key(|(_, state)| state.left);
+        if let Some(name) = first.map(|(name, _)| name.clone()) {
+            self.roles.remove(&name);
+        }
+    }
+
+    /// Checks that a request is the primary's of the role that it names; who that is and what it may do.
+    pub fn authorize(
+        &self,
+        role: &str,
+        id: Option<&Uint128>,
+    ) -> Result<(ControllerId, &Rights), Status> {
         let Some(state) = self.roles.get(role) else {
             return Err(Status::not_found(format!(
                 "no role {role:?} on this device"
             )));
         };
-        let primary = matches!(state.primary, Primary::Active(_));
-        if primary && id.is_some() && id.map(election_id) == state.highest {
-            return Ok(state.rights.clone());
+        if let Primary::Active(primary) = state.primary
+            && id.is_some()
+            && id.map(election_id) == state.highest
+        {
+            return Ok((primary, &state.rights));
         }
         Err(Status::permission_denied(
             "not the primary: the election id is not the primary's",
@@ -268,8 +327,20 @@ impl Arbiter {
             let message = "the default role has full access, and no configuration";
             return Err(Status::invalid_argument(message));
         }
+        check_size("role.name", role.len(), MAX_ROLE_NAME)?;
+        let length = config.map_or(0, Message::encoded_len);
+        check_size("role.config", length, MAX_ROLE_CONFIG)?;
         let rights = Rights::new(&role, config.map(role::decode_config).transpose()?);
-        let Some(state) = self.roles.get(&role) else {
+        let state = self.roles.get(&role);
+        let is_live = |state: &RoleState| !state.controllers.is_empty();
+        if !role.is_empty() && !state.is_some_and(is_live) {
+            let mut live = self.roles.iter().filter(|(_, state)| is_live(state));
+            if live.by_ref().filter(|(name, _)| !name.is_empty()).count() >= MAX_ROLES {
+                let message = format!("{MAX_ROLES} roles have streams open: end those of another");
+                return Err(Status::resource_exhausted(message));
+            }
+        }
+        let Some(state) = state else {
             return Ok((role, rights));
         };
         let id = update.election_id.as_ref().map(election_id);
@@ -325,6 +396,15 @@ impl Arbiter {
             })
             .collect()
     }
+}
+
+fn check_size(what: &str, length: usize, limit: usize) -> Result<(), Status> {
+    if length <= limit {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{what} has {length} bytes, at most {limit} are taken"
+    )))
 }
 
 #[cfg(test)]
@@ -528,6 +608,94 @@ mod tests {
             update(&mut arbiter, 1000, "", None),
             Err(Code::ResourceExhausted)
         );
+    }
+
+    #[test]
+    fn names_configurations_and_roles_are_bounded() {
+        let mut arbiter = Arbiter::new(DEVICE);
+        let long = "x".repeat(MAX_ROLE_NAME + 1);
+        assert_eq!(
+            update(&mut arbiter, 1, &long, 1),
+            Err(Code::InvalidArgument)
+        );
+        assert!(update(&mut arbiter, 1, &long[1..], 1).is_ok());
+        for role in 2..=MAX_ROLES as u64 {
+            assert!(update(&mut arbiter, role, &format!("role {role}"), 1).is_ok());
+        }
+        assert_eq!(
+            update(&mut arbiter, 100, "more", 1),
+            Err(Code::ResourceExhausted)
+        );
+        assert!(
+            update(&mut arbiter, 101, "role 2", 2).is_ok(),
+            "a role that is there"
+        );
+        assert!(update(&mut arbiter, 102, "", 1).is_ok(), "the default role");
+        arbiter.disconnect(1);
+        assert!(update(&mut arbiter, 103, "more", 1).is_ok());
+        let mut request = request("more", Some(2));
+        request.role.as_mut().unwrap().config = Some(prost_types::Any {
+            type_url: role::CONFIG_TYPE.into(),
+            value: vec![0; MAX_ROLE_CONFIG],
+        });
+        let refused = arbiter.update(103, &request).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("role.config has"), "{refused}");
+    }
+
+    #[test]
+    fn a_role_without_streams_is_forgotten_but_for_its_highest_id() {
+        let mut arbiter = Arbiter::new(DEVICE);
+        let mut request = request("r", Some(5));
+        let config = crate::proto::role::RoleConfig::default();
+        request.role.as_mut().unwrap().config = Some(prost_types::Any {
+            type_url: role::CONFIG_TYPE.into(),
+            value: config.encode_to_vec(),
+        });
+        let verdict = arbiter.update(1, &request).unwrap();
+        arbiter.complete(&verdict.takeover.unwrap());
+        assert_eq!(arbiter.rights("r"), Rights::new("r", Some(config)));
+        arbiter.disconnect(1);
+        assert!(arbiter.roles["r"].config.is_none());
+        assert_eq!(arbiter.rights("r"), Rights::new("r", None));
+        let told = update(&mut arbiter, 2, "r", 4);
+        assert_eq!(told, Ok(vec![(2, Code::NotFound, Some(5))]));
+        // Without a primary there is nothing to remember.
+        update(&mut arbiter, 3, "never", None).unwrap();
+        arbiter.disconnect(3);
+        assert!(!arbiter.roles.contains_key("never"));
+    }
+
+    #[test]
+    fn only_so_many_roles_are_remembered_and_live_ones_always() {
+        let mut arbiter = Arbiter::new(DEVICE);
+        update(&mut arbiter, 1, "live", 7).unwrap();
+        for role in 0..2 * MAX_KNOWN_ROLES as u64 {
+            update(&mut arbiter, 2, &format!("role {role}"), 9).unwrap();
+            arbiter.disconnect(2);
+        }
+        assert_eq!(arbiter.roles.len(), MAX_KNOWN_ROLES);
+        assert!(may_write(&arbiter, "live", 7).is_ok());
+        // The last is remembered, the first is not.
+        let last = format!("role {}", 2 * MAX_KNOWN_ROLES - 1);
+        assert_eq!(
+            update(&mut arbiter, 2, &last, 8).unwrap()[0].1,
+            Code::NotFound
+        );
+        arbiter.disconnect(2);
+        assert_eq!(update(&mut arbiter, 2, "role 0", 8).unwrap()[0].1, Code::Ok);
+    }
+
+    #[test]
+    fn the_largest_election_id_can_be_had_again_and_nothing_is_larger() {
+        let mut arbiter = Arbiter::new(DEVICE);
+        update(&mut arbiter, 1, "", u128::MAX).unwrap();
+        assert!(may_write(&arbiter, "", u128::MAX).is_ok());
+        arbiter.disconnect(1);
+        let told = update(&mut arbiter, 2, "", u128::MAX - 1);
+        assert_eq!(told, Ok(vec![(2, Code::NotFound, Some(u128::MAX))]));
+        let told = update(&mut arbiter, 2, "", u128::MAX);
+        assert_eq!(told, Ok(vec![(2, Code::Ok, Some(u128::MAX))]));
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use tonic::Status;
 use crate::arbitration::{Takeover, role_name};
 use crate::batch::Batch;
 use crate::error::{UpdateResult, batch_status};
-use crate::hub::Hub;
+use crate::hub::{Connection, Hub};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::proto::v1::set_forwarding_pipeline_config_request::Action;
@@ -80,11 +80,17 @@ impl Control {
     }
 
     /// The SetForwardingPipelineConfig RPC.
-    pub fn set_pipeline(&self, request: SetForwardingPipelineConfigRequest) -> Result<(), Status> {
+    pub fn set_pipeline(
+        &self,
+        request: SetForwardingPipelineConfigRequest,
+        connection: Connection,
+    ) -> Result<(), Status> {
         self.check_device(request.device_id)?;
         let role = role_name(&request.role, request.role_id);
         let _writer = self.writer.lock();
-        let rights = self.hub.authorize(&role, request.election_id.as_ref())?;
+        let rights = self
+            .hub
+            .authorize(&role, request.election_id.as_ref(), connection)?;
         rights.check_pipeline()?;
         let action = request.action();
         if action == Action::Commit {
@@ -150,12 +156,15 @@ impl Control {
     /// The Write RPC.
     ///
     /// Requests are decoded while others are applied: of those that come together, one waits for the other only to write.
-    pub fn write(&self, request: Bytes) -> Result<(), Status> {
+    pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;
         self.check_device(head.device_id)?;
         let role = role_name(&head.role, head.role_id);
-        let authorize = || self.hub.authorize(&role, head.election_id.as_ref());
+        let authorize = || {
+            let id = head.election_id.as_ref();
+            self.hub.authorize(&role, id, connection)
+        };
         authorize()?;
         loop {
             let pipeline = self.pipeline()?;

@@ -3,7 +3,8 @@
 //!
 //! Every stream has two bounded queues. Arbitration goes by the first; a client that leaves even that unread is
 //! disconnected. Packet-ins, digests, idle notifications and stream errors go by the second; what finds it full is dropped.
-//! So a slow client costs two queues, and slows nobody. The packet path takes no lock: it sees the primaries through an
+//! Of stream errors, which may carry what a client sent, only a few wait. So a slow client costs two queues, and slows
+//! nobody. The packet path takes no lock: it sees the primaries through an
 //! atomically swapped list, and packets are made into messages only when the client's stream takes them.
 
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use sluice_device::Handler;
 use sluice_program::{DigestId, TableId};
 use sluice_tables::Entry;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio_stream::Stream;
 use tonic::Status;
@@ -29,20 +30,33 @@ use crate::entity::table::Wanted;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::stream_message_response::Update;
 use crate::proto::v1::{
-    IdleTimeoutNotification, MasterArbitrationUpdate, PacketIn, StreamMessageResponse, TableEntry,
-    Uint128,
+    IdleTimeoutNotification, MasterArbitrationUpdate, PacketIn, StreamError, StreamMessageResponse,
+    TableEntry, Uint128,
 };
 use crate::role::Rights;
 
-const CONTROL_QUEUE: usize = 64;
+const CONTROL_QUEUE: usize = 32;
 const EVENT_QUEUE: usize = 2048;
 const DIGEST_QUEUE: usize = 4096;
+
+/// Stream errors of one client that may wait.
+const ERRORS: usize = 32;
+
+/// Streams that may be open at a time, whatever they have said.
+pub const MAX_STREAMS: usize = 128;
+
+/// A transport connection; none where there is none, or where it does not matter.
+pub type Connection = Option<u64>;
 
 /// What the event queue of a stream holds.
 enum Event {
     /// A packet with its controller header still before it, for a role.
     Packet(Arc<Pipeline>, Bytes, Arc<Rights>),
     Message(Update),
+    Error(
+        Box<StreamError>,
+        #[expect(dead_code, reason = "held")] OwnedSemaphorePermit,
+    ),
 }
 
 /// The sending ends of a stream's queues.
@@ -50,6 +64,9 @@ enum Event {
 struct Client {
     control: mpsc::Sender<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Sender<Event>,
+    errors: Arc<Semaphore>,
+    /// Where its stream comes by.
+    connection: Connection,
     /// Set when the client did not even read arbitration messages.
     overrun: Arc<AtomicBool>,
 }
@@ -104,6 +121,7 @@ impl Stream for Outbound {
         while self.told {
             match self.events.poll_recv(context) {
                 Poll::Ready(Some(Event::Message(update))) => return ready(update),
+                Poll::Ready(Some(Event::Error(error, _))) => return ready(Update::Error(*error)),
                 Poll::Ready(Some(Event::Packet(pipeline, packet, rights))) => {
                     match packet_in(&pipeline, packet) {
                         Some(packet) if rights.receives(&packet.metadata) => {
@@ -179,10 +197,17 @@ impl Hub {
     }
 
     /// A new stream.
-    pub fn connect(&self) -> (ControllerId, Outbound) {
+    ///
+    /// # Errors
+    /// Too many are open.
+    pub fn connect(&self, connection: Connection) -> Result<(ControllerId, Outbound), Status> {
         let (control, control_receiver) = mpsc::channel(CONTROL_QUEUE);
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
         let mut state = self.state.lock();
+        if state.clients.len() >= MAX_STREAMS {
+            let message = format!("{MAX_STREAMS} streams are open on this device");
+            return Err(Status::resource_exhausted(message));
+        }
         let id = state.next;
         state.next += 1;
         let overrun = Arc::new(AtomicBool::new(false));
@@ -191,20 +216,20 @@ impl Hub {
             Client {
                 control,
                 events,
+                errors: Arc::new(Semaphore::new(ERRORS)),
+                connection,
                 overrun: overrun.clone(),
             },
         );
         let (control, events) = (control_receiver, event_receiver);
-        (
-            id,
-            Outbound {
-                control,
-                events,
-                overrun,
-                told: false,
-                reader: None,
-            },
-        )
+        let outbound = Outbound {
+            control,
+            events,
+            overrun,
+            told: false,
+            reader: None,
+        };
+        Ok((id, outbound))
     }
 
     /// A stream has ended.
@@ -252,9 +277,24 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary; what that may do.
-    pub fn authorize(&self, role: &str, election_id: Option<&Uint128>) -> Result<Rights, Status> {
-        self.state.lock().arbiter.authorize(role, election_id)
+    /// Checks that a request comes from a primary, by the connection that its stream is on; what that may do.
+    ///
+    /// The election id alone would not say who asks: others are told it.
+    pub fn authorize(
+        &self,
+        role: &str,
+        election_id: Option<&Uint128>,
+        connection: Connection,
+    ) -> Result<Rights, Status> {
+        let state = self.state.lock();
+        let (primary, rights) = state.arbiter.authorize(role, election_id)?;
+        let stream = state.clients.get(&primary).and_then(|c| c.connection);
+        if connection.is_some() && stream != connection {
+            return Err(Status::permission_denied(
+                "not the primary: its stream is on another connection; write by the connection of the stream",
+            ));
+        }
+        Ok(rights.clone())
     }
 
     /// What the client of a stream may do if it is a primary.
@@ -302,10 +342,15 @@ impl Hub {
         self.primaries.store(Arc::new(primaries.collect()));
     }
 
-    /// Sends an event to one client; it is dropped when the client is slow.
-    pub fn send(&self, controller: ControllerId, update: Update) {
-        if let Some(client) = self.state.lock().clients.get(&controller) {
-            let _ = client.events.try_send(Event::Message(update));
+    /// Sends a stream error to one client; it is dropped when the client is slow, or too many wait.
+    pub fn send_error(&self, controller: ControllerId, error: StreamError) {
+        let state = self.state.lock();
+        if let Some(client) = state.clients.get(&controller)
+            && let Ok(permit) = Arc::clone(&client.errors).try_acquire_owned()
+        {
+            let _ = client
+                .events
+                .try_send(Event::Error(Box::new(error), permit));
         }
     }
 

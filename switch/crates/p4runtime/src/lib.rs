@@ -16,6 +16,7 @@
 //! * [`request`], [`batch`], [`shape`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
 //! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`], [`tls`]: gRPC
+//! * [`listen`]: sockets and connections; [`admission`]: what may be under way at a time
 //!
 //! Promises: a request either does what it says or is refused with the specification's code, in the specification's
 //! order of checks; nothing is half-applied; whatever a client sends or fails to read, other clients and packets do not
@@ -24,6 +25,7 @@
 // Fields that P4Runtime has deprecated are what older clients still send.
 #![allow(deprecated)]
 
+pub mod admission;
 pub mod arbitration;
 pub mod batch;
 pub mod bytestring;
@@ -33,6 +35,7 @@ pub mod digest_task;
 pub mod entity;
 pub mod error;
 pub mod hub;
+pub mod listen;
 pub mod p4info;
 pub mod pipeline;
 pub mod proto;

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening: P4Runtime, health and reflection on a TCP address, with TLS if wanted, until it is told to stop.
+//! Serving: P4Runtime, health and reflection on a Unix socket or a TCP address, with TLS if wanted, until it is told to stop.
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_device::Device;
-use tokio::net::TcpListener;
+use sluice_unix_socket::Access;
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::transport::Server as GrpcServer;
-use tonic::transport::server::TcpIncoming;
 
+use crate::admission::{Admission, MAX_WRITE};
 use crate::control::Control;
 use crate::digest_task;
 use crate::hub::{DigestMessage, Hub};
+use crate::listen::{Address, Incoming, Listener};
 use crate::proto;
 use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
 use crate::service::Service;
 use crate::tls::Tls;
 
-/// Largest request: pipelines and large batches of updates.
-const MAX_REQUEST: usize = 256 << 20;
+/// Requests and streams that one connection may have under way; a client's further ones wait.
+const MAX_STREAMS: u32 = 160;
 
 /// How much a client may send before it is read: a large request should not wait for leave to go on.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -34,10 +34,11 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A server that listens and does not yet serve.
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     control: Arc<Control>,
     digests: mpsc::Receiver<DigestMessage>,
     tls: Option<Tls>,
+    any_connection: bool,
 }
 
 /// Why a server cannot serve.
@@ -49,13 +50,16 @@ pub enum ServeError {
     /// The descriptors that reflection shows cannot be used.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The socket cannot be used.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
     /// The transport failed.
     #[error(transparent)]
     Transport(#[from] tonic::transport::Error),
 }
 
 impl Server {
-    /// Binds the address (`HOST:PORT`), for a device whose handler is `hub`.
+    /// Binds a TCP address (`HOST:PORT`), for a device whose handler is `hub`.
     pub async fn bind(
         address: &str,
         device_id: u64,
@@ -63,14 +67,34 @@ impl Server {
         hub: Arc<Hub>,
         digests: mpsc::Receiver<DigestMessage>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let control = Arc::new(Control::new(device_id, device, hub));
-        Ok(Self {
+        let listener = Listener::bind(&Address::Tcp(address.to_owned()), Access::default())?;
+        Ok(Self::new(listener, device_id, device, hub, digests))
+    }
+
+    /// Serves what listens already, for a device whose handler is `hub`.
+    pub fn new(
+        listener: Listener,
+        device_id: u64,
+        device: Arc<Device>,
+        hub: Arc<Hub>,
+        digests: mpsc::Receiver<DigestMessage>,
+    ) -> Self {
+        Self {
             listener,
-            control,
+            control: Arc::new(Control::new(device_id, device, hub)),
             digests,
             tls: None,
-        })
+            any_connection: false,
+        }
+    }
+
+    /// Takes writes with the primary's election id by any connection, as the specification allows, not only by the one
+    /// that the primary's stream is on.
+    pub fn with_writes_from_any_connection(self) -> Self {
+        Self {
+            any_connection: true,
+            ..self
+        }
     }
 
     /// Serves with TLS, and nothing without.
@@ -81,9 +105,9 @@ impl Server {
         }
     }
 
-    /// The address that it listens on.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    pub fn address(&self) -> io::Result<String> {
+        self.listener.address()
     }
 
     /// What requests do.
@@ -94,6 +118,7 @@ impl Server {
     /// Serves until `stop` is ready; then all streams are ended with UNAVAILABLE.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let mut builder = GrpcServer::builder()
+            .max_concurrent_streams(MAX_STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
@@ -116,16 +141,18 @@ impl Server {
             self.digests,
             acknowledgements,
         ));
-        let service = P4RuntimeServer::new(Service::new(self.control, sender))
-            .max_decoding_message_size(MAX_REQUEST)
-            .max_encoding_message_size(MAX_REQUEST);
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+        let service = Service::new(self.control, sender, self.any_connection);
+        let service = P4RuntimeServer::new(service)
+            .max_decoding_message_size(MAX_WRITE)
+            .max_encoding_message_size(MAX_WRITE);
+        let incoming = Incoming::new(self.listener)?;
         let stopped = async {
             stop.await;
             health.set_not_serving::<P4RuntimeServer<Service>>().await;
             hub.end_all(&Status::unavailable("the switch is shutting down"));
         };
         let result = builder
+            .layer(Admission::default())
             .add_service(service)
             .add_service(health_service)
             .add_service(reflection)

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::block_in_place;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::control::Control;
 use crate::digest_task::Acknowledgement;
 use crate::error::{UpdateError, UpdateResult, batch_status};
-use crate::hub::{Hub, Outbound};
+use crate::hub::{Connection, Hub, Outbound};
+use crate::listen::ConnectionId;
 use crate::proto::v1::p4_runtime_server::P4Runtime;
 use crate::proto::v1::stream_message_request::Update as RequestUpdate;
-use crate::proto::v1::stream_message_response::Update as ResponseUpdate;
 use crate::proto::v1::{
     CapabilitiesRequest, CapabilitiesResponse, DigestListAck, DigestListAckError,
     GetForwardingPipelineConfigRequest, GetForwardingPipelineConfigResponse, PacketOut,
@@ -34,20 +34,41 @@ pub const API_VERSION: &str = "1.5.0";
 /// Read responses are sent when they have grown to this, well below what clients accept (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
 
+/// Reads that may be under way at a time: each holds what it has read until its client takes it.
+const MAX_READS: usize = 64;
+
+/// Bytes of a message that a stream error carries back.
+const MAX_ECHO: usize = 16 << 10;
+
 /// The P4Runtime service of one device.
 #[derive(Clone)]
 pub struct Service {
     control: Arc<Control>,
     acknowledgements: mpsc::Sender<Acknowledgement>,
+    reads: Arc<Semaphore>,
+    /// Whether the connection that a write comes by does not matter.
+    any_connection: bool,
 }
 
 impl Service {
     /// The service of a device; acknowledgements of digests go to the task that buffers them.
-    pub fn new(control: Arc<Control>, acknowledgements: mpsc::Sender<Acknowledgement>) -> Self {
+    pub fn new(
+        control: Arc<Control>,
+        acknowledgements: mpsc::Sender<Acknowledgement>,
+        any_connection: bool,
+    ) -> Self {
         Self {
             control,
             acknowledgements,
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+            any_connection,
         }
+    }
+
+    /// The connection that a request came by, if it matters.
+    fn connection<T>(&self, request: &Request<T>) -> Connection {
+        let id = request.extensions().get::<ConnectionId>();
+        id.filter(|_| !self.any_connection).map(|id| id.0)
     }
 }
 
@@ -58,8 +79,9 @@ impl P4Runtime for Service {
         Pin<Box<dyn Stream<Item = Result<StreamMessageResponse, Status>> + Send>>;
 
     async fn write(&self, request: Request<Bytes>) -> Result<Response<WriteResponse>, Status> {
+        let connection = self.connection(&request);
         let request = request.into_inner();
-        block_in_place(|| self.control.write(request))?;
+        block_in_place(|| self.control.write(request, connection))?;
         Ok(Response::new(WriteResponse {}))
     }
 
@@ -68,9 +90,16 @@ impl P4Runtime for Service {
         request: Request<ReadRequest>,
     ) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
+        let Ok(permit) = Arc::clone(&self.reads).try_acquire_owned() else {
+            let message = format!("{MAX_READS} reads are under way: try again later");
+            return Err(Status::resource_exhausted(message));
+        };
         let (reading, results) = block_in_place(|| self.control.read(&request))?;
         let (sender, receiver) = mpsc::channel(2);
-        tokio::spawn(send_reading(reading, results, sender));
+        tokio::spawn(async move {
+            send_reading(reading, results, sender).await;
+            drop(permit);
+        });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
@@ -78,8 +107,9 @@ impl P4Runtime for Service {
         &self,
         request: Request<SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<SetForwardingPipelineConfigResponse>, Status> {
+        let connection = self.connection(&request);
         let request = request.into_inner();
-        block_in_place(|| self.control.set_pipeline(request))?;
+        block_in_place(|| self.control.set_pipeline(request, connection))?;
         Ok(Response::new(SetForwardingPipelineConfigResponse {}))
     }
 
@@ -99,7 +129,8 @@ impl P4Runtime for Service {
         &self,
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
-        let (id, mut outbound): (_, Outbound) = self.control.hub().connect();
+        let connection = self.connection(&request);
+        let (id, mut outbound): (_, Outbound) = self.control.hub().connect(connection)?;
         let session = Session {
             service: self.clone(),
             id,
@@ -169,8 +200,15 @@ impl Session {
     }
 
     async fn run(self, mut requests: Streaming<StreamMessageRequest>) {
-        // An error is the transport's: the client has gone, which is all that there is to know.
-        while let Ok(Some(request)) = requests.message().await {
+        loop {
+            let request = match requests.message().await {
+                Ok(Some(request)) => request,
+                Err(status) if status.code() == Code::ResourceExhausted => {
+                    return self.hub().end(self.id, status);
+                }
+                // An error is the transport's: the client has gone, which is all that there is to know.
+                Ok(None) | Err(_) => return,
+            };
             match request.update {
                 Some(RequestUpdate::Arbitration(update)) => {
                     match self.hub().arbitrate(self.id, &update) {
@@ -185,7 +223,8 @@ impl Session {
                 Some(RequestUpdate::DigestAck(ack)) => self.digest_ack(ack),
                 Some(RequestUpdate::Other(other)) => {
                     let error = UpdateError::unimplemented("architecture-specific requests");
-                    let details = StreamOtherError { other: Some(other) };
+                    let other = Some(other).filter(|other| other.encoded_len() <= MAX_ECHO);
+                    let details = StreamOtherError { other };
                     self.report(error, stream_error::Details::Other(details));
                 }
                 None => {
@@ -205,14 +244,13 @@ impl Session {
             code: 0,
             details: Some(details),
         };
-        self.hub().send(self.id, ResponseUpdate::Error(error));
+        self.hub().send_error(self.id, error);
     }
 
     fn packet_out(&self, packet: PacketOut) {
         if let Err(error) = self.try_packet_out(&packet) {
-            let details = PacketOutError {
-                packet_out: Some(packet),
-            };
+            let packet_out = Some(packet).filter(|packet| packet.encoded_len() <= MAX_ECHO);
+            let details = PacketOutError { packet_out };
             self.report(error, stream_error::Details::PacketOut(details));
         }
     }

@@ -8,12 +8,14 @@ mod ctl;
 mod log_file;
 mod logging;
 mod options;
+mod privileges;
 mod run;
 mod tls;
 mod trace_log;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use options::Options;
 
 /// The newest version of p4c's BMv2 JSON that can be loaded.
@@ -39,11 +41,19 @@ fn main() -> ExitCode {
         eprintln!("sluice-switch: {problem}");
         return ExitCode::from(USAGE);
     }
-    match logging::start(&options).and_then(|()| run::run(&options)) {
+    match start(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-switch: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn start(options: &Options) -> anyhow::Result<()> {
+    // With all capabilities: ports below 1024, a socket's group, files of other users.
+    let inputs = run::Inputs::open(options)?;
+    logging::start(options)?;
+    privileges::give_up(options.use_files.is_none()).context("giving up capabilities")?;
+    run::run(options, inputs)
 }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, ValueEnum};
 use sluice_admin::Address;
 use sluice_device::{EngineKind, Limits, PortId};
+use sluice_p4runtime::listen::Address as P4RuntimeAddress;
+use sluice_unix_socket::Access;
 
 use crate::log_file::Rotation;
 use crate::tls::TlsOptions;
@@ -33,9 +35,28 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub(crate) device_id: u64,
 
-    /// Serve P4Runtime on this address (BMv2's default is 0.0.0.0:9559)
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
-    pub(crate) grpc_server_addr: String,
+    /// Serve P4Runtime at unix:PATH or HOST:PORT (BMv2's default is 0.0.0.0:9559). An address that is not loopback takes
+    /// mutual TLS
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9559")]
+    pub(crate) grpc_server_addr: P4RuntimeAddress,
+
+    /// Mode of a Unix socket that P4Runtime is served on: who may write to it controls the switch
+    #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = socket_mode)]
+    grpc_socket_mode: u32,
+
+    /// Group of that socket, by name or number (default: the group of the process)
+    #[arg(long, value_name = "GROUP", value_parser = sluice_unix_socket::group)]
+    grpc_socket_group: Option<u32>,
+
+    /// Serve P4Runtime in the clear, or without asking for a certificate, on an address that is not loopback: everybody
+    /// who reaches it controls the switch. For closed laboratories
+    #[arg(long)]
+    grpc_insecure_any_address: bool,
+
+    /// Take writes with the primary's election id by any connection, as P4Runtime allows; not only by the connection of
+    /// the primary's stream
+    #[arg(long)]
+    pub(crate) writes_from_any_connection: bool,
 
     /// The port number by which packets go to and come from P4Runtime clients
     #[arg(long, value_name = "PORT")]
@@ -251,6 +272,13 @@ pub(crate) enum Admin {
     At(Address),
 }
 
+fn socket_mode(argument: &str) -> Result<u32, String> {
+    match u32::from_str_radix(argument, 8) {
+        Ok(mode) if mode & !0o777 == 0 && mode & 0o600 == 0o600 => Ok(mode),
+        _ => Err("expected an octal mode from 0600 to 0777 that lets the owner in".to_owned()),
+    }
+}
+
 fn admin(argument: &str) -> Result<Admin, String> {
     match argument {
         "none" => Ok(Admin::None),
@@ -298,6 +326,16 @@ impl Options {
 
     /// What clap cannot check: that options fit each other.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_program()?;
+        self.check_ports()?;
+        self.check_servers()?;
+        match self.foreign.refusal() {
+            Some(reason) => Err(reason.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn check_program(&self) -> Result<(), String> {
         if self.json.is_none() && !self.no_p4 {
             return Err("name a BMv2 JSON file, or start with --no-p4".into());
         }
@@ -307,6 +345,10 @@ impl Options {
         if self.p4info.is_some() && self.no_p4 {
             return Err("--p4info goes with a JSON file".into());
         }
+        Ok(())
+    }
+
+    fn check_ports(&self) -> Result<(), String> {
         if self.cpu_port == Some(0) {
             return Err("--cpu-port 0 is not valid".into());
         }
@@ -328,11 +370,44 @@ impl Options {
         if self.use_files.is_some() && self.workers > 1 {
             return Err("--use-files takes one worker: files have an order".into());
         }
+        Ok(())
+    }
+
+    fn check_servers(&self) -> Result<(), String> {
         self.tls.check()?;
-        match self.foreign.refusal() {
-            Some(reason) => Err(reason.into()),
-            None => Ok(()),
+        let unix = matches!(self.grpc_server_addr, P4RuntimeAddress::Unix(_));
+        if unix && self.tls.is_on() {
+            return Err(
+                "--grpc-server-ssl is for TCP: a Unix socket's permissions say who may connect"
+                    .into(),
+            );
         }
+        if self.grpc_socket_group.is_some() && !unix {
+            return Err("--grpc-socket-group goes with --grpc-server-addr unix:PATH".into());
+        }
+        Ok(())
+    }
+
+    /// Who may open a Unix socket that P4Runtime is served on.
+    pub(crate) fn socket_access(&self) -> Access {
+        Access {
+            mode: self.grpc_socket_mode,
+            group: self.grpc_socket_group,
+        }
+    }
+
+    /// Refuses to be controlled by everybody who reaches an address that is not loopback.
+    pub(crate) fn check_reach(&self, local: bool) -> Result<(), String> {
+        if local || self.tls.is_mutual() || self.grpc_insecure_any_address {
+            return Ok(());
+        }
+        Err(format!(
+            "--grpc-server-addr {} is not loopback: whoever reaches it could control the switch. Ask clients for \
+             certificates (--grpc-server-ssl, --grpc-server-cert, --grpc-server-key, --grpc-server-cacert and \
+             --grpc-server-with-client-auth), or serve on 127.0.0.1 or unix:PATH. In a closed laboratory, \
+             --grpc-insecure-any-address does without",
+            self.grpc_server_addr
+        ))
     }
 }
 
@@ -361,7 +436,12 @@ mod tests {
         assert_eq!(options.json, Some("build/basic.json".into()));
         assert_eq!(options.pcap, Some("/tmp".into()));
         assert_eq!((options.device_id, options.cpu_port), (3, Some(255)));
-        assert_eq!(options.grpc_server_addr, "0.0.0.0:50051");
+        assert_eq!(options.grpc_server_addr.to_string(), "0.0.0.0:50051");
+        let refused = options.check_reach(false).unwrap_err();
+        assert!(
+            refused.contains("--grpc-server-with-client-auth"),
+            "{refused}"
+        );
         assert_eq!(
             options.foreign.ignored().collect::<Vec<_>>(),
             ["--thrift-port", "--nanolog"]
@@ -370,7 +450,35 @@ mod tests {
 
     #[test]
     fn grpc_is_on_loopback_unless_told_otherwise() {
-        assert_eq!(read("--no-p4").unwrap().grpc_server_addr, "127.0.0.1:9559");
+        let options = read("--no-p4").unwrap();
+        assert_eq!(options.grpc_server_addr.to_string(), "127.0.0.1:9559");
+        assert!(options.check_reach(true).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_loopback_takes_mutual_tls_or_a_word_that_says_so() {
+        let tls = "--grpc-server-ssl --grpc-server-cert c --grpc-server-key k";
+        let mutual = "--grpc-server-cacert a --grpc-server-with-client-auth";
+        for (line, served) in [
+            (String::new(), false),
+            (tls.to_owned(), false),
+            (format!("{tls} {mutual}"), true),
+            ("--grpc-insecure-any-address".to_owned(), true),
+        ] {
+            let options = read(&format!("--no-p4 --grpc-server-addr 0.0.0.0:1 {line}")).unwrap();
+            assert_eq!(options.check_reach(false).is_ok(), served, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_has_a_mode_and_a_group() {
+        let line = "--no-p4 --grpc-server-addr unix:/run/x.sock";
+        let access = |line: &str| read(line).unwrap().socket_access();
+        assert_eq!(access(line), Access::default());
+        let asked = access(&format!(
+            "{line} --grpc-socket-mode 600 --grpc-socket-group 7"
+        ));
+        assert_eq!((asked.mode, asked.group), (0o600, Some(7)));
     }
 
     #[test]
@@ -449,6 +557,19 @@ mod tests {
             (
                 "--no-p4 --grpc-server-ssl --grpc-server-cert c --grpc-server-key k --grpc-server-with-client-auth",
                 "needs --grpc-server-cacert",
+            ),
+            (
+                "--no-p4 --grpc-server-addr localhost",
+                "neither unix:PATH nor",
+            ),
+            ("--no-p4 --grpc-server-addr unix:", "no path"),
+            ("--no-p4 --grpc-socket-mode 4777", "octal mode"),
+            ("--no-p4 --grpc-socket-mode 066", "octal mode"),
+            ("--no-p4 --grpc-socket-group no-such-group", "no group"),
+            ("--no-p4 --grpc-socket-group 7", "goes with"),
+            (
+                "--no-p4 --grpc-server-addr unix:/x --grpc-server-ssl --grpc-server-cert c --grpc-server-key k",
+                "is for TCP",
             ),
             ("--no-p4 --use-files 0 --workers 2", "one worker"),
             ("--no-p4 -i 1@a -i 2@b --max-port-count 1", "2 interfaces"),

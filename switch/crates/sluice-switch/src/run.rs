@@ -3,26 +3,62 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sluice_device::{Config, Device, file_ports, named_port};
+use sluice_p4runtime::listen::Listener;
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
-use sluice_p4runtime::{Hub, Server, p4info};
+use sluice_p4runtime::{Hub, Server, Tls, p4info};
 use sluice_program::Program;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
-use crate::{admin, trace_log};
+use crate::{admin, privileges, trace_log};
 
 /// How long connections may take to end when the switch stops.
 const GRACE: Duration = Duration::from_millis(300);
 
+/// What is opened before capabilities are given up.
+pub(crate) struct Inputs {
+    listener: Listener,
+    tls: Option<Tls>,
+    json: Vec<u8>,
+    p4info: Vec<u8>,
+}
+
+impl Inputs {
+    /// Listens where P4Runtime shall be served, and reads the files.
+    pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
+        let address = &options.grpc_server_addr;
+        let flag = || format!("--grpc-server-addr {address}");
+        let read = |path: &Option<PathBuf>| match path {
+            Some(path) => fs::read(path).with_context(|| path.display().to_string()),
+            None => Ok(Vec::new()),
+        };
+        let listener = Listener::bind(address, options.socket_access()).with_context(flag)?;
+        let local = listener.is_local().with_context(flag)?;
+        options.check_reach(local).map_err(anyhow::Error::msg)?;
+        Ok(Self {
+            listener,
+            tls: options.tls.load()?,
+            json: read(&options.json)?,
+            p4info: read(&options.p4info)?,
+        })
+    }
+}
+
 /// Runs the switch until SIGTERM or SIGINT.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
+    let Inputs {
+        listener,
+        tls,
+        json,
+        p4info,
+    } = inputs;
     for option in options.foreign.ignored() {
         tracing::warn!(option, "this option of BMv2 has no effect");
     }
@@ -36,31 +72,27 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     };
     let (hub, digests) = Hub::new(options.device_id);
     let device = Arc::new(Device::start(config, hub.clone())?);
+    privileges::give_up_niceness().context("giving up CAP_SYS_NICE")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("grpc")
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let server = Server::bind(
-            &options.grpc_server_addr,
-            options.device_id,
-            device.clone(),
-            hub,
-            digests,
-        )
-        .await
-        .with_context(|| format!("--grpc-server-addr {}", options.grpc_server_addr))?;
-        let server = match options.tls.load()? {
-            Some(tls) => server.with_tls(tls),
-            None => server,
-        };
-        let address = server.address()?.to_string();
+        let device_id = options.device_id;
+        let mut server = Server::new(listener, device_id, device.clone(), hub, digests);
+        if options.writes_from_any_connection {
+            server = server.with_writes_from_any_connection();
+        }
+        if let Some(tls) = tls {
+            server = server.with_tls(tls);
+        }
+        let address = server.address()?;
         let admin = admin::start(options, device.clone(), address).await?;
         let _trace_log = trace_log::start(&device)?;
         // Before ports, so that the first packet meets the program.
         tokio::task::block_in_place(|| {
-            load_program(options, &server, &device)?;
+            load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)
         })?;
         let result = serve(server).await;
@@ -71,24 +103,28 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     result
 }
 
-fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::Result<()> {
+fn load_program(
+    options: &Options,
+    json: Vec<u8>,
+    p4info: &[u8],
+    server: &Server,
+    device: &Device,
+) -> anyhow::Result<()> {
     let Some(path) = &options.json else {
         return Ok(());
     };
-    let json = read(path)?;
     let Some(p4info_path) = &options.p4info else {
         let program = Program::from_json(&json).with_context(|| path.display().to_string())?;
         device.load(Some(device.new_store(program)));
         return Ok(());
     };
-    let bytes = read(p4info_path)?;
     let p4info = if p4info_path
         .extension()
         .is_some_and(|extension| extension == "bin")
     {
-        p4info::from_binary(&bytes)
+        p4info::from_binary(p4info)
     } else {
-        p4info::from_text(&String::from_utf8_lossy(&bytes))
+        p4info::from_text(&String::from_utf8_lossy(p4info))
     };
     let config = ForwardingPipelineConfig {
         p4info: Some(p4info.with_context(|| p4info_path.display().to_string())?),
@@ -99,10 +135,6 @@ fn load_program(options: &Options, server: &Server, device: &Device) -> anyhow::
         Ok(()) => Ok(()),
         Err(status) => bail!("{}: {}", path.display(), status.message()),
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| path.display().to_string())
 }
 
 fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {

@@ -58,6 +58,16 @@ impl TlsOptions {
         Ok(())
     }
 
+    /// Whether clients must prove who they are.
+    pub(crate) fn is_mutual(&self) -> bool {
+        self.grpc_server_ssl && self.grpc_server_with_client_auth
+    }
+
+    /// Whether it was asked for.
+    pub(crate) fn is_on(&self) -> bool {
+        self.grpc_server_ssl
+    }
+
     /// Reads the files; none where TLS is not wanted.
     pub(crate) fn load(&self) -> anyhow::Result<Option<Tls>> {
         let (Some(certificate), Some(key)) = (&self.grpc_server_cert, &self.grpc_server_key) else {

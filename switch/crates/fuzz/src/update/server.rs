@@ -42,7 +42,7 @@ impl Server {
             device.add_port(port).expect("a port that is new");
         }
         let control = Control::new(DEVICE, device, hub);
-        let (id, stream) = control.hub().connect();
+        let (id, stream) = control.hub().connect(None).expect("a first stream");
         let update = MasterArbitrationUpdate {
             device_id: DEVICE,
             role: None,
@@ -70,12 +70,14 @@ impl Server {
             config: Some(config),
             ..SetForwardingPipelineConfigRequest::default()
         };
-        self.control.set_pipeline(request).expect("a good program");
+        self.control
+            .set_pipeline(request, None)
+            .expect("a good program");
     }
 
     /// Writes; the code of each update, or the code of the request if it was refused as a whole.
     pub(super) fn write(&self, request: &WriteRequest) -> Result<Vec<Code>, Status> {
-        let Err(status) = self.control.write(request.encode_to_vec().into()) else {
+        let Err(status) = self.control.write(request.encode_to_vec().into(), None) else {
             return Ok(vec![Code::Ok; request.updates.len()]);
         };
         if status.code() != Code::Unknown {

@@ -4,6 +4,7 @@
 
 #![allow(deprecated, reason = "what older clients send is tested too")]
 
+mod access;
 mod action_profiles;
 mod arbitration;
 mod batches;

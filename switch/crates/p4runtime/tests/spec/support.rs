@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use sluice_device::{Config, Device, memory_port};
 use sluice_p4runtime::error::batch_errors;
+use sluice_p4runtime::listen::Listener;
 use sluice_p4runtime::proto::config::v1::P4Info;
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
@@ -14,6 +15,7 @@ use sluice_p4runtime::proto::v1::write_request::Atomicity;
 use sluice_p4runtime::proto::v1::*;
 use sluice_p4runtime::{Hub, Server, p4info};
 use sluice_ports::memory::MemoryHandle;
+use sluice_unix_socket::Access;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -87,6 +89,11 @@ impl Drop for Fixture {
 
 /// Starts a server with ports 0 to 7 and no program.
 pub(crate) async fn start() -> Fixture {
+    start_at("127.0.0.1:0", |server| server).await
+}
+
+/// Likewise, at this address, with what the test does to the server.
+pub(crate) async fn start_at(address: &str, change: impl FnOnce(Server) -> Server) -> Fixture {
     let (hub, digests) = Hub::new(DEVICE);
     let config = Config {
         cpu_port: Some(CPU_PORT),
@@ -99,10 +106,12 @@ pub(crate) async fn start() -> Fixture {
         device.add_port(port).unwrap();
         wires.push(wire);
     }
-    let server = Server::bind("127.0.0.1:0", DEVICE, device.clone(), hub, digests)
-        .await
-        .unwrap();
-    let address = format!("http://{}", server.address().unwrap());
+    let listener = Listener::bind(&address.parse().unwrap(), Access::default()).unwrap();
+    let server = change(Server::new(listener, DEVICE, device.clone(), hub, digests));
+    let address = match server.address().unwrap() {
+        unix if unix.starts_with("unix:") => unix,
+        tcp => format!("http://{tcp}"),
+    };
     let (stop, stopped) = oneshot::channel();
     tokio::spawn(server.serve(async {
         let _ = stopped.await;

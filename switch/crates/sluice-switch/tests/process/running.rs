@@ -136,6 +136,11 @@ impl Switch {
         panic!("the switch ended: {said:?}");
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Asks it to end, and waits until it has. It waits for nobody: not for clients, not for packets.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let start = Instant::now();

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What may be under way at a time: requests, and bytes of messages.
+//!
+//! A layer around the services follows the frames of each request's body. Before a message's bytes are taken in, its
+//! announced length is charged to a budget that all connections share; what exceeds it, or is longer than a method's
+//! messages may be, ends its request with RESOURCE_EXHAUSTED. A charge is given back when the request is answered, or the
+//! stream's next message begins.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use parking_lot::Mutex;
+use tonic::Status;
+use tonic::body::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Largest message that changes the switch: pipelines and large batches of updates.
+pub const MAX_WRITE: usize = 256 << 20;
+
+/// Largest other message: on a stream, or a question. P4Runtime asks for 4 MB.
+pub const MAX_OTHER: usize = 4 << 20;
+
+/// Bytes of messages that may be under way at a time.
+pub const MAX_BYTES: usize = 512 << 20;
+
+/// Requests that may be under way at a time; streams do not count once they are open.
+pub const MAX_REQUESTS: usize = 1024;
+
+/// Length of what stands before each message: a flag and the message's length.
+const PREFIX: usize = 5;
+
+/// Counts what is under way. Clones share one budget.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Admission(Arc<Budget>);
+
+#[derive(Debug, Default)]
+struct Budget {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// Adds to a counter, unless it would exceed a limit.
+fn add(counter: &AtomicUsize, amount: usize, limit: usize) -> bool {
+    let sum = |value: usize| value.checked_add(amount).filter(|sum| *sum <= limit);
+    let order = Ordering::Relaxed;
+    counter.fetch_update(order, order, sum).is_ok()
+}
+
+/// A request under way, with its message's bytes.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: Mutex<usize>,
+}
+
+impl Charge {
+    /// Charges the next message's bytes instead of the last one's.
+    fn set(&self, bytes: usize) -> Result<(), Status> {
+        let mut charged = self.bytes.lock();
+        self.budget.bytes.fetch_sub(*charged, Ordering::Relaxed);
+        *charged = 0;
+        if !add(&self.budget.bytes, bytes, MAX_BYTES) {
+            let message = format!("messages of {MAX_BYTES} bytes are under way: try again later");
+            return Err(Status::resource_exhausted(message));
+        }
+        *charged = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut();
+        self.budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A request that is not answered yet.
+struct Answering(Arc<Budget>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<S> Layer<S> for Admission {
+    type Service = Admitted<S>;
+
+    fn layer(&self, inner: S) -> Admitted<S> {
+        Admitted {
+            inner,
+            budget: Arc::clone(&self.0),
+        }
+    }
+}
+
+/// A service that is asked only for what may be under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted<S> {
+    inner: S,
+    budget: Arc<Budget>,
+}
+
+impl<S> Service<http::Request<Body>> for Admitted<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if !add(&self.budget.requests, 1, MAX_REQUESTS) {
+            let message = format!("{MAX_REQUESTS} requests are under way: try again later");
+            let refusal = Status::resource_exhausted(message).into_http();
+            return Box::pin(async move { Ok(refusal) });
+        }
+        let answering = Answering(Arc::clone(&self.budget));
+        let charge = Arc::new(Charge {
+            budget: Arc::clone(&self.budget),
+            bytes: Mutex::default(),
+        });
+        let limit = limit(request.uri().path());
+        let measured = |body| {
+            Body::new(Measured {
+                body,
+                limit,
+                prefix: Vec::with_capacity(PREFIX),
+                rest: 0,
+                charge: Arc::clone(&charge),
+            })
+        };
+        let answer = self.inner.call(request.map(measured));
+        Box::pin(async move {
+            let answer = answer.await;
+            // Until here: a message is used until its request is answered.
+            drop((answering, charge));
+            answer
+        })
+    }
+}
+
+/// How long messages of a method may be.
+fn limit(path: &str) -> usize {
+    match path.rsplit('/').next() {
+        Some("Write" | "SetForwardingPipelineConfig") => MAX_WRITE,
+        _ => MAX_OTHER,
+    }
+}
+
+/// A request's body whose messages are charged as they begin.
+struct Measured {
+    body: Body,
+    limit: usize,
+    /// What has come of the next message's prefix.
+    prefix: Vec<u8>,
+    /// Bytes of the message that are to come.
+    rest: usize,
+    charge: Arc<Charge>,
+}
+
+impl Measured {
+    fn measure(&mut self, mut bytes: &[u8]) -> Result<(), Status> {
+        while !bytes.is_empty() {
+            if self.rest > 0 {
+                let taken = self.rest.min(bytes.len());
+                self.rest -= taken;
+                bytes = &bytes[taken..];
+                continue;
+            }
+            let taken = (PREFIX - self.prefix.len()).min(bytes.len());
+            self.prefix.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if let [_, a, b, c, d] = *self.prefix.as_slice() {
+                self.prefix.clear();
+                self.rest = u32::from_be_bytes([a, b, c, d]) as usize;
+                self.begin()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<(), Status> {
+        if self.rest > self.limit {
+            return Err(Status::resource_exhausted(format!(
+                "a message of {} bytes; at most {} are taken here",
+                self.rest, self.limit
+            )));
+        }
+        self.charge.set(self.rest)
+    }
+}
+
+impl HttpBody for Measured {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => frame,
+            other => return other,
+        };
+        if let Some(bytes) = frame.data_ref()
+            && let Err(status) = self.measure(bytes)
+        {
+            return Poll::Ready(Some(Err(status)));
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn measured(budget: &Arc<Budget>, limit: usize) -> Measured {
+        Measured {
+            body: Body::empty(),
+            limit,
+            prefix: Vec::new(),
+            rest: 0,
+            charge: Arc::new(Charge {
+                budget: Arc::clone(budget),
+                bytes: Mutex::default(),
+            }),
+        }
+    }
+
+    fn charged(budget: &Budget) -> usize {
+        budget.bytes.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_message_is_charged_when_it_begins_and_until_the_next() {
+        let budget = Arc::new(Budget::default());
+        let mut body = measured(&budget, 10);
+        body.measure(&[0, 0, 0, 0, 7, 1, 2]).unwrap();
+        assert_eq!(charged(&budget), 7);
+        body.measure(&[3, 4, 5, 6, 7, 0, 0]).unwrap();
+        assert_eq!(charged(&budget), 7);
+        body.measure(&[0, 0, 3]).unwrap();
+        assert_eq!(charged(&budget), 3);
+        drop(body);
+        assert_eq!(charged(&budget), 0);
+    }
+
+    #[test]
+    fn what_is_too_long_or_too_much_is_refused_by_name() {
+        let budget = Arc::new(Budget::default());
+        let refused = measured(&budget, 10)
+            .measure(&[0, 0, 0, 0, 11])
+            .unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(
+            refused.message().contains("11 bytes; at most 10"),
+            "{refused}"
+        );
+        let large = (MAX_WRITE as u32).to_be_bytes();
+        let prefix = [&[0][..], &large].concat();
+        let mut bodies: Vec<_> = (0..3).map(|_| measured(&budget, MAX_WRITE)).collect();
+        assert!(bodies[0].measure(&prefix).is_ok());
+        assert!(bodies[1].measure(&prefix).is_ok());
+        let refused = bodies[2].measure(&prefix).unwrap_err();
+        assert!(refused.message().contains("are under way"), "{refused}");
+        drop(bodies);
+        assert_eq!(charged(&budget), 0);
+    }
+
+    proptest! {
+        /// However a body is cut into pieces, the same is charged.
+        #[test]
+        fn pieces_do_not_matter(
+            lengths in proptest::collection::vec(0..40usize, 0..8),
+            cuts in proptest::collection::vec(1..9usize, 1..40),
+        ) {
+            let mut bytes = Vec::new();
+            for length in &lengths {
+                bytes.push(0);
+                bytes.extend((*length as u32).to_be_bytes());
+                bytes.extend(vec![0xff; *length]);
+            }
+            let budget = Arc::new(Budget::default());
+            let mut body = measured(&budget, 40);
+            let mut rest = bytes.as_slice();
+            for cut in cuts.iter().cycle() {
+                let (piece, after) = rest.split_at((*cut).min(rest.len()));
+                prop_assert!(body.measure(piece).is_ok());
+                rest = after;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!((body.rest, body.prefix.len()), (0, 0));
+            prop_assert_eq!(charged(&budget), lengths.last().copied().unwrap_or(0));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Listening on Unix sockets: who may connect is said by the socket's owner, group and mode, from its first moment on.
+//!
+//! Promises: a socket never has a wider mode than it shall have; it lies where no other user could put one in its place; a
+//! socket that a dead server left is replaced, one that is served is not; at the end only the socket that was made is
+//! removed.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fs, io, mem};
+
+/// Who may see the sockets in a directory that is made for them.
+const DIRECTORY_MODE: u32 = 0o750;
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_ALL: u32 = 0o002;
+const BACKLOG: libc::c_int = 128;
+
+/// Who may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// The socket's mode.
+    pub mode: u32,
+    /// Its group; none for the process's.
+    pub group: Option<u32>,
+}
+
+impl Default for Access {
+    /// The owner and the group.
+    fn default() -> Self {
+        Self {
+            mode: 0o660,
+            group: None,
+        }
+    }
+}
+
+/// A socket's file. It is removed when this is dropped, if it is still the same.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let same = identity(&self.path).is_ok_and(|identity| identity == self.identity);
+        if same && let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "the socket is not removed");
+        }
+    }
+}
+
+/// Device, inode and time of creation: inodes are used again.
+type Identity = (u64, u64, (i64, i64));
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let metadata = fs::symlink_metadata(path)?;
+    let created = (metadata.mtime(), metadata.mtime_nsec());
+    Ok((metadata.dev(), metadata.ino(), created))
+}
+
+/// Whether somebody accepts connections there.
+pub fn is_served(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// Listens at a path, without blocking. A directory that is absent is made.
+///
+/// # Errors
+/// Says what stands in the way, and where: a file that is no socket, a server that answers, a directory in which any user
+/// could replace the socket.
+pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    if !directory.exists() {
+        let mut builder = fs::DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory)?;
+    }
+    check_directory(directory)?;
+    make_room(path)?;
+    let socket = unix_socket()?;
+    // Linux gives the file the mode of the socket, so that it is never wider; bind() knows no mode.
+    // SAFETY: no pointers; the descriptor is open.
+    check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
+    bind(&socket, path)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identity(path)?,
+    };
+    if let Some(group) = access.group {
+        std::os::unix::fs::chown(path, None, Some(group))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(access.mode))?;
+    // SAFETY: no pointers; the descriptor is open.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok((UnixListener::from(socket), file))
+}
+
+/// Refuses a directory in which, or in whose path, any user could put something else in place of the socket.
+fn check_directory(directory: &Path) -> io::Result<()> {
+    for ancestor in fs::canonicalize(directory)?.ancestors() {
+        let mode = fs::metadata(ancestor)?.mode();
+        if mode & WRITABLE_BY_ALL != 0 && mode & STICKY == 0 {
+            let problem = format!(
+                "any user may write to {}, and so replace the socket: choose another directory, or `chmod o-w` this one",
+                ancestor.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a socket that nobody serves.
+fn make_room(path: &Path) -> io::Result<()> {
+    let kind = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?.file_type(),
+    };
+    if !kind.is_socket() {
+        let problem = format!("{} is there and is not a socket", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+    }
+    if is_served(path) {
+        let problem = format!(
+            "{} is served by another process: end it, or choose another path",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
+    }
+    fs::remove_file(path)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn unix_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_UNIX, kind, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    if bytes.contains(&0) || bytes.len() >= address.sun_path.len() {
+        let problem = format!(
+            "a Unix socket's path has at most {} bytes, and no zero",
+            address.sun_path.len() - 1
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let length = mem::size_of_val(&address) as libc::socklen_t;
+    // SAFETY: pointer and length describe exactly `address`, which lives during the call.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(&address).cast(),
+            length,
+        )
+    })?;
+    Ok(())
+}
+
+/// The number of a group that is given by name or number.
+///
+/// # Errors
+/// There is no such group.
+pub fn group(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let none = || format!("there is no group {text:?}");
+    let name = CString::new(text).map_err(|_| none())?;
+    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    let mut entry: libc::group = unsafe { mem::zeroed() };
+    let mut buffer = vec![0; 1 << 16];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: every pointer is to something that lives during the call; the buffer has the length given.
+    let result = unsafe {
+        libc::getgrnam_r(
+            name.as_ptr(),
+            &raw mut entry,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    if result != 0 || found.is_null() {
+        return Err(none());
+    }
+    Ok(entry.gr_gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn a_socket_is_for_owner_and_group_and_replaces_a_dead_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/x.sock");
+        let (dead, file) = listen(&path, Access::default()).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o660, 0o750));
+        let refused = listen(&path, Access::default()).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(dead);
+        mem::forget(file);
+        assert!(path.exists());
+        drop(listen(&path, Access::default()).unwrap());
+        assert!(!path.exists(), "removed at the end");
+        fs::write(&path, "precious").unwrap();
+        assert!(listen(&path, Access::default()).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn mode_and_group_are_as_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.sock");
+        let group = Some(group("daemon").unwrap());
+        let access = Access { mode: 0o600, group };
+        let _socket = listen(&path, access).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(Some(fs::metadata(&path).unwrap().gid()), group);
+        assert!(super::group("no such group").is_err());
+        assert_eq!(super::group("17"), Ok(17));
+    }
+
+    #[test]
+    fn a_directory_where_anybody_could_replace_the_socket_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = directory.path().join("open");
+        fs::create_dir_all(open.join("below")).unwrap();
+        let try_mode = |mode| {
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+            [open.join("x.sock"), open.join("below/x.sock")]
+                .map(|path| listen(&path, Access::default()).err())
+        };
+        for error in try_mode(0o777) {
+            assert!(error.unwrap().to_string().contains("replace the socket"));
+        }
+        assert!(try_mode(0o1777).iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn another_socket_at_the_path_is_not_removed_in_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.sock");
+        let (listener, file) = listen(&path, Access::default()).unwrap();
+        drop(listener);
+        let _other = listen(&path, Access::default()).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn paths_that_no_socket_can_have_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x".repeat(100));
+        assert!(listen(&path, Access::default()).is_err());
+        assert!(listen(&directory.path().join("a\0b"), Access::default()).is_err());
+    }
+}
