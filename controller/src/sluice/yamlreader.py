@@ -4,7 +4,7 @@
 `Reader` holds the problems; `Mapping` and `Value` are views into the document that never raise for
 what the file contains: they record a problem and answer with a default, so that one run finds all
 of them. `Reader.finish()` raises ConfigError when there was any. Duplicate keys, unknown keys and
-anchors that repeat a mapping's keys are problems. Depends on PyYAML only.
+anchors that repeat a mapping's keys are problems. Depends on PyYAML and, for its limits, yamlnodes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import yaml
 
-# libyaml reads a long list of rules five times as fast.
-_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+from sluice.yamlnodes import MAXIMUM_BYTES, LimitError, compose
+
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -38,10 +38,11 @@ class Reader:
         self._node: yaml.Node | None = None
         self.constructor = yaml.constructor.SafeConstructor()
         try:
-            self._node = yaml.compose(text, Loader=_Loader)
+            self._node = compose(text)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            self._problems.append((line, f"{name}:{line}: not YAML: {error.problem}"))
+            what = error.problem if isinstance(error, LimitError) else f"not YAML: {error.problem}"
+            self._problems.append((line, f"{name}:{line}: {what}"))
             self.finish()
         except yaml.YAMLError as error:
             self._problems.append((1, f"{name}: not YAML: {error}"))
@@ -51,10 +52,12 @@ class Reader:
     def from_file(cls, path: Path) -> Reader:
         """Raises ConfigError when the file cannot be read or is not YAML."""
         try:
-            return cls(path.read_text(encoding="utf-8"), str(path))
+            with path.open("rb") as file:
+                text = file.read(MAXIMUM_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
             raise ConfigError([f"{path}: {reason}"]) from None
+        return cls(text, str(path))
 
     def root(self) -> Mapping:
         """The document, which is to be a mapping."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from sluice.api.client import DaemonAbsentError, RequestError, ask
-from sluice.api.server import REQUEST_LIMIT, ApiServer, BadRequestError
+from sluice.api.limits import REQUEST_BYTES, Limits
+from sluice.api.server import ApiServer, BadRequestError, Handler
 from sluice.audit_log import ASKED_BY
 
 
@@ -27,9 +29,14 @@ async def echo(request: dict[str, Any]) -> Any:
     return request
 
 
-def with_server(path: Path, story: Callable[[], Awaitable[None]]) -> None:
+def with_server(
+    path: Path,
+    story: Callable[[], Awaitable[None]],
+    limits: Limits | None = None,
+    handler: Handler = echo,
+) -> None:
     async def run() -> None:
-        async with ApiServer(path, echo):
+        async with ApiServer(path, handler, limits):
             await story()
 
     asyncio.run(run())
@@ -68,15 +75,48 @@ def test_bad_requests_are_answered_and_the_connection_stays(tmp_path: Path, line
     with_server(path, story)
 
 
+async def answer_to(path: Path, *chunks: bytes) -> dict[str, Any]:
+    """The answer to raw bytes."""
+    reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
+    for chunk in chunks:
+        writer.write(chunk)
+    answer: dict[str, Any] = json.loads(await reader.readline())
+    writer.close()
+    return answer
+
+
 def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def story() -> None:
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"x" * (3 * REQUEST_LIMIT))
-        answer = json.loads(await reader.readline())
-        assert "at most" in answer["error"]
-        writer.close()
+        answer = await answer_to(path, b"x" * (3 << 20))
+        assert answer["error"] == f"a request is at most {2 << 20} bytes"
+
+    with_server(path, story, Limits(request_bytes=2 << 20))
+
+
+def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+    request = {"what": "x" * REQUEST_BYTES}
+    size = len(json.dumps(request))
+    with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
+        ask(path, request)
+
+    async def story() -> None:  # a server with another limit tells it, over the broken pipe
+        with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
+            await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
+
+    with_server(path, story, Limits(request_bytes=2_000_000))
+
+
+@pytest.mark.parametrize("deep", [b"[", b'{"a":'])
+def test_a_request_nested_too_deeply_is_refused(tmp_path: Path, deep: bytes) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def story() -> None:
+        answer = await answer_to(path, deep * 100_000, b"\n")
+        assert "nested too deeply" in answer["error"]
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
 
     with_server(path, story)
 
@@ -101,6 +141,92 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
         assert ASKED_BY.get() is None
 
     asyncio.run(run())
+
+
+def test_connections_are_bounded_and_a_freed_place_is_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def story() -> None:
+        open_ones = [await asyncio.open_unix_connection(path) for _ in range(2)]
+        for reader, writer in open_ones:
+            writer.write(b"{}\n")
+            assert await reader.readline()
+        assert (await answer_to(path, b"{}\n"))["error"] == "2 connections are open"
+        open_ones[0][1].close()
+
+        async def served() -> None:
+            while not (await answer_to(path, b"{}\n"))["ok"]:
+                pass
+
+        await asyncio.wait_for(served(), 10)
+        open_ones[1][1].close()
+
+    with_server(path, story, Limits(connections=2))
+
+
+def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+    under_way: list[int] = []
+    go_on = asyncio.Event()
+
+    async def wait(request: dict[str, Any]) -> Any:
+        under_way.append(request["number"])
+        await go_on.wait()
+        return None
+
+    async def story() -> None:
+        asked = [
+            asyncio.create_task(asyncio.to_thread(ask, path, {"number": number}))
+            for number in range(4)
+        ]
+
+        async def two() -> None:
+            while len(under_way) < 2:
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(two(), 10)
+        for _ in range(50):  # turns in which a third would have begun
+            await asyncio.sleep(0)
+        assert len(under_way) == 2
+        go_on.set()
+        await asyncio.gather(*asked)
+        assert sorted(under_way) == [0, 1, 2, 3]
+
+    with_server(path, story, Limits(answered_at_once=2), wait)
+
+
+def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
+    """One stalls in its middle: small ones are answered; the next large one is, once it gave up."""
+    path = tmp_path / "r1.sock"
+    large = {"what": "x" * 100_000}
+    limits = Limits(small_bytes=1000, large_at_once=1, patience=0.2)
+
+    async def story() -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"what": "' + b"x" * 70_000)
+        await writer.drain()
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
+        assert await asyncio.to_thread(ask, path, large) == large
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+    with_server(path, story, limits)
+
+
+def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def story() -> None:
+        stalled = socket.socket(socket.AF_UNIX)
+        stalled.connect(str(path))
+        request = json.dumps({"what": "x" * 4_000_000}).encode() + b"\n"
+        await asyncio.to_thread(stalled.sendall, request)
+        # The only place is taken until the server loses its patience.
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
+        stalled.close()
+
+    with_server(path, story, Limits(answered_at_once=1, patience=0.2))
 
 
 def test_nobody_there(tmp_path: Path) -> None:

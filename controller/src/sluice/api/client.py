@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask the daemon, from another process: what the `sluice` command and programs use.
 
-Depends on the standard library only.
+Depends on the standard library and on limits.
 """
 
 from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sluice.api.limits import REQUEST_BYTES
+
 TIMEOUT = 30.0
+BYTES_A_SECOND = 100_000
+"""What a controller is given time for: rules are read and checked before they are committed."""
 
 
 class DaemonAbsentError(Exception):
@@ -24,11 +29,19 @@ class RequestError(Exception):
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
     """The answer's data. Raises DaemonAbsentError or RequestError, in sentences for people."""
+    line = json.dumps(request).encode() + b"\n"
+    if len(line) - 1 > REQUEST_BYTES:
+        raise RequestError(
+            f"a request of {len(line) - 1} bytes is over the controller's limit of"
+            f" {REQUEST_BYTES}; send fewer rules at a time"
+        )
+    timeout = TIMEOUT + len(line) / BYTES_A_SECOND
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(TIMEOUT)
+            connection.settimeout(timeout)
             connection.connect(str(path))
-            connection.sendall(json.dumps(request).encode() + b"\n")
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused: the answer says why
+                connection.sendall(line)
             answer = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise DaemonAbsentError(
@@ -38,7 +51,7 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
     except PermissionError as error:
         raise RequestError(f"{path}: permission denied; use root or the socket's group") from error
     except TimeoutError as error:
-        raise RequestError(f"{path}: no answer within {TIMEOUT:.0f} s") from error
+        raise RequestError(f"{path}: no answer within {timeout:.0f} s") from error
     except (OSError, ValueError) as error:
         raise RequestError(f"{path}: {error}") from error
     if not isinstance(answer, dict) or not answer.get("ok"):

@@ -2,7 +2,8 @@
 """The local API's server: requests in, answers out, no policy of its own.
 
 `ApiServer` listens while it is entered (``async with``). A socket file that a dead daemon left is
-replaced; one on which somebody answers is not, and starting fails with a sentence.
+replaced; one on which somebody answers is not, and starting fails with a sentence. Connections,
+requests under way and their bytes are bounded by `limits`; what is refused is told why.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from sluice.api.limits import Limits
 from sluice.audit_log import ASKED_BY, Asker
 
 log = logging.getLogger(__name__)
 
-REQUEST_LIMIT = 1 << 22  # an SPD of some ten thousand rules
 MODE = 0o660
 _CREDENTIALS = struct.Struct("3i")
+CHUNK = 1 << 16
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -32,20 +35,25 @@ class BadRequestError(Exception):
     """What the request asks for is not to be had; the text says why and what is."""
 
 
+class _TooLongError(Exception):
+    """A request that is over the limit; the connection cannot go on."""
+
+
 class ApiServer:
     """A Unix socket on which `handler` answers."""
 
-    def __init__(self, path: Path, handler: Handler) -> None:
+    def __init__(self, path: Path, handler: Handler, limits: Limits | None = None) -> None:
         self._path = path
         self._handler = handler
+        self._limits = limits or Limits()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._answering = asyncio.Semaphore(self._limits.answered_at_once)
+        self._large = asyncio.Semaphore(self._limits.large_at_once)
 
     async def __aenter__(self) -> ApiServer:
         listener = listen(self._path)
-        self._server = await asyncio.start_unix_server(
-            self._serve, sock=listener, limit=REQUEST_LIMIT
-        )
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=CHUNK)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -58,21 +66,42 @@ class ApiServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ASKED_BY.set(_asker(writer))
-        task = asyncio.current_task()
-        if task is not None:
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
         try:
-            while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
-                await writer.drain()
+            if len(self._connections) >= self._limits.connections:
+                await self._send(writer, _refusal(f"{len(self._connections)} connections are open"))
+                return
+            task = asyncio.current_task()
+            if task is not None:
+                self._connections.add(task)
+                task.add_done_callback(self._connections.discard)
+            await self._converse(_Lines(reader, self._limits, self._large), writer)
         except ConnectionError:
             pass  # the client left
-        except ValueError:
-            too_long = {"ok": False, "error": f"a request is at most {REQUEST_LIMIT} bytes"}
-            writer.write(json.dumps(too_long).encode() + b"\n")
+        except TimeoutError:
+            log.warning("API: a client stalled for %g s; hung up", self._limits.patience)
+            writer.transport.abort()
         finally:
             writer.close()
+
+    async def _converse(self, lines: _Lines, writer: asyncio.StreamWriter) -> None:
+        while True:
+            async with AsyncExitStack() as permits:
+                try:
+                    line = await lines.next(permits)
+                except _TooLongError as error:
+                    await self._send(writer, _refusal(str(error)))
+                    await lines.discard()
+                    return
+                if not line:
+                    return
+                async with self._answering:
+                    await self._send(writer, await self._answer(line))
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+        """Returns when the client has taken nearly all. Raises TimeoutError."""
+        writer.write(json.dumps(answer).encode() + b"\n")
+        async with asyncio.timeout(self._limits.patience):
+            await writer.drain()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
@@ -81,15 +110,63 @@ class ApiServer:
                 raise BadRequestError("a request is a JSON object")
             return {"ok": True, "data": await self._handler(request)}
         except BadRequestError as error:
-            return {"ok": False, "error": str(error)}
+            return _refusal(str(error))
         except ValueError as error:
-            return {"ok": False, "error": f"not JSON: {error}"}
+            return _refusal(f"not JSON: {error}")
+        except RecursionError:
+            return _refusal("lists and objects are nested too deeply; no request needs that")
         except Exception as error:
             log.exception("API request failed: %r", line[:200])
-            return {
-                "ok": False,
-                "error": f"internal error: {error}; the controller's log says more",
-            }
+            return _refusal(f"internal error: {error}; the controller's log says more")
+
+
+class _Lines:
+    """The requests of one connection, one a line; the last may lack its line feed."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, limits: Limits, large: asyncio.Semaphore
+    ) -> None:
+        self._reader = reader
+        self._limits = limits
+        self._large = large
+        self._buffer = bytearray()
+
+    async def next(self, permits: AsyncExitStack) -> bytes:
+        """The next request, empty at the end. A large one is read with a permit, which `permits`
+        keeps. Raises _TooLongError, TimeoutError."""
+        searched, limits = 0, self._limits
+        async with AsyncExitStack() as reading:
+            deadline = await reading.enter_async_context(asyncio.timeout(None))
+            while (end := self._buffer.find(b"\n", searched)) < 0:
+                searched = len(self._buffer)
+                if searched > limits.request_bytes:
+                    break
+                if searched > limits.small_bytes and deadline.when() is None:
+                    await permits.enter_async_context(self._large)
+                    now = asyncio.get_running_loop().time()
+                    deadline.reschedule(now + limits.patience)
+                chunk = await self._reader.read(CHUNK)
+                if not chunk:
+                    end = len(self._buffer)
+                    break
+                self._buffer += chunk
+        if end < 0 or end > limits.request_bytes:
+            raise _TooLongError(f"a request is at most {limits.request_bytes} bytes")
+        line = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        return line
+
+    async def discard(self) -> None:
+        """Takes what else comes, so that the client can read why it was refused."""
+        self._buffer.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.patience):
+                while await self._reader.read(CHUNK):
+                    pass
+
+
+def _refusal(error: str) -> dict[str, Any]:
+    return {"ok": False, "error": error}
 
 
 def _asker(writer: asyncio.StreamWriter) -> Asker:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one local API takes at most, for the server that enforces it and the client that tells it.
+
+Standard library only: `sluice show` imports it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REQUEST_BYTES = 32 << 20
+"""Of one request: 65,535 rules with several selectors each take 10 to 25 MB."""
+
+
+class Limits(NamedTuple):
+    """What a server spends on its clients at most.
+
+    Requests larger than `small_bytes` are received and answered `large_at_once` at a time, so all
+    of them together hold `large_at_once` x `request_bytes` + `connections` x `small_bytes`.
+    """
+
+    request_bytes: int = REQUEST_BYTES
+    small_bytes: int = 1 << 20
+    large_at_once: int = 2
+    connections: int = 64
+    answered_at_once: int = 8
+    patience: float = 30.0
+    """Seconds that a client has for the rest of a large request, or to take an answer."""

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composes a YAML document into nodes, within limits that its text cannot exceed.
+
+PyYAML's own composer calls itself for each level of nesting: 60,000 brackets overflow the stack of
+its C code and end the process. `compose` takes the parser's events one by one with a stack of its
+own, and stops at the first that goes beyond a limit: text size, depth, values that aliases repeat.
+It runs as Python, so that other threads get their turn meanwhile. Depends on PyYAML only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import yaml
+
+MAXIMUM_BYTES = 32 << 20
+"""Of one document's text: an SPD of 65,535 rules takes about 10 MB."""
+MAXIMUM_DEPTH = 32
+"""Of lists and mappings within each other; a configuration has 6."""
+MAXIMUM_REPEATED = 100_000
+"""Values that aliases may stand for, all together."""
+
+# libyaml reads a long list of rules five times as fast.
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class LimitError(yaml.MarkedYAMLError):
+    """The document goes beyond a limit; `problem` says which and what to do."""
+
+    def __init__(self, problem: str, mark: Any = None) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """The root of the only document in `text`, None where it is empty.
+
+    Raises yaml.YAMLError for what is no YAML and for anchors that are used wrongly; LimitError.
+    """
+    if len(text) > MAXIMUM_BYTES or len(text.encode("utf-8", "replace")) > MAXIMUM_BYTES:
+        raise LimitError(f"more than {MAXIMUM_BYTES} bytes; split the document")
+    composer = _Composer()
+    for event in yaml.parse(text, Loader=_Loader):
+        composer.take(event)
+    return composer.root
+
+
+class _Anchored(NamedTuple):
+    """A value with an anchor, and what repeating it costs."""
+
+    node: yaml.Node
+    values: int
+    height: int
+
+
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    __slots__ = ("anchor", "height", "key", "node", "values")
+
+    def __init__(self, node: yaml.CollectionNode, anchor: str | None) -> None:
+        self.node = node
+        self.anchor = anchor
+        self.key: yaml.Node | None = None
+        self.values = 1
+        self.height = 1
+
+    def add(self, node: yaml.Node, values: int, height: int) -> None:
+        self.values += values
+        self.height = max(self.height, height + 1)
+        if isinstance(self.node, yaml.SequenceNode):
+            self.node.value.append(node)
+        elif self.key is None:
+            self.key = node
+        else:
+            self.node.value.append((self.key, node))
+            self.key = None
+
+
+class _Composer:
+    """The document as far as its events have come."""
+
+    def __init__(self) -> None:
+        self.root: yaml.Node | None = None
+        self._documents = 0
+        self._open: list[_Open] = []
+        self._anchors: dict[str, _Anchored | None] = {}  # None: not at its end yet
+        self._repeated = 0
+        self._resolver: Any = yaml.resolver.Resolver()
+        self._plain: dict[str, str] = {}  # tags of plain scalars, by their text
+
+    def take(self, event: yaml.Event) -> None:
+        """The next event."""
+        if isinstance(event, yaml.ScalarEvent):
+            self._add_scalar(event)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._start(event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._end(event)
+        elif isinstance(event, yaml.AliasEvent):
+            self._repeat(event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise _error("a second document begins; write one document", event)
+
+    def _add_scalar(self, event: yaml.ScalarEvent) -> None:
+        node = yaml.ScalarNode(
+            self._scalar_tag(event),
+            event.value,
+            _mark(event.start_mark),
+            _mark(event.end_mark),
+            style=event.style,
+        )
+        self._claim(event)
+        self._finish(node, event.anchor, 1, 0)
+
+    def _scalar_tag(self, event: yaml.ScalarEvent) -> str:
+        if event.tag is not None and event.tag != "!":
+            return str(event.tag)
+        if not event.implicit[0]:
+            return str(self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit))
+        tag = self._plain.get(event.value)
+        if tag is None:
+            tag = str(self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit))
+            if len(self._plain) < MAXIMUM_REPEATED:
+                self._plain[event.value] = tag
+        return tag
+
+    def _start(self, event: yaml.CollectionStartEvent) -> None:
+        self._check_depth(len(self._open) + 1, event)
+        self._claim(event)
+        kind: Any = yaml.MappingNode
+        if isinstance(event, yaml.SequenceStartEvent):
+            kind = yaml.SequenceNode
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._resolver.resolve(kind, None, event.implicit)
+        node = kind(tag, [], _mark(event.start_mark), None, flow_style=event.flow_style)
+        self._open.append(_Open(node, event.anchor))
+
+    def _end(self, event: yaml.CollectionEndEvent) -> None:
+        ended = self._open.pop()
+        ended.node.end_mark = event.end_mark
+        self._finish(ended.node, ended.anchor, ended.values, ended.height)
+
+    def _repeat(self, event: yaml.AliasEvent) -> None:
+        if event.anchor not in self._anchors:
+            raise _error(f"the alias *{event.anchor} has no anchor before it", event)
+        anchored = self._anchors[event.anchor]
+        if anchored is None:
+            raise _error(f"the alias *{event.anchor} stands inside of what it repeats", event)
+        self._repeated += anchored.values
+        if self._repeated > MAXIMUM_REPEATED:
+            raise LimitError(
+                f"aliases repeat more than {MAXIMUM_REPEATED} values; write them out",
+                event.start_mark,
+            )
+        self._check_depth(len(self._open) + anchored.height, event)
+        self._finish(anchored.node, None, anchored.values, anchored.height)
+
+    def _claim(self, event: yaml.NodeEvent) -> None:
+        """Notes an anchor, before the value that it names has ended."""
+        if event.anchor is None:
+            return
+        if event.anchor in self._anchors:
+            raise _error(f"the anchor &{event.anchor} is given twice; rename one", event)
+        self._anchors[event.anchor] = None
+
+    def _finish(self, node: yaml.Node, anchor: str | None, values: int, height: int) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = _Anchored(node, values, height)
+        if self._open:
+            self._open[-1].add(node, values, height)
+        else:
+            self.root = node
+
+    def _check_depth(self, depth: int, event: yaml.Event) -> None:
+        if depth > MAXIMUM_DEPTH:
+            raise LimitError(
+                f"lists and mappings are nested more than {MAXIMUM_DEPTH} deep; nothing here needs"
+                " that",
+                event.start_mark,
+            )
+
+
+def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=_mark(event.start_mark))
+
+
+def _mark(mark: Any) -> Any:
+    """The stubs know libyaml's marks and PyYAML's; either will do everywhere."""
+    return mark
