@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.policy_model import ICMP, OPAQUE, TCP, Action, Direction, NumberRange, Rule
-from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, prepare
 from sluice.state.spd import Counts, ListRecord, SpdRecord
 
 RULES = (
@@ -46,6 +47,66 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["spd.json"]
 
 
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    store = SpdStore(tmp_path)
+    before = os.umask(0)
+    try:
+        store.save(RECORD)
+        assert mode(store.path) == 0o600
+        store.path.chmod(0o644)
+        store.load()
+        assert mode(store.path) == 0o600
+        directory = tmp_path / "a" / "state"
+        prepare(directory)
+        assert mode(directory) == 0o700
+        directory.chmod(0o755)
+        prepare(directory)
+        assert mode(directory) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(SpdStoreError, match="belongs to user 12345, who could replace the policy"):
+        prepare(tmp_path)
+
+
+def test_a_file_that_stands_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "spd.new").symlink_to(elsewhere)
+    SpdStore(tmp_path).save(RECORD)
+    assert not elsewhere.exists()
+
+
+def test_it_is_known_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SpdStore(tmp_path)
+    store.save(RECORD)
+    assert store.on_disk == RECORD
+    other = RECORD._replace(caches={})
+    assert "stay, also over a restart" in after_a_restart(store.on_disk, RECORD)
+    assert "a restart makes it" in after_a_restart(store.on_disk, other)
+    calls = iter((os.fsync, no_space))
+
+    def sync(descriptor: int) -> None:
+        """The file is synced, the directory is not."""
+        next(calls)(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(SpdStoreError, match="No space left"):
+        store.save(other)
+    assert "not known" in after_a_restart(store.on_disk, RECORD)
+    assert store.load() == other
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def no_space(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_file_and_directory_are_synced_in_that_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,13 +128,12 @@ def test_a_save_that_fails_leaves_the_old_record(
     store = SpdStore(tmp_path)
     store.save(RECORD)
 
-    def no_space(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(SpdStoreError, match="No space left"):
         store.save(SpdRecord())
+    assert store.on_disk == RECORD
     assert store.load() == RECORD
+    assert [path.name for path in tmp_path.iterdir()] == ["spd.json"]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

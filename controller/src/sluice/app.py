@@ -34,7 +34,7 @@ from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
-from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.spdstore import SpdStore, SpdStoreError, prepare
 
 OK, FAILED = 0, 1
 
@@ -49,7 +49,7 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     )
     try:
         config = load_config(config_path)
-        config.state_dir.mkdir(parents=True, exist_ok=True)
+        prepare(config.state_dir)
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
         numbers = InterfaceNumbers(config.state_dir)

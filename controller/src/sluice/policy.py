@@ -42,7 +42,7 @@ from sluice.policy_model import Direction, Rule
 from sluice.policy_start import PolicyError, Room, check_room, rules_at_start
 from sluice.reconciler import Reconciler
 from sluice.rule_book import RuleBook
-from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
 from sluice.state.flow_cache import FlowCache, FlowVerdict
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
@@ -50,6 +50,7 @@ from sluice.state.spd import (
     Counts,
     ListName,
     ListState,
+    SpdRecord,
     SpdTable,
     TooManyListsError,
 )
@@ -60,6 +61,8 @@ log = logging.getLogger(__name__)
 
 ATOMIC_TARGETS = frozenset({"sluice-switch"})
 """Targets that take a write of several lists between two packets."""
+DISK_RETRY = 10.0
+"""Seconds after which a record that could not be written is tried again."""
 ADDRESS_RETRY = 1.0
 """Seconds after which generated rules that could not be committed are tried again."""
 
@@ -314,9 +317,9 @@ class Policy:
         try:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
-            raise PolicyError(f"the switch did not take it: {error}") from error
+            raise PolicyError(f"the switch did not take it: {error}; {self._told()}") from error
         except SpdStoreError as error:
-            raise PolicyError(f"not on disk, so not made: {error}") from error
+            raise PolicyError(f"not made, for want of disk: {error}; {self._told()}") from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
 
@@ -401,15 +404,31 @@ class Policy:
 
     def _save(self, commit: Commit) -> None:
         """What will be so with the commit, on disk. Raises SpdStoreError."""
+        self._store.save(self._record(commit))
+
+    def _record(self, commit: Commit) -> SpdRecord:
         record = self.table.record_with(commit)
-        self._store.save(record._replace(caches=dict(self._said), bundles=self.bundle_names))
+        return record._replace(caches=dict(self._said), bundles=self.bundle_names)
 
     def _save_again(self) -> None:
         """What is so, after a change that failed: a restart is not to make it."""
         try:
             self._save(Commit(()))
         except SpdStoreError as error:
-            log.error("policy: a change that failed is made by the next restart: %s", error)
+            log.error("policy: a change failed: %s; %s", error, self._told())
+            if not holds(self._store.on_disk, self._record(Commit(()))):
+                asyncio.get_running_loop().call_later(DISK_RETRY, self._try_disk)
+
+    def _try_disk(self) -> None:
+        """Once more, unless a later change has brought the disk up to date or is under way."""
+        if self._lock.locked():
+            asyncio.get_running_loop().call_later(DISK_RETRY, self._try_disk)
+        elif not holds(self._store.on_disk, self._record(Commit(()))):
+            self._save_again()
+
+    def _told(self) -> str:
+        """What a restart would go on with."""
+        return after_a_restart(self._store.on_disk, self._record(Commit(())))
 
     async def _carry_out(self, session: Session, commit: Commit, *, together: bool = False) -> None:
         """On disk, in the switch, true: in this order. `together`: no packet meets some of the

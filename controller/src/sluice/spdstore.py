@@ -2,10 +2,11 @@
 """What the controller knows of its SPDs' lists, on disk before the switch hears of it.
 
 One JSON file, replaced whole: written beside, synced, renamed, and the directory synced, so that
-after a crash it is the old one or the new one. A checksum tells damage, which is an error by name
-and never a guess: with wrong numbers a retired flow could count as current again. It holds the
-rules too, in the language of SPD files: what was committed last stays in force over a restart.
-Depends on state.spd for what it stores and on spdtext for how rules are written.
+after a crash it is the old one or the new one, and a write that fails leaves the old one. Only its
+owner may read or write it, since it says what is protected. A checksum tells damage, which is an
+error by name and never a guess: with wrong numbers a retired flow could count as current again. It
+holds the rules too, in the language of SPD files: what was committed last stays in force over a
+restart. Depends on state.spd for what it stores and on spdtext for how rules are written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +27,58 @@ from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord,
 
 FILE_NAME = "spd.json"
 VERSION = 2
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 
 class SpdStoreError(Exception):
     """The file cannot be written, or what it holds cannot be what was written."""
 
 
+def prepare(directory: Path) -> None:
+    """Makes the state directory, for its owner only; tightens one that is there.
+
+    Raises SpdStoreError when it belongs to another user, who could replace what it holds.
+    """
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        found = directory.stat()
+        if found.st_uid not in (0, os.geteuid()):
+            raise SpdStoreError(
+                f"{directory}: belongs to user {found.st_uid}, who could replace the policy in it;"
+                f" give it to user {os.geteuid()}, or set state_dir"
+            )
+        _tighten(directory, DIRECTORY_MODE)
+    except OSError as error:
+        raise SpdStoreError(f"{directory}: {error.strerror}") from None
+
+
+def _tighten(path: Path, mode: int) -> None:
+    """Takes all permissions away that are not in `mode`. Raises OSError."""
+    now = stat.S_IMODE(path.stat().st_mode)
+    if now & ~mode:
+        path.chmod(now & mode)
+
+
 class SpdStore:
-    """The file in a state directory, which exists."""
+    """The file in a state directory, which exists.
+
+    `on_disk` is the record that a restart would load, None while that is not known.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
+        self.on_disk: SpdRecord | None = None
 
     def load(self) -> SpdRecord:
         """What was saved last; an empty record where nothing ever was. Raises SpdStoreError."""
+        self.on_disk = None
+        self.on_disk = self._load()
+        return self.on_disk
+
+    def _load(self) -> SpdRecord:
         try:
             text = self.path.read_bytes()
+            _tighten(self.path, FILE_MODE)
         except FileNotFoundError:
             return SpdRecord()
         except OSError as error:
@@ -77,10 +116,9 @@ class SpdStore:
         document = {"version": VERSION, "sha256": _checksum(body), "body": body}
         beside = self.path.with_suffix(".new")
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                json.dump(document, file, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
+            self._write(beside, document)
+            # From here on a restart finds the one or the other, until the directory is synced.
+            self.on_disk = None
             beside.replace(self.path)
             directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -88,7 +126,42 @@ class SpdStore:
             finally:
                 os.close(directory)
         except OSError as error:
+            with suppress(OSError):  # room for the next try
+                beside.unlink(missing_ok=True)
             raise SpdStoreError(f"{self.path}: {error.strerror}") from None
+        self.on_disk = record
+
+    @staticmethod
+    def _write(path: Path, document: Any) -> None:
+        """A new file, synced, that only its owner may read."""
+        path.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, FILE_MODE), "w", encoding="utf-8") as file:
+            json.dump(document, file, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
+    """What a restart would go on with, for people."""
+    if on_disk is None:
+        return "whether a restart goes on with the rules in force or with the change is not known"
+    if holds(on_disk, in_force):
+        return "the rules in force stay, also over a restart"
+    return (
+        "the change is on disk, and a restart makes it unless the disk can be written before:"
+        " make room"
+    )
+
+
+def holds(on_disk: SpdRecord | None, in_force: SpdRecord) -> bool:
+    """Whether a restart would go on with what is in force."""
+    return on_disk is not None and _meaning(on_disk) == _meaning(in_force)
+
+
+def _meaning(record: SpdRecord) -> Any:
+    rules = {(one.spd, one.direction): one.rules for one in record.lists}
+    return rules, record.caches
 
 
 def _checksum(body: Any) -> str:

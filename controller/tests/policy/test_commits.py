@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sluice.api.server import BadRequestError
 from sluice.audit_log import ASKED_BY, Asker
 from sluice.entities import Kind
 from sluice.p4runtime.messages import Operation
-from sluice.spdstore import SpdStoreError
+from sluice.spdstore import SpdStore, SpdStoreError
 
 
 def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
@@ -71,7 +72,7 @@ def test_what_cannot_be_put_on_disk_is_not_done(
 
         with monkeypatch.context() as patch:
             patch.setattr("sluice.spdstore.SpdStore.save", full)
-            with pytest.raises(BadRequestError, match="no space left"):
+            with pytest.raises(BadRequestError, match=r"no space left.*stay, also over a restart"):
                 await world.commit(COMMIT)
         assert world.switch.of(Kind.OUTBOUND_LIST) == before
         await world.commit(COMMIT)
@@ -196,6 +197,47 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
 
     play(refused)
     play(later)
+
+
+def test_a_full_disk_says_what_a_restart_would_do(
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
+    monkeypatch.setattr("sluice.policy.DISK_RETRY", 0.01)
+    fsync, full = os.fsync, False
+
+    def sync(descriptor: int) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    async def story(world: PolicyWorld) -> None:
+        nonlocal full
+        await world.began()
+        path = world.policy._store.path
+
+        def refuse(_: object, kind: Kind, __: object) -> int:
+            nonlocal full
+            full = kind is Kind.OUTBOUND_LIST
+            return 13 if full else 0
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", sync)
+            world.switch.refuse = refuse
+            with pytest.raises(BadRequestError, match=r"did not take it.*a restart makes it"):
+                await world.commit(COMMIT)
+            assert "a restart makes it" in caplog.text
+            assert rules_in(path) == ["web"]
+            full = False
+            await world.until(lambda: rules_in(path) == ["secret", "web", "dns"])
+
+    play(story)
+
+
+def rules_in(path: Path) -> list[str]:
+    """The names of corp's outbound rules, as a restart would find them."""
+    (found,) = (one for one in SpdStore(path.parent).load().lists if one[1:3] == ("corp", OUTBOUND))
+    return [rule.name for rule in found.rules or ()]
 
 
 def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None:
