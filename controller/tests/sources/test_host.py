@@ -11,6 +11,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from struct import Struct
 
 import pytest
@@ -403,6 +404,10 @@ class FakeDevices(Devices):
 
     def release(self, name: str) -> None:
         self.claimed.remove(name)
+
+    @contextmanager
+    def reserved(self, name: str) -> Iterator[None]:
+        yield
 
     def silence(self, name: str) -> None:
         if self.refuse:

@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network devices, asked about directly (netdevice(7)), and who of us has which."""
+"""Network devices, asked about directly (netdevice(7)), and which controller has which.
+
+A claim is a locked file in a directory that only its owner may enter: an abstract socket's name,
+which was used before, could be taken by any local user, and then no controller started.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from struct import Struct
 
 from sluice.sources.silence import silence
 
+CLAIMS = Path("/run/sluice/interfaces")
+"""One for the host: a claim's file is named after the network namespace and the interface."""
+CLONE_DEVICE = "/dev/net/tun"
+TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
+IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 # struct ifreq: name, flags, the rest of the union
@@ -19,34 +33,58 @@ IFREQ = Struct("=16sH22x")
 class Devices:
     """The network devices of the namespace that the process is in, by name."""
 
-    def __init__(self) -> None:
-        self._claims: dict[str, socket.socket] = {}
+    def __init__(self, claims: Path = CLAIMS) -> None:
+        self._directory = claims
+        self._claims: dict[str, tuple[Path, int]] = {}
 
     def claim(self, name: str) -> None:
         """Claims a device for this process, until `release`, `close`, or the process ends.
 
-        Several processes may open one TAP; two controllers must not. Raises OSError (EBUSY) when
-        another has claimed it.
+        Several processes may open one TAP; two controllers must not. Raises OSError: EBUSY when
+        another controller has claimed it, EPERM when other users could.
         """
-        # Names of abstract Unix sockets are, like device names, a network namespace's own.
-        token = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            token.bind(f"\0sluice/interface/{name}")
-        except OSError as error:
-            token.close()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise OSError(errno.EBUSY, "another controller has this interface", name) from error
-        self._claims[name] = token
+        _make_private(self._directory)
+        path = self._directory / f"{_namespace()}-{name}"
+        while True:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(file)
+                message = "another controller has this interface"
+                raise OSError(errno.EBUSY, message, name) from error
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), path.stat()):
+                    break
+            os.close(file)  # its owner removed it meanwhile
+        self._claims[name] = path, file
 
     def release(self, name: str) -> None:
         """Gives up a claim."""
-        self._claims.pop(name).close()
+        path, file = self._claims.pop(name)
+        path.unlink(missing_ok=True)
+        os.close(file)
 
     def close(self) -> None:
         """Gives up all claims."""
-        while self._claims:
-            self._claims.popitem()[1].close()
+        for name in list(self._claims):
+            self.release(name)
+
+    @contextmanager
+    def reserved(self, name: str) -> Iterator[None]:
+        """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
+
+        Without an owner every local user may: a queue of it reads what the host sends, and speaks
+        to the host in the switch's place. Inside, the TAP stays; raises OSError.
+        """
+        queue = os.open(CLONE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
+            fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
+            fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
+            yield
+        finally:
+            os.close(queue)
 
     def silence(self, name: str) -> None:
         """See sources.silence."""
@@ -61,3 +99,19 @@ class Devices:
                 return False
         flags: int = IFREQ.unpack(answer)[1]
         return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+
+
+def _namespace() -> int:
+    """The number of the calling thread's network namespace, unique while it exists."""
+    return Path("/proc/thread-self/ns/net").stat().st_ino
+
+
+def _make_private(directory: Path) -> None:
+    """A directory of mode 0700 that is ours. Raises OSError."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        message = f"belongs to user {found.st_uid}, who could keep interfaces from us; remove it"
+        raise OSError(errno.EPERM, message, str(directory))
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        directory.chmod(0o700)

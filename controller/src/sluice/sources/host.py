@@ -124,7 +124,8 @@ class HostInterfaces:
         name = interface.name
         self._devices.claim(name)
         try:
-            ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
+            with self._devices.reserved(name):
+                ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
             try:
                 self._devices.silence(name)
             except OSError:

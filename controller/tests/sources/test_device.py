@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims on interfaces and TAPs that other local users can neither take nor open."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_namespace import network_namespace
+from sluice._native import TapSet
+from sluice.sources import device
+from sluice.sources.device import Devices
+
+NOBODY = 65534
+MAC = "02:00:00:00:01:01"
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "interfaces"
+
+
+@pytest.fixture
+def namespace() -> Iterator[None]:
+    with network_namespace():
+        yield
+
+
+def as_nobody(act: Callable[[], object]) -> int:
+    """The errno with which an unprivileged user fails at something; 0: it succeeds."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            act()
+        except OSError as error:
+            os._exit(error.errno or 255)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_one_controller_has_an_interface(claims: Path) -> None:
+    ours, others = Devices(claims), Devices(claims)
+    ours.claim("eth1")
+    others.claim("eth2")
+    with pytest.raises(OSError, match="another controller has this interface") as error:
+        others.claim("eth1")
+    assert error.value.errno == errno.EBUSY
+    ours.release("eth1")
+    others.claim("eth1")
+    others.close()
+    assert list(claims.iterdir()) == []
+
+
+def test_names_are_those_of_a_network_namespace(claims: Path) -> None:
+    ours, others = Devices(claims), Devices(claims)
+    ours.claim("eth1")
+    with network_namespace():
+        others.claim("eth1")
+    others.close()
+    ours.close()
+
+
+def test_a_controller_that_died_leaves_its_claim_to_the_next(claims: Path) -> None:
+    def claim_and_die() -> None:
+        Devices(claims).claim("eth1")
+        os._exit(0)
+
+    child = os.fork()
+    if child == 0:
+        claim_and_die()
+    os.waitpid(child, 0)
+    assert list(claims.iterdir())
+    Devices(claims).claim("eth1")
+
+
+def test_no_other_user_can_take_a_name(claims: Path) -> None:
+    ours = Devices(claims)
+    squatter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    squatter.bind("\0sluice/interface/eth1")  # what was enough before
+    ours.claim("eth1")
+    squatter.close()
+    assert stat.S_IMODE(claims.stat().st_mode) == 0o700
+    (taken,) = claims.iterdir()
+    assert stat.S_IMODE(taken.stat().st_mode) == 0o600
+    os.chmod(claims.parent, 0o777)
+    assert as_nobody(lambda: os.open(taken, os.O_RDONLY)) == errno.EACCES
+    assert as_nobody(lambda: Devices(claims).claim("eth2")) == errno.EACCES
+    ours.close()
+
+
+def test_a_directory_of_another_user_is_refused_by_name(claims: Path) -> None:
+    claims.mkdir(parents=True)
+    os.chown(claims, NOBODY, -1)
+    with pytest.raises(OSError, match=f"belongs to user {NOBODY}") as error:
+        Devices(claims).claim("eth1")
+    assert error.value.filename == str(claims)
+    assert error.value.errno == errno.EPERM
+
+
+def test_a_directory_that_is_open_is_closed(claims: Path) -> None:
+    claims.mkdir(parents=True)
+    claims.chmod(0o755)
+    Devices(claims).claim("eth1")
+    assert stat.S_IMODE(claims.stat().st_mode) == 0o700
+
+
+@pytest.mark.usefixtures("namespace")
+def test_no_other_user_can_open_a_tap(claims: Path) -> None:
+    queue = os.open(device.CLONE_DEVICE, os.O_RDWR)  # Debian: mode 0666
+    flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
+    request = device.IFREQ.pack(b"eth1", flags)
+
+    def attach() -> object:
+        return fcntl.ioctl(queue, device.TUNSETIFF, request)
+
+    taps = TapSet()
+    with Devices(claims).reserved("eth1"):
+        taps.add("eth1", 1500, MAC)
+    assert as_nobody(attach) == errno.EPERM
+    unguarded = TapSet()
+    unguarded.add("eth2", 1500, MAC)
+    request = device.IFREQ.pack(b"eth2", flags)
+    assert as_nobody(attach) == 0  # what the guard is for
+    os.close(queue)
+    unguarded.close()
+    taps.close()
+
+
+@pytest.mark.usefixtures("namespace")
+def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path) -> None:
+    with Devices(claims).reserved("eth1"):
+        assert socket.if_nametoindex("eth1")
+    with pytest.raises(OSError, match=r"No such device|no interface"):
+        socket.if_nametoindex("eth1")
+    with pytest.raises(OSError, match="Invalid argument"), Devices(claims).reserved("lo"):
+        pass
