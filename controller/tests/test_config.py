@@ -182,3 +182,18 @@ def test_no_text_makes_it_crash(data: st.DataObject) -> None:
     text = "\n".join([*chosen, noise])
     with contextlib.suppress(ConfigError):
         Reader(text, "x").root()
+
+
+def test_fpm_is_for_users_of_this_host(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).fpm.users == ("frr", "root")
+    listed = "fpm: {users: [frr, 107, zebra$], listen: '[::1]:2620'}\n"
+    fpm = load(tmp_path, GOOD + listed).fpm
+    assert (fpm.users, str(fpm.listen)) == (("frr", "107", "zebra$"), "[::1]:2620")
+    for text, problem in (
+        ("{users: []}", "nobody could connect"),
+        ("{users: [true]}", "neither a user's name nor a number"),
+        ("{users: ['a b']}", "neither a user's name nor a number"),
+        ("{listen: '0.0.0.0:2620'}", "0.0.0.0:2620 is not a loopback address"),
+        ("{listen: '192.0.2.1:2620'}", "FPM has no authentication"),
+    ):
+        assert problem in problems(tmp_path, GOOD + f"fpm: {text}\n")[0]

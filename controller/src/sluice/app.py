@@ -31,6 +31,7 @@ from sluice.sources.fpm import FpmSource
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.peer import AllowedUsers
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
@@ -103,7 +104,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     stack.callback(server.close)
     kernel.start()
     return Sources(
-        routes=FpmSource(server),
+        routes=FpmSource(server, AllowedUsers(str(config.fpm.listen), config.fpm.users).admit),
         gate=ReplayGate(config.fpm.quiet_seconds),
         dump=dump,
         kernel=kernel,

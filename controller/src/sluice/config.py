@@ -10,6 +10,8 @@ docs/how-to/configure.md shows a commented example; the dataclasses here are the
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +58,14 @@ class HostPort:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this host can be at the other end; of names, localhost."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
@@ -70,9 +80,11 @@ class SwitchConfig:
 
 @dataclass(frozen=True, slots=True)
 class FpmConfig:
-    """Where zebra's dplane_fpm_nl connects to, and when its replay counts as finished."""
+    """Where zebra's dplane_fpm_nl connects to, as which user (names or numbers), and when its
+    replay counts as finished."""
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
+    users: tuple[str, ...] = ("frr", "root")
     quiet_seconds: float = 3.0
 
 
@@ -245,7 +257,8 @@ def _read_switch(section: Mapping) -> SwitchConfig:
 def _read_fpm(section: Mapping) -> FpmConfig:
     default = FpmConfig()
     fpm = FpmConfig(
-        listen=section.optional("listen", _host_port, default.listen),
+        listen=section.optional("listen", _fpm_listen, default.listen),
+        users=_read_users(section) or default.users,
         quiet_seconds=section.optional(
             "quiet_seconds", scalars.number(0.1, 3600), default.quiet_seconds
         ),
@@ -261,6 +274,14 @@ def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
     )
     section.close()
     return audit
+
+
+def _read_users(section: Mapping) -> tuple[str, ...]:
+    values = section.sequence("users")
+    if section.value("users") is not None and not values:
+        section.problem("users", "nobody could connect; name zebra's user, like [frr, root]")
+    users = (value.convert(_user) for value in values)
+    return tuple(user for user in users if user is not None)
 
 
 def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
@@ -429,6 +450,25 @@ def _unicast_mac(value: object) -> Mac:
 
 def _interface_address(value: object) -> InterfaceAddress:
     return InterfaceAddress.parse(scalars.text(value))
+
+
+def _user(value: object) -> str:
+    text = str(value)
+    if not re.fullmatch(r"[0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]*[$]?", text) or isinstance(
+        value, bool
+    ):
+        raise ValueError(f"{value!r} is neither a user's name nor a number")
+    return text
+
+
+def _fpm_listen(value: object) -> HostPort:
+    listen = _host_port(value)
+    if not listen.is_loopback:
+        raise ValueError(
+            f"{listen} is not a loopback address: FPM has no authentication, and only of a process"
+            " on this host the user can be checked; use 127.0.0.1 or [::1]"
+        )
+    return listen
 
 
 def _host_port(value: object) -> HostPort:

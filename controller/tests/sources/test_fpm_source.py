@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,8 @@ import recordings
 from kernel_namespace import poll_until
 from sluice._native import FpmServer
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
-from sluice.sources.fpm import FpmSource
+from sluice.sources.fpm import FpmSource, FrameServer
+from sluice.sources.peer import AllowedUsers, Refused
 from sluice.wire import fpm
 from wire.strategies import damaged
 
@@ -40,6 +43,16 @@ class FakeServer:
         self.events.append(("closed", connection, reason))
 
 
+def admit(peer: str) -> str:
+    if "stranger" in peer:
+        raise Refused(f"{peer}: user eve may not connect")
+    return "frr"
+
+
+def source_of(server: FrameServer) -> FpmSource:
+    return FpmSource(server, admit)
+
+
 def payloads(name: str) -> list[bytes]:
     return fpm.FrameSplitter().feed(recordings.stream(recordings.fpm(name)))
 
@@ -56,16 +69,16 @@ ROUTES = payloads("static_without_groups")
 
 def test_a_session_opens_speaks_and_closes() -> None:
     server = FakeServer(("open", 1, "peer"), ("frames", 1, ROUTES), ("closed", 1, "gone"))
-    source = FpmSource(server)
+    source = source_of(server)
     events = everything(source)
-    assert events[0] == FpmSessionOpened("peer")
+    assert events[0] == FpmSessionOpened("peer (user frr)")
     assert events[-1] == FpmSessionClosed("gone")
     assert len(events) == 2 + len(ROUTES)
     assert source.peer is None
 
 
 def test_events_come_in_slices() -> None:
-    source = FpmSource(FakeServer(("open", 1, "peer"), ("frames", 1, ROUTES)))
+    source = source_of(FakeServer(("open", 1, "peer"), ("frames", 1, ROUTES)))
     sizes = []
     while batch := source.poll(5):
         sizes.append(len(batch))
@@ -81,7 +94,7 @@ def test_a_newer_connection_ends_the_older() -> None:
         ("frames", 1, ROUTES[1:2]),
         ("frames", 2, ROUTES[2:3]),
     )
-    events = everything(FpmSource(server))
+    events = everything(source_of(server))
     assert [type(event).__name__ for event in events] == [
         "FpmSessionOpened",
         "RouteUpdated",
@@ -92,6 +105,26 @@ def test_a_newer_connection_ends_the_older() -> None:
     assert server.disconnected == [1]
 
 
+def test_a_stranger_displaces_nobody_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer(
+        ("open", 1, "zebra"),
+        ("open", 2, "stranger"),
+        ("frames", 2, ROUTES[:2]),
+        ("frames", 1, ROUTES[2:3]),
+        ("open", 3, "stranger"),
+        ("frames", 1, ROUTES[3:4]),
+    )
+    source = source_of(server)
+    events = everything(source)
+    assert [type(event).__name__ for event in events] == ["FpmSessionOpened"] + 2 * ["RouteUpdated"]
+    assert source.peer == "zebra (user frr)"
+    assert server.disconnected == [2, 3]
+    assert source.counters["connections_refused"] == 2
+    assert caplog.messages == [
+        "FPM: connection refused (1 so far): stranger: user eve may not connect"
+    ]
+
+
 def test_bad_bytes_end_the_session_and_nothing_of_their_frame_is_applied() -> None:
     replace = next(payload for payload in ROUTES if len(fpm.frame(payload)) > 100)
     server = FakeServer(
@@ -100,13 +133,13 @@ def test_bad_bytes_end_the_session_and_nothing_of_their_frame_is_applied() -> No
         ("frames", 1, [ROUTES[2]]),
         ("open", 2, "peer again"),
     )
-    source = FpmSource(server)
+    source = source_of(server)
     opened, route, closed, again = everything(source)
-    assert opened == FpmSessionOpened("peer")
+    assert opened == FpmSessionOpened("peer (user frr)")
     assert type(route).__name__ == "RouteUpdated"
     assert isinstance(closed, FpmSessionClosed)
     assert "netlink_length at byte" in closed.reason
-    assert again == FpmSessionOpened("peer again")
+    assert again == FpmSessionOpened("peer again (user frr)")
     assert server.disconnected == [1]
     assert source.counters["netlink_length"] == 1
 
@@ -115,8 +148,11 @@ def test_a_framing_error_is_counted_and_closes() -> None:
     server = FakeServer(
         ("open", 1, "peer"), ("error", 1, "version 2 at byte 0"), ("closed", 1, "framing error")
     )
-    source = FpmSource(server)
-    assert everything(source) == [FpmSessionOpened("peer"), FpmSessionClosed("framing error")]
+    source = source_of(server)
+    assert everything(source) == [
+        FpmSessionOpened("peer (user frr)"),
+        FpmSessionClosed("framing error"),
+    ]
     assert source.counters["framing_errors"] == 1
 
 
@@ -137,7 +173,7 @@ def step_payloads(step: str) -> list[bytes]:
 def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
     """A source whose session saw the replay with e2 in the given state, and then e2 coming up."""
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
-    source = FpmSource(server)
+    source = source_of(server)
     source.link_changed(at_open)
     everything(source)
     source.link_changed(LEG_IS_UP)
@@ -164,7 +200,7 @@ def test_a_link_that_fails_and_comes_back_within_a_session_raises_no_doubt() -> 
     steps = ["start", "ip route 10.9.0.0/16 10.0.1.2 | ip route 10.9.0.0/16 10.0.2.2"]
     failure = ["ip link set p2 down (neighbour)", "ip link set p2 up (neighbour)"]
     server = FakeServer(("open", 1, "peer"))
-    source = FpmSource(server)
+    source = source_of(server)
     source.link_changed(LEG_IS_UP)
     for step in steps + failure:
         server.events.append(("frames", 1, step_payloads(step)))
@@ -176,7 +212,7 @@ def test_a_link_that_fails_and_comes_back_within_a_session_raises_no_doubt() -> 
 @given(st.lists(damaged(ROUTES), max_size=5))
 def test_any_frames_leave_the_source_usable(frames: list[bytes]) -> None:
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
-    source = FpmSource(server)
+    source = source_of(server)
     everything(source)
     server.events += [("open", 2, "peer again"), ("frames", 2, ROUTES[:1])]
     assert type(everything(source)[-1]).__name__ == "RouteUpdated"
@@ -188,7 +224,8 @@ def test_the_native_server_brings_the_same_events_however_the_stream_is_cut() ->
         event for payload in payloads("kernel") for event in fpm.decode_payload(payload, Counter())
     ]
     server = FpmServer("127.0.0.1:0")
-    source = FpmSource(server)
+    here = f"127.0.0.1:{server.port()}"
+    source = FpmSource(server, AllowedUsers(here, [str(os.getuid())]).admit)
     with socket.create_connection(("127.0.0.1", server.port())) as zebra:
         zebra.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for start in range(0, len(stream), 7):

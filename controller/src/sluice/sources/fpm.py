@@ -3,18 +3,22 @@
 
 Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames and on wire.fpm for
 what they say. There is one session at a time: a newer connection ends the older, so that events of
-two sessions never mix. Bytes that cannot be decoded end the session as well; zebra connects again
-and replays everything, and until then the routes stay as they are.
+two sessions never mix. A connection counts only once `admit` has let it in; what is refused neither
+ends a session nor says anything. Bytes that cannot be decoded end the session as well; zebra
+connects again and replays everything, and until then the routes stay as they are.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
 from sluice.sources.group_doubt import GroupDoubt
+from sluice.sources.peer import Refused
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
 
@@ -25,6 +29,11 @@ log = logging.getLogger(__name__)
 
 # Each holds what one read of the socket gave, 256 KiB at most; the rest waits in the server.
 SERVER_EVENTS = 2
+REFUSALS_TOLD_EVERY = 10.0
+"""Seconds: a user who connects again and again does not fill the log."""
+
+Admit = Callable[[str], str]
+"""The user who connected from an address, or Refused (`peer.AllowedUsers.admit`)."""
 
 
 class FrameServer(Protocol):
@@ -43,8 +52,10 @@ class FrameServer(Protocol):
 class FpmSource:
     """The route events of the FPM peer."""
 
-    def __init__(self, server: FrameServer) -> None:
+    def __init__(self, server: FrameServer, admit: Admit) -> None:
         self._server = server
+        self._admit = admit
+        self._refusals_told = float("-inf")
         self._session: int | None = None
         # Payloads of the session that wait for decoding: at most SERVER_EVENTS of the server.
         self._payloads: deque[bytes] = deque()
@@ -77,12 +88,7 @@ class FpmSource:
     def _handle(self, event: FpmEvent, events: list[RouteEvent]) -> None:
         match event:
             case ("open", connection, peer):
-                if self._session is not None:
-                    self._hang_up(f"{peer} connected in its place", events)
-                self._session, self.peer = connection, peer
-                self.counters["sessions"] += 1
-                events.append(opened := FpmSessionOpened(peer))
-                self._doubt.note(opened)
+                self._open(connection, peer, events)
             case ("frames", connection, payloads):
                 if connection == self._session:
                     self._payloads.extend(payloads)
@@ -92,6 +98,29 @@ class FpmSource:
             case ("closed", connection, reason):
                 if connection == self._session:
                     self._end(reason, events)
+
+    def _open(self, connection: int, peer: str, events: list[RouteEvent]) -> None:
+        """Takes the newest admitted connection: zebra's last one may be dead without an end."""
+        try:
+            name = f"{peer} (user {self._admit(peer)})"
+        except Refused as refused:
+            self._refuse(connection, str(refused))
+            return
+        if self._session is not None:
+            self._hang_up(f"{name} connected in its place", events)
+        self._session, self.peer = connection, name
+        self.counters["sessions"] += 1
+        events.append(opened := FpmSessionOpened(name))
+        self._doubt.note(opened)
+
+    def _refuse(self, connection: int, reason: str) -> None:
+        self.counters["connections_refused"] += 1
+        self._server.disconnect(connection, reason)
+        now = time.monotonic()
+        if now - self._refusals_told >= REFUSALS_TOLD_EVERY:
+            self._refusals_told = now
+            count = self.counters["connections_refused"]
+            log.warning("FPM: connection refused (%d so far): %s", count, reason)
 
     def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
         try:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user at the other end of a loopback TCP connection, asked of the kernel (sock_diag(7)).
+
+`AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED. The peer's
+socket is in the same network namespace, so NETLINK_SOCK_DIAG can say whose it is. Only a socket
+that a process still holds counts, one with an inode: what a closed one leaves behind (FIN_WAIT,
+TIME_WAIT) is reported as root's. Depends on wire.netlink.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import pwd
+import socket
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from sluice.wire.errors import WireError
+from sluice.wire.netlink import NLM_F_REQUEST, NLMSG_ERROR, message, messages
+
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+ALL_STATES = 0xFFFFFFFF
+NO_COOKIE = 0xFFFFFFFF
+# struct inet_diag_req_v2: family, protocol, extensions, pad, states; then the socket's id
+REQUEST = Struct("=BBBxI")
+# struct inet_diag_sockid: ports, source, destination, interface, cookie
+ID = Struct("!HH16s16s")
+ID_REST = Struct("=III")
+# struct inet_diag_msg: family, state, timer, retransmissions; the id; expires, queues, uid, inode
+ANSWER = Struct("=BBBB")
+ANSWER_REST = Struct("=IIIII")
+TIMEOUT = 1.0
+
+
+class Endpoint(NamedTuple):
+    """An IP address and a TCP port."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """From ADDRESS:PORT or [ADDRESS]:PORT. Raises ValueError."""
+        host, _, port = text.rpartition(":")
+        return cls(ipaddress.ip_address(host.strip("[]")), int(port))
+
+
+class Unknown(Exception):  # noqa: N818 - an answer: the text says why nothing is known
+    """Whose socket it is cannot be told."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer: the text says why
+    """A connection that may not stay."""
+
+
+class AllowedUsers:
+    """Who may connect to `here`. `users` are names or numbers; a name that is none yet allows
+    nobody, so that FRR may be installed later."""
+
+    def __init__(self, here: str, users: Iterable[str]) -> None:
+        self._here = Endpoint.parse(here)
+        self._users = tuple(users)
+
+    def admit(self, peer: str) -> str:
+        """The name of the user who connected from `peer`, ADDRESS:PORT. Raises Refused."""
+        try:
+            uid = user_of(Endpoint.parse(peer), self._here)
+        except (Unknown, ValueError) as error:
+            raise Refused(f"{peer}: whose connection it is cannot be told: {error}") from error
+        if uid not in {*map(_number, self._users)}:
+            allowed = ", ".join(self._users)
+            raise Refused(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
+        return user_name(uid)
+
+
+def _number(user: str) -> int | None:
+    if user.isascii() and user.isdigit():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
+
+def user_of(peer: Endpoint, here: Endpoint) -> int:
+    """The user whose process holds `peer`'s end of a connection to `here`. Raises Unknown.
+
+    Both are addresses of this host. The process held the socket when the kernel was asked.
+    """
+    request = _request(peer, here)
+    try:
+        with socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG
+        ) as diagnosis:
+            diagnosis.settimeout(TIMEOUT)
+            diagnosis.sendto(request, (0, 0))
+            return _user(diagnosis.recv(1 << 16), _id(peer, here))
+    except (OSError, WireError) as error:
+        raise Unknown(f"sock_diag: {error}") from error
+
+
+def _request(peer: Endpoint, here: Endpoint) -> bytes:
+    family = socket.AF_INET if peer.address.version == 4 else socket.AF_INET6
+    body = REQUEST.pack(family, socket.IPPROTO_TCP, 0, ALL_STATES)
+    body += _id(peer, here) + ID_REST.pack(0, NO_COOKIE, NO_COOKIE)
+    return message(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, body)
+
+
+def _id(peer: Endpoint, here: Endpoint) -> bytes:
+    return ID.pack(peer.port, here.port, peer.address.packed, here.address.packed)
+
+
+def _user(datagram: bytes, wanted: bytes) -> int:
+    for answer in messages(datagram):
+        if answer.type == NLMSG_ERROR:
+            raise Unknown("it is closed already")
+        start = ANSWER.size + ID.size + ID_REST.size
+        if answer.type != SOCK_DIAG_BY_FAMILY or len(answer.body) < start + ANSWER_REST.size:
+            continue
+        *_, uid, inode = ANSWER_REST.unpack_from(answer.body, start)
+        found = answer.body[ANSWER.size : ANSWER.size + ID.size]
+        if found == wanted and inode:
+            return int(uid)
+    raise Unknown("no process holds it any more")
+
+
+def user_name(uid: int) -> str:
+    """A user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose connection it is, by the kernel's account; what cannot be told is refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.sources import peer
+from sluice.sources.peer import AllowedUsers, Endpoint, Refused, Unknown, user_of
+from sluice.wire.errors import WireError
+
+USER = 12345
+HOSTS = pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+
+
+def text(address: tuple[object, ...]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+@contextmanager
+def connection(host: str, uid: int) -> Iterator[tuple[str, str, int]]:
+    """A user's process that is connected: its address, the server's, the end of its lifeline."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        lifeline, ours = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setresuid(uid, uid, uid)
+            os.close(ours)
+            with socket.create_connection(server.getsockname()[:2]):
+                os.read(lifeline, 1)
+            os._exit(0)
+        accepted, address = server.accept()
+        try:
+            yield text(address), text(server.getsockname()), ours
+        finally:
+            accepted.close()
+            os.close(ours)
+            os.close(lifeline)
+            os.waitpid(child, 0)
+
+
+@HOSTS
+@pytest.mark.parametrize("uid", [0, USER])
+def test_the_user_of_a_connection(host: str, uid: int) -> None:
+    with connection(host, uid) as (there, here, _):
+        assert user_of(Endpoint.parse(there), Endpoint.parse(here)) == uid
+        assert AllowedUsers(here, [str(uid)]).admit(there) == ("root" if uid == 0 else str(USER))
+        with pytest.raises(Refused, match=r"user .* may not connect; allowed: frr-of-no-host, 7"):
+            AllowedUsers(here, ["frr-of-no-host", "7"]).admit(there)
+
+
+def test_root_by_name() -> None:
+    with connection("127.0.0.1", 0) as (there, here, _):
+        assert AllowedUsers(here, ["frr", "root"]).admit(there) == "root"
+
+
+@HOSTS
+def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
+    """A user who connects, speaks and hangs up: what is left of the socket is reported as uid 0."""
+    with connection(host, USER) as (there, here, lifeline):
+        os.write(lifeline, b"x")
+        allowed = AllowedUsers(here, ["root"])
+
+        def reason() -> str:
+            with pytest.raises(Refused) as refused:
+                allowed.admit(there)
+            return str(refused.value)
+
+        while f"user {USER}" in reason():
+            pass
+        assert "cannot be told" in reason()
+
+
+def test_a_listener_on_the_same_port_is_not_the_peer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_server(("", 0)) as other:
+        here, there = (Endpoint.parse(text(one.getsockname())) for one in (ours, other))
+        with pytest.raises(Unknown):
+            user_of(there._replace(address=here.address), here)
+
+
+@given(st.binary(max_size=200))
+def test_any_answer_is_refused_unless_it_is_about_the_connection(answer: bytes) -> None:
+    with pytest.raises((Unknown, WireError)):
+        peer._user(answer, bytes(range(36)))
+
+
+@pytest.mark.parametrize("address", ["", "peer", "127.0.0.1", "1:2:3", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(Refused, match="cannot be told"):
+        AllowedUsers("127.0.0.1:2620", ["root"]).admit(address)
