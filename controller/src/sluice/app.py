@@ -16,6 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
+from sluice import privileges
 from sluice._native import FpmServer, P4RuntimeClient, TapSet
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
@@ -27,6 +28,7 @@ from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime.client import Client
 from sluice.policy_start import PolicyError
+from sluice.privileges import PrivilegeError
 from sluice.sources.fpm import FpmSource
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
@@ -38,6 +40,11 @@ from sluice.sources.tap_keeper import TapKeeper
 from sluice.spdstore import SpdStore, SpdStoreError, prepare
 
 OK, FAILED = 0, 1
+FAILURES = (
+    *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
+    OSError,
+)
+"""What ends the daemon with a sentence."""
 
 
 def run(config_path: Path, *, configured_policy: bool = False) -> int:
@@ -51,14 +58,12 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     try:
         config = load_config(config_path)
         prepare(config.state_dir)
+        privileges.drop()
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
         numbers = InterfaceNumbers(config.state_dir)
         asyncio.run(_run(numbers.give(config), numbers))
-    except (
-        *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError),
-        OSError,
-    ) as error:
+    except FAILURES as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     return OK
