@@ -17,8 +17,15 @@ from fake_switch import FakeSwitch
 
 
 class FakeClient:
-    def __init__(self, switch: FakeSwitch, *, arbitration: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        switch: FakeSwitch,
+        *,
+        arbitration: list[Any] | None = None,
+        election_id: tuple[int, int] = (0, 1),
+    ) -> None:
         self.switch = switch
+        self._elects = arbitration is None  # whoever asks is primary
         self.sent: list[tuple[bytes, tuple[int, ...]]] = []
         self.packet_out_room = 1 << 30
         self.elections: list[tuple[int, int]] = []
@@ -31,7 +38,7 @@ class FakeClient:
         self.closed = False
         self._gone = False
         self._emit(("connected",))
-        for answer in arbitration or [(True, 0, "", (0, 1))]:
+        for answer in arbitration or [(True, 0, "", election_id)]:
             self._emit(("arbitration", *answer))
 
     def _emit(self, event: Any) -> None:
@@ -128,6 +135,8 @@ class FakeClient:
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()
         self.elections.append(election_id)
+        if self._elects:
+            self.arbitration(True, 0, "", election_id)
 
     def close(self) -> None:
         if not self.closed:

@@ -36,6 +36,7 @@ from sluice.model import (
 from sluice.numbers import InterfaceNumbers
 from sluice.p4.packets import PACKET_OUT
 from sluice.p4.schema import load_pipeline
+from sluice.p4runtime.election import LARGEST
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from test_punts import ipv4, punt
@@ -120,6 +121,7 @@ class World:
         self.dump = FakeDump()
         self.switch = switch
         self.clients: list[FakeClient] = []
+        self.arbitration: list[Any] | None = None
         self.ready = asyncio.Event()
         sources = Sources(
             routes=self.routes,
@@ -134,8 +136,10 @@ class World:
             config, pipeline, sources, self._connect, self.ready.set, numbers=numbers
         )
 
-    def _connect(self) -> FakeClient:
-        self.clients.append(FakeClient(self.switch))
+    def _connect(self, election_id: tuple[int, int]) -> FakeClient:
+        self.clients.append(
+            FakeClient(self.switch, arbitration=self.arbitration, election_id=election_id)
+        )
         return self.clients[-1]
 
     @property
@@ -293,6 +297,28 @@ def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
         world.host.put(HostFrame(1, ipv4()))
         name = "packets out dropped: queue full or no switch"
         await world.until(lambda: world.controller.counters[name] == 1)
+
+    play(story)
+
+
+def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It used to be a loop of ValueErrors, one each turn."""
+    monkeypatch.setattr("sluice.connection.FIRST_RECONNECT", 0.001)
+    monkeypatch.setattr("sluice.connection.LAST_RECONNECT", 0.01)
+
+    async def story(world: World) -> None:
+        world.arbitration = [(False, 5, "", LARGEST)]
+        world.links()
+        await world.until(lambda: len(world.clients) > 5)
+        assert all(client.closed for client in world.clients[:-1])
+        connection = world.controller.connection
+        assert "restart the switch" in (connection.last_error or "")
+        assert len([line for line in caplog.messages if "largest election id" in line]) == 1
+        world.arbitration = None
+        await asyncio.wait_for(world.ready.wait(), 5)
+        assert connection.last_error is None
 
     play(story)
 

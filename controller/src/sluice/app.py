@@ -14,6 +14,7 @@ import gc
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from sluice import privileges
@@ -21,12 +22,12 @@ from sluice._native import FpmServer, P4RuntimeClient, TapSet
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
 from sluice.config import Config, ConfigError, load_config
-from sluice.connection import ELECTION_ID
 from sluice.controller import Controller
 from sluice.inputs import Sources
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime.client import Client
+from sluice.p4runtime.election import ElectionId
 from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
 from sluice.sources.fpm import FpmSource
@@ -74,7 +75,7 @@ async def _run(config: Config, numbers: InterfaceNumbers) -> None:
     async with contextlib.AsyncExitStack() as stack:
         sources = _make_sources(config, stack)
         controller = Controller(
-            config, pipeline, sources, lambda: _connect(config), _say_ready, numbers=numbers
+            config, pipeline, sources, partial(_connect, config), _say_ready, numbers=numbers
         )
         await stack.enter_async_context(ApiServer(config.api_socket, Requests(controller).answer))
         # What is alive now lives as long as the daemon; and a full table's garbage collections
@@ -118,9 +119,9 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     )
 
 
-def _connect(config: Config) -> Client:
+def _connect(config: Config, election_id: ElectionId) -> Client:
     switch = config.switch
-    return P4RuntimeClient(str(switch.address), switch.device_id, ELECTION_ID)
+    return P4RuntimeClient(str(switch.address), switch.device_id, election_id)
 
 
 def _say_ready() -> None:

@@ -18,14 +18,13 @@ from sluice.config import SwitchConfig
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.election import ElectionId, question
 from sluice.p4runtime.session import P4RuntimeError, PacketInHandler, Session
 from sluice.reconciler import Reconciler
 from sluice.state.takeover import Closing, Entities
 
 log = logging.getLogger(__name__)
 
-ELECTION_ID = (0, 1)
-"""Asked for first; a session that finds a higher one without an owner goes above it."""
 SHOWN = 8
 """Entities that a line of the log names at most."""
 FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
@@ -46,7 +45,7 @@ class SwitchConnection:
         pipeline: Pipeline,
         packets: PacketSchema,
         reconciler: Reconciler,
-        connect: Callable[[], Client],
+        connect: Callable[[ElectionId], Client],
         on_packets: PacketInHandler,
         closing: Callable[[Entities], Closing],
         on_read: Callable[[], None],
@@ -97,8 +96,13 @@ class SwitchConnection:
 
     async def _one_session(self) -> None:
         """From connection to end. Raises P4RuntimeError when it did not come to writing."""
+        election_id = question()
         session = Session(
-            self._connect(), self._config.device_id, ELECTION_ID, None, self._on_packets
+            self._connect(election_id),
+            self._config.device_id,
+            election_id,
+            None,
+            self._on_packets,
         )
         self.session = session
         try:

@@ -68,6 +68,7 @@ from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema
 from sluice.p4.settings import SettingsCodec
 from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session
 from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
@@ -100,15 +101,16 @@ ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Ki
 
 
 class Controller:
-    """One router. `connect` makes a P4Runtime client; `on_ready` is called once, when the switch is
-    programmed with the interfaces. `numbers` gave the configuration's interfaces theirs."""
+    """One router. `connect` makes a P4Runtime client that asks with an election id; `on_ready` is
+    called once, when the switch is programmed with the interfaces. `numbers` gave the
+    configuration's interfaces theirs."""
 
     def __init__(
         self,
         config: Config,
         pipeline: Pipeline,
         sources: Sources,
-        connect: Callable[[], Client],
+        connect: Callable[[ElectionId], Client],
         on_ready: Callable[[], None] = lambda: None,
         *,
         numbers: InterfaceNumbers | None = None,

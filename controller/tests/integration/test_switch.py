@@ -2,7 +2,9 @@
 """Reconciler, session and native client against a real switch: sluice-switch, or TARGET=bmv2.
 
 What was written is read back as it was meant, a second controller adopts it without touching it,
-wrong entries are corrected and unknown ones removed, and a switch that restarts is filled again.
+wrong entries are corrected and unknown ones removed, and a switch that restarts is filled again. A
+second controller waits, takes over from one that is gone, and stands by, by name, where a client
+has used up the election ids.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from sluice.entities import (
 )
 from sluice.model import Event
 from sluice.p4.schema import load_pipeline
+from sluice.p4runtime.election import LARGEST, ElectionId, question
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.reconciler import Reconciler
@@ -288,5 +291,60 @@ def test_a_restarted_switch_is_filled_again(target: Target) -> None:
                 await router.reconciler.compare()
                 await router.settle()
                 await router.check()
+
+    play(story)
+
+
+# --- who is primary -------------------------------------------------------------------------------
+
+
+def session_of(target: Target, election_id: ElectionId | None = None) -> Session:
+    asked = election_id or question()
+    client = target.namespace.inside(lambda: P4RuntimeClient(target.grpc, target.device_id, asked))
+    return Session(client, target.device_id, asked, None, lambda _: None)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target) -> None:
+    async def story() -> None:
+        first = session_of(target)
+        await first.become_primary()
+        seconds = [session_of(target) for _ in range(4)]  # half of them ask with a larger low half
+        await until(lambda: all("another controller" in one.arbitration for one in seconds))
+        assert first.is_primary
+        first.close()
+        await until(lambda: any(one.is_primary for one in seconds))
+        for one in seconds:
+            one.close()
+
+    play(story)
+
+
+def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Target) -> None:
+    async def outcome() -> str:
+        session = session_of(target)
+        try:
+            await session.become_primary()
+        except P4RuntimeError as error:
+            return str(error)
+        finally:
+            session.close()
+        return "primary"
+
+    async def story() -> None:
+        stranger = session_of(target, LARGEST)
+        await stranger.become_primary()
+        waiting = session_of(target)
+        await until(lambda: "largest election id; stop it" in waiting.arbitration)
+        stranger.close()
+        # A switch that remembers the highest id of all times refuses every other for good.
+        assert "restart the switch" in (told := await outcome()) or told == "primary"
+        target.stop()
+        target.start()
+        assert await outcome() == "primary"
 
     play(story)

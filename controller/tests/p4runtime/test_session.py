@@ -13,6 +13,7 @@ from sluice.entities import BLACKHOLE, Kind, RouteSlot
 from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.client import Metadata
+from sluice.p4runtime.election import LARGEST
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError, Session
 
@@ -53,7 +54,9 @@ def test_write_read_and_packets() -> None:
         client.punt((b"frame", (1, 2)))
         await turns()
         assert packets == [(b"frame", (1, 2))]
-        assert client.requests[0].election_id.low == 1
+        (asked,) = client.elections  # the client's own (0, 1) only asked who is there
+        assert asked[0] == 1
+        assert (client.requests[0].election_id.high, client.requests[0].election_id.low) == asked
 
     asyncio.run(story())
 
@@ -79,11 +82,56 @@ def test_going_above_an_election_id_that_nobody_holds() -> None:
         session, _ = session_of(client)
         waiting = asyncio.create_task(session.become_primary())
         await turns()
-        assert client.elections == [(0, 78)]
-        client.arbitration(True, 0, "", (0, 78))
+        (asked,) = client.elections
+        assert asked[0] == 1
+        client.arbitration(True, 0, "", (0, 1))  # about what was asked before
+        await turns()
+        assert not waiting.done()
+        client.arbitration(True, 0, "", asked)
         await waiting
         await session.write([route("10.0.0.0/8")])
-        assert client.requests[-1].election_id.low == 78
+        assert client.requests[-1].election_id.low == asked[1]
+
+    asyncio.run(story())
+
+
+def test_nobody_can_guess_the_id_of_a_primary() -> None:
+    async def primary() -> tuple[int, int]:
+        client = FakeClient(FakeSwitch(CODEC))
+        session, _ = session_of(client)
+        await session.become_primary()
+        return client.elections[-1]
+
+    async def story() -> None:
+        lows = [(await primary())[1] for _ in range(20)]
+        assert len(set(lows)) == 20
+        assert max(lows).bit_length() > 56
+
+    asyncio.run(story())
+
+
+def test_the_largest_id_of_a_controller_that_is_gone_ends_the_session_by_name() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 5, "", LARGEST)])
+        session, _ = session_of(client)
+        with pytest.raises(P4RuntimeError, match=r"largest election id .*: restart the switch"):
+            await session.become_primary()
+        assert client.elections == []
+        assert client.closed
+
+    asyncio.run(story())
+
+
+def test_waiting_behind_the_largest_id() -> None:
+    async def story() -> None:
+        client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 6, "", LARGEST)])
+        session, _ = session_of(client)
+        waiting = asyncio.create_task(session.become_primary())
+        await turns()
+        assert "primary with the largest election id; stop it" in session.arbitration
+        client.arbitration(False, 5, "", LARGEST)
+        with pytest.raises(P4RuntimeError, match="restart the switch"):
+            await waiting
 
     asyncio.run(story())
 

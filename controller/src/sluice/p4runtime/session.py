@@ -3,7 +3,7 @@
 
 `Session` turns the native client's polled events into awaitable answers, packet-ins into a
 callback, and the end into the future `closed`. It never reconnects: who owns it makes a new one.
-Depends on messages and client.
+Depends on messages, client and election.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from finsy.proto import p4i, p4r
 from google.protobuf.message import DecodeError
 
 from sluice.p4runtime.client import Client, Metadata
+from sluice.p4runtime.election import LARGEST, ElectionId, above, is_question
 from sluice.p4runtime.messages import RequestFactory
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 POLL_SLICE = 512
 """Events taken from the client in one turn of the loop."""
 
-OK, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION = 0, 5, 6, 7, 9
+OK, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 5, 6, 7
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 CODE_NAMES = (
     "OK",
@@ -88,13 +90,15 @@ def code_name(code: int) -> str:
 
 
 class Session:
-    """A session over one connection. All methods belong to the event loop's thread."""
+    """A session over one connection. All methods belong to the event loop's thread.
+
+    `election_id` is the one that the client has asked with."""
 
     def __init__(
         self,
         client: Client,
         device_id: int,
-        election_id: tuple[int, int],
+        election_id: ElectionId,
         role: str | None,
         on_packets: PacketInHandler,
     ) -> None:
@@ -323,31 +327,55 @@ class Session:
             self._parts[token].put_nowait(part)
 
     def _arbitrated(
-        self, is_primary: bool, code: int, message: str, election: tuple[int, int] | None
+        self, is_primary: bool, code: int, message: str, election: ElectionId | None
     ) -> None:
+        highest = election or self._election_id
         if is_primary:
+            if highest != self._election_id:
+                return  # about the id that was asked for before
+            if is_question(self._election_id):
+                self._ask_above(self._election_id)
+                return
             self.arbitration = "primary"
             self._primary.set()
-            return
-        highest = election or self._election_id
-        if self._primary.is_set():
-            self._client.close()
-            self._closed(
+        elif self._primary.is_set():
+            self._end(
                 P4RuntimeError(
                     PERMISSION_DENIED, f"another controller took over (election id {highest})"
                 )
             )
-            return
-        if code == NOT_FOUND and highest >= self._election_id:
-            # Nobody is primary, and a higher id than ours has been seen: go above it.
-            high, low = highest
-            self._election_id = (high, low + 1) if low < 2**64 - 1 else (high + 1, 0)
-            self._requests = RequestFactory(self._device_id, self._election_id, self._role)
-            self.arbitration = f"asking with election id {self._election_id}"
-            with ended:
-                self._client.arbitrate(self._election_id)
+        elif code == NOT_FOUND and highest >= self._election_id:
+            self._ask_above(highest)  # of a controller that is gone
+        elif highest == LARGEST:
+            self.arbitration = (
+                "another controller is primary with the largest election id; stop it, then restart"
+                " the switch"
+            )
         else:
             self.arbitration = f"another controller is primary (election id {highest})"
+
+    def _ask_above(self, seen: ElectionId) -> None:
+        """Asks again on the same stream; ends the session where there is no higher id."""
+        wanted = above(seen)
+        if wanted is None:
+            self._end(
+                P4RuntimeError(
+                    RESOURCE_EXHAUSTED,
+                    "a controller that is gone had the largest election id (2^128 - 1), and the"
+                    " switch takes only higher ones: restart the switch",
+                )
+            )
+            return
+        self._election_id = wanted
+        self._requests = RequestFactory(self._device_id, wanted, self._role)
+        self.arbitration = "asking to be primary"
+        with ended:
+            self._client.arbitrate(wanted)
+
+    def _end(self, error: P4RuntimeError) -> None:
+        """Ends the session from this side."""
+        self._client.close()
+        self._closed(error)
 
     def _closed(self, error: P4RuntimeError) -> None:
         if self.closed.done():
