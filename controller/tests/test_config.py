@@ -16,10 +16,10 @@ from sluice.config import (
     AuditConfig,
     Config,
     ConfigError,
-    HostPort,
     PuntRate,
     load_config,
 )
+from sluice.connection_config import HostPort, SwitchConfig, TlsConfig, UnixAddress
 from sluice.model import InterfaceAddress
 from sluice.p4.packets import PuntReason
 from sluice.yamlreader import Reader
@@ -54,7 +54,7 @@ def problems(tmp_path: Path, text: str) -> list[str]:
 def test_a_good_one_with_its_defaults(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD)
     assert config.router == "r1"
-    assert config.switch.address == HostPort("127.0.0.1", 9559)
+    assert config.switch.address == UnixAddress(Path("/run/sluice/r1-p4rt.sock"))
     assert config.api_socket == Path("/run/sluice/r1.sock")
     assert [(vrf.name, vrf.id, vrf.table) for vrf in config.vrfs] == [
         ("default", 0, 254),
@@ -197,3 +197,41 @@ def test_fpm_is_for_users_of_this_host(tmp_path: Path) -> None:
         ("{listen: '192.0.2.1:2620'}", "FPM has no authentication"),
     ):
         assert problem in problems(tmp_path, GOOD + f"fpm: {text}\n")[0]
+
+
+TLS = "tls: {ca: ca.pem, certificate: /etc/sluice/r1.pem, key: r1.key"
+
+
+def test_how_the_switch_is_reached(tmp_path: Path) -> None:
+    def switch(text: str) -> SwitchConfig:
+        return load(tmp_path, GOOD + f"switch: {{{text}}}\n").switch
+
+    bmv2 = switch("target: bmv2")
+    assert (bmv2.address, bmv2.transport) == (HostPort("127.0.0.1", 9559), "TCP")
+    ours = switch("address: unix:/run/x.sock")
+    assert (ours.address, ours.transport) == (UnixAddress(Path("/run/x.sock")), "unix socket")
+    for local in ("127.0.0.1:9559", "127.8.8.8:1", "'[::1]:9559'", "localhost:9559"):
+        assert switch(f"address: {local}").transport == "TCP"
+    far = switch(f"address: 192.0.2.1:9559, {TLS}, server_name: switch-1}}")
+    assert far.transport == "mutual TLS"
+    assert far.tls == TlsConfig(
+        tmp_path / "ca.pem", Path("/etc/sluice/r1.pem"), tmp_path / "r1.key", "switch-1"
+    )
+    assert switch(f"address: 127.0.0.1:9559, {TLS}}}").transport == "mutual TLS"
+
+
+def test_what_could_be_reached_by_others_is_refused(tmp_path: Path) -> None:
+    for text, problem in (
+        ("address: 192.0.2.1:9559", "whoever reaches it could write to the switch; give `tls:`"),
+        ("address: switch.example:9559", "not a loopback address"),
+        ("address: 0.0.0.0:9559", "not a loopback address"),
+        (f"address: unix:/run/x.sock, {TLS}}}", "needs no TLS; remove this"),
+        ("address: unix:x.sock", "begins with /"),
+        (f"address: unix:/{'x' * 107}", "at most 107 bytes"),
+        ("address: 192.0.2.1:9559, tls: {ca: ca.pem}", "switch.tls.certificate: is missing"),
+        ("address: 192.0.2.1:9559, tls: {ca: a, certificate: b, key: c, x: d}", "unknown key"),
+    ):
+        found = problems(tmp_path, GOOD + f"switch: {{{text}}}\n")
+        assert any(problem in one for one in found), (text, found)
+    found = problems(tmp_path, GOOD + "fpm: {listen: 'unix:/run/fpm.sock'}\n")
+    assert "zebra speaks FPM over TCP only" in found[0]

@@ -26,8 +26,10 @@ from sluice.controller import Controller
 from sluice.inputs import Sources
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.schema import SchemaError, load_pipeline
+from sluice.p4runtime import transport
 from sluice.p4runtime.client import Client
 from sluice.p4runtime.election import ElectionId
+from sluice.p4runtime.session import INVALID_ARGUMENT, P4RuntimeError
 from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
 from sluice.sources.fpm import FpmSource
@@ -120,8 +122,16 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
 
 
 def _connect(config: Config, election_id: ElectionId) -> Client:
+    """Raises P4RuntimeError."""
     switch = config.switch
-    return P4RuntimeClient(str(switch.address), switch.device_id, election_id)
+    keys = transport.prepare(switch)
+    server_name = None if switch.tls is None else switch.tls.server_name
+    try:
+        return P4RuntimeClient(
+            str(switch.address), switch.device_id, election_id, tls=keys, server_name=server_name
+        )
+    except ValueError as error:  # what the files hold is no certificate or key
+        raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error
 
 
 def _say_ready() -> None:

@@ -3,19 +3,19 @@
 
 `load_config(path)` returns a `Config` or raises `ConfigError`, which lists *every* problem found,
 each with file, line, where in the document, what is wrong and what to do. Nothing is applied from
-a file with a problem. Depends on model, and on `yamlreader` for reading with line numbers.
+a file with a problem. Depends on model, connection_config and policy_config, and on
+`yamlreader` for reading with line numbers.
 
 docs/how-to/configure.md shows a commented example; the dataclasses here are the schema.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice import scalars
+from sluice.connection_config import FpmConfig, SwitchConfig, read_fpm, read_switch
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
 from sluice.policy_config import PolicyConfig, read_interface_spd, read_policy, spd_names
 from sluice.yamlreader import ConfigError, Mapping, Reader, Value
@@ -25,7 +25,6 @@ __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "lo
 DEFAULT_VRF = "default"
 MAX_INTERFACES = 4095
 DEFAULT_AUDIT_RATE = 100
-TARGETS = ("sluice-switch", "bmv2")
 PUNT_REASONS = (
     "ARP",
     "LINK_PROTOCOL",
@@ -46,46 +45,6 @@ PUNT_REASONS = (
     "FRAGMENT",
     "AUDIT",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HostPort:
-    """A TCP end point."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only processes of this host can be at the other end; of names, localhost."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchConfig:
-    """The P4Runtime target. `pipeline` holds router.json and router.p4info.txtpb."""
-
-    target: str = "sluice-switch"
-    address: HostPort = HostPort("127.0.0.1", 9559)
-    device_id: int = 1
-    cpu_port: int = 510
-    pipeline: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FpmConfig:
-    """Where zebra's dplane_fpm_nl connects to, as which user (names or numbers), and when its
-    replay counts as finished."""
-
-    listen: HostPort = HostPort("127.0.0.1", 2620)
-    users: tuple[str, ...] = ("frr", "root")
-    quiet_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +176,8 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     state_dir = root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}"))
     config = Config(
         router=router,
-        switch=_read_switch(root.section("switch")),
-        fpm=_read_fpm(root.section("fpm")),
+        switch=read_switch(root.section("switch"), router, directory),
+        fpm=read_fpm(root.section("fpm")),
         api_socket=root.section("api").optional(
             "socket", _path, Path(f"/run/sluice/{router}.sock")
         ),
@@ -241,32 +200,6 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     return config
 
 
-def _read_switch(section: Mapping) -> SwitchConfig:
-    default = SwitchConfig()
-    switch = SwitchConfig(
-        target=section.optional("target", scalars.one_of(TARGETS), default.target),
-        address=section.optional("address", _host_port, default.address),
-        device_id=section.optional("device_id", scalars.integer(1, 2**64 - 1), default.device_id),
-        cpu_port=section.optional("cpu_port", scalars.integer(1, 510), default.cpu_port),
-        pipeline=section.optional("pipeline", _path, None),
-    )
-    section.close()
-    return switch
-
-
-def _read_fpm(section: Mapping) -> FpmConfig:
-    default = FpmConfig()
-    fpm = FpmConfig(
-        listen=section.optional("listen", _fpm_listen, default.listen),
-        users=_read_users(section) or default.users,
-        quiet_seconds=section.optional(
-            "quiet_seconds", scalars.number(0.1, 3600), default.quiet_seconds
-        ),
-    )
-    section.close()
-    return fpm
-
-
 def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
     audit = AuditConfig(
         file=section.optional("file", _path, state_dir / "audit.log"),
@@ -274,14 +207,6 @@ def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
     )
     section.close()
     return audit
-
-
-def _read_users(section: Mapping) -> tuple[str, ...]:
-    values = section.sequence("users")
-    if section.value("users") is not None and not values:
-        section.problem("users", "nobody could connect; name zebra's user, like [frr, root]")
-    users = (value.convert(_user) for value in values)
-    return tuple(user for user in users if user is not None)
 
 
 def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
@@ -450,30 +375,3 @@ def _unicast_mac(value: object) -> Mac:
 
 def _interface_address(value: object) -> InterfaceAddress:
     return InterfaceAddress.parse(scalars.text(value))
-
-
-def _user(value: object) -> str:
-    text = str(value)
-    if not re.fullmatch(r"[0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]*[$]?", text) or isinstance(
-        value, bool
-    ):
-        raise ValueError(f"{value!r} is neither a user's name nor a number")
-    return text
-
-
-def _fpm_listen(value: object) -> HostPort:
-    listen = _host_port(value)
-    if not listen.is_loopback:
-        raise ValueError(
-            f"{listen} is not a loopback address: FPM has no authentication, and only of a process"
-            " on this host the user can be checked; use 127.0.0.1 or [::1]"
-        )
-    return listen
-
-
-def _host_port(value: object) -> HostPort:
-    text = str(value)
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT (like 127.0.0.1:9559)")
-    return HostPort(host.strip("[]"), int(port))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from sluice.config import SwitchConfig
+from sluice.connection_config import SwitchConfig
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata

@@ -27,13 +27,15 @@ ANSWERS: dict[str, Any] = {
         "synced": False,
         "switch": {
             "target": "bmv2",
-            "address": "127.0.0.1:9559",
+            "address": "unix:/run/sluice/r1-p4rt.sock",
+            "transport": "unix socket",
             "connected": False,
             "arbitration": "another controller is primary",
             "last_error": "UNAVAILABLE: gone",
         },
         "fpm": {
             "peer": None,
+            "refused": 3,
             "routes": 3,
             "stale_routes": 2,
             "settled": False,
@@ -131,7 +133,16 @@ ANSWERS: dict[str, Any] = {
     "metrics": "sluice_synced 1\n",
 }
 EXPECTED = {
-    "status": ["r1", "no", "UNAVAILABLE: gone", "20.0.0.0/8", "kernel table 77", "object 42"],
+    "status": [
+        "r1",
+        "no",
+        "r1-p4rt.sock (unix socket)",
+        "3 connections refused",
+        "UNAVAILABLE: gone",
+        "20.0.0.0/8",
+        "kernel table 77",
+        "object 42",
+    ],
     "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],
     "routes": ["via 10.0.1.9 dev eth1 weight 3", "blackhole", "RESOURCE_EXHAUSTED"],
     "nexthops": ["02:00:00:00:09:04", "weight 2"],

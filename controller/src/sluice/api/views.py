@@ -94,6 +94,7 @@ class Views:
             "switch": {
                 "target": controller.config.switch.target,
                 "address": str(controller.config.switch.address),
+                "transport": controller.config.switch.transport,
                 "connected": connection.primary is not None,
                 "arbitration": connection.arbitration,
                 "last_error": connection.last_error,
@@ -104,6 +105,7 @@ class Views:
             },
             "fpm": {
                 "peer": controller.fib.session,
+                "refused": controller.sources.routes.counters.get("connections_refused", 0),
                 "routes": len(rib),
                 "stale_routes": rib.stale,
                 "settled": controller.settled,

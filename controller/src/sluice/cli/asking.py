@@ -13,6 +13,8 @@ from sluice.api.client import DaemonAbsentError, RequestError, ask
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
+SWITCH_SOCKET_END = "-p4rt.sock"
+"""P4Runtime sockets of switches lie there too; see connection_config."""
 
 EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
@@ -43,7 +45,9 @@ def _find_socket(socket: Path | None) -> Path:
     """The socket given, or the only one under /run/sluice."""
     if socket is not None:
         return socket
-    found = sorted(RUN_DIRECTORY.glob("*.sock"))
+    found = sorted(
+        path for path in RUN_DIRECTORY.glob("*.sock") if not path.name.endswith(SWITCH_SOCKET_END)
+    )
     if len(found) == 1:
         return found[0]
     if not found:

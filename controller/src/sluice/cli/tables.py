@@ -71,7 +71,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     lines: list[tuple[str, str | Text]] = [
         ("router", data["router"]),
         ("synced", _good(data["synced"], "yes", "no")),
-        ("switch", f"{switch['target']} at {switch['address']}"),
+        ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
         ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
@@ -85,6 +85,8 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     ]
     if switch["last_error"]:
         lines.append(("last error", Text(switch["last_error"], style="red")))
+    if fpm["refused"]:
+        lines.append(("fpm", Text(f"{fpm['refused']:,} connections refused", style="red")))
     if reconciler["failed"]:
         lines.append(("refused", Text(f"{reconciler['failed']:,} updates", style="red")))
     lines += [("", f"{item['what']}: {item['error']}") for item in reconciler["failures"]]

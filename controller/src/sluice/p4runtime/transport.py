@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection to the switch needs besides its address: keys, and a socket that is not forged.
+
+Both are looked at anew for every connection, so that renewed certificates need no restart; what is
+wrong is an error of that connection, tried again like any other. Depends on connection_config.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from sluice.connection_config import SwitchConfig, TlsConfig, UnixAddress
+from sluice.p4runtime.session import FAILED_PRECONDITION, PERMISSION_DENIED, P4RuntimeError
+
+MAXIMUM_PEM = 1 << 20
+
+Keys = tuple[bytes, bytes, bytes]
+"""CA certificate, own certificate with its chain, own key: PEM each."""
+
+
+def prepare(switch: SwitchConfig) -> Keys | None:
+    """The keys for the next connection, None without TLS. Raises P4RuntimeError."""
+    if isinstance(switch.address, UnixAddress):
+        _check_owner(switch.address.path)
+    return None if switch.tls is None else _read_keys(switch.tls)
+
+
+def _check_owner(path: Path) -> None:
+    """A socket of another user's is not the switch's. One that is absent is left to the client."""
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    if stat.S_ISSOCK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+        raise P4RuntimeError(
+            PERMISSION_DENIED,
+            f"{path} belongs to user {found.st_uid}, not to the switch (root, or user"
+            f" {os.geteuid()}); remove it and start the switch anew",
+        )
+
+
+def _read_keys(tls: TlsConfig) -> Keys:
+    key = _read(tls.key)
+    try:
+        mode = stat.S_IMODE(tls.key.stat().st_mode)
+    except OSError as error:
+        raise _unreadable(tls.key, error) from error
+    if mode & 0o007:
+        raise P4RuntimeError(
+            PERMISSION_DENIED,
+            f"tls.key: {tls.key} can be read by every user (mode {mode:04o}); chmod 0600",
+        )
+    return _read(tls.ca), _read(tls.certificate), key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAXIMUM_PEM)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> P4RuntimeError:
+    return P4RuntimeError(FAILED_PRECONDITION, f"tls: {path}: {error.strerror}")
