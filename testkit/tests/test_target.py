@@ -8,7 +8,13 @@ import pytest
 from sluice_testkit import where
 from sluice_testkit.namespaces import Namespace
 from sluice_testkit.process import Supervisor
-from sluice_testkit.target import Target, TargetUnavailable, bmv2_available, target_name
+from sluice_testkit.target import (
+    Target,
+    TargetUnavailable,
+    bmv2_available,
+    p4runtime_address,
+    target_name,
+)
 
 NOWHERE = Namespace("nowhere", Path("/nowhere"), ())
 
@@ -47,6 +53,19 @@ def test_both_take_the_same_flags(
     words = Target(NOWHERE, {1: "port1"}, Supervisor(tmp_path), name=name).argv()
     for flag in ("--no-p4", "1@port1", "--grpc-server-addr", "127.0.0.1:9559", "510"):
         assert flag in words
+
+
+def test_a_router_reaches_its_switch_by_a_unix_socket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.touch()
+    monkeypatch.setenv("SLUICE_SWITCH", str(program))
+    address = p4runtime_address("sluice-switch", tmp_path, "r1")
+    assert address == f"unix:{tmp_path}/r1-p4rt.sock"
+    target = Target(NOWHERE, {}, Supervisor(tmp_path), name="sluice-switch", address=address)
+    assert address in target.argv()
+    assert p4runtime_address("bmv2", tmp_path, "r1") == "127.0.0.1:9559"
 
 
 def test_a_missing_build_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

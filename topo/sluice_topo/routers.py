@@ -13,7 +13,7 @@ from sluice_testkit.controller import Controller
 from sluice_testkit.frr import Frr
 from sluice_testkit.namespaces import Namespace
 from sluice_testkit.process import Supervisor
-from sluice_testkit.target import Target
+from sluice_testkit.target import Target, p4runtime_address
 from sluice_topo.description import Host, Router
 
 LINUX = "linux"  # in the place of a target's name: the kernel forwards in every router
@@ -80,7 +80,11 @@ class LinuxRouter:
 
 
 class P4Router:
-    """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards."""
+    """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards.
+
+    The switch serves P4Runtime at `switch_address` where the controller reaches it by something
+    else; else where the configuration says, with a Unix socket moved into the run directory.
+    """
 
     def __init__(
         self,
@@ -92,11 +96,16 @@ class P4Router:
         target: str | None = None,
         config: dict[str, Any] | None = None,
         frr_config: str | None = None,
+        switch_address: str | None = None,
     ):
         self.name = description.name
         self.namespace = namespace
         self.files = description.files
         config = config or description.sluice_config()
+        configured = config["switch"].get("address", "unix:")
+        if configured.startswith("unix:"):
+            configured = p4runtime_address(target, directory, self.name)
+        config = config | {"switch": config["switch"] | {"address": configured}}
         ports = {i["port"]: i["device"] for i in config["interfaces"]}
         self.target = Target(
             namespace,
@@ -105,6 +114,7 @@ class P4Router:
             name=target,
             label=f"{self.name}-switch",
             device_id=config["switch"]["device_id"],
+            address=switch_address or configured,
         )
         self.controller = Controller(
             self.name, namespace, config, directory, supervisor, target=self.target.name

@@ -54,10 +54,17 @@ def binary(name: str) -> Path:
     return found
 
 
+def p4runtime_address(name: str | None, directory: Path, label: str) -> str:
+    """Where a router's switch serves P4Runtime: a Unix socket; BMv2 knows TCP only."""
+    if target_name(name) == "bmv2":
+        return f"127.0.0.1:{GRPC_PORT}"
+    return f"unix:{directory / label}-p4rt.sock"
+
+
 class Target:
     """One switch. `ports` are port number to interface; the interfaces become silent.
 
-    gRPC is served on the namespace's loopback, so all targets may use one port.
+    gRPC is served at `address`, else on the namespace's loopback, so all targets may use one port.
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class Target:
         device_id: int = 1,
         cpu_port: int = CPU_PORT,
         grpc_port: int = GRPC_PORT,
+        address: str | None = None,
         options: Sequence[str] = (),
     ):
         self.name = target_name(name)
@@ -80,7 +88,7 @@ class Target:
         self.ports = dict(ports)
         self.device_id = device_id
         self.cpu_port = cpu_port
-        self.grpc = f"127.0.0.1:{grpc_port}"
+        self.grpc = address or f"127.0.0.1:{grpc_port}"
         self.process: Process | None = None
         self._label = label
         self._supervisor = supervisor
@@ -132,6 +140,9 @@ class Target:
     def _listens(self) -> bool:
         assert self.process is not None
         self.process.check()
-        host, port = self.grpc.split(":")
+        kind, _, place = self.grpc.partition(":")
+        if kind == "unix":
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                return probe.connect_ex(place) == 0
         with self.namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            return probe.connect_ex((host, int(port))) == 0
+            return probe.connect_ex((kind, int(place))) == 0

@@ -22,6 +22,7 @@ import yaml
 
 from sluice_testkit.interposer import Interposer
 from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.target import p4runtime_address
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import Host, Kind, Router
@@ -76,7 +77,7 @@ def configuration(flow_caches: Mapping[str, FlowCache], versions: Sequence[int])
     ]
     return {
         "router": "r",
-        "switch": {"address": "127.0.0.1:9559", "device_id": 1},
+        "switch": {"device_id": 1},
         "fpm": {"quiet_seconds": 0.3},
         "spds": spds,
         "interfaces": interfaces,
@@ -110,7 +111,7 @@ class OneRouter:
             for number, name in enumerate(HOSTS, 1)
         }
         config = configuration(flow_caches or {}, versions)
-        switch = config["switch"]["address"]
+        switch = p4runtime_address(os.environ.get("TARGET"), lab.directory, "r")
         self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
         config["switch"]["address"] = self.interposer.address
         self.router = P4Router(
@@ -121,6 +122,7 @@ class OneRouter:
             target=os.environ.get("TARGET"),
             config=config,
             frr_config=FRR,
+            switch_address=switch,
         )
         self.controller = self.router.controller
         self._versions = versions
