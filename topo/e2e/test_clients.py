@@ -11,7 +11,8 @@ import pytest
 
 from sluice_testkit import where
 from sluice_testkit.namespaces import Lab, veth
-from sluice_testkit.target import Target
+from sluice_testkit.target import Target, p4runtime_address
+from sluice_topo.shell import shell_argv
 
 SCRIPT = """
 entry = table_entry["nexthop"](action="discard_nexthop")
@@ -23,20 +24,33 @@ exit
 """
 
 
-@pytest.fixture
-def target(lab: Lab) -> Target:
+def start(lab: Lab, address: str | None = None) -> Target:
     """A switch that has no pipeline yet."""
     place = lab.namespace("switch")
     veth(place, "port1", place, "test1")
-    target = Target(place, {1: "port1"}, lab.supervisor)
+    target = Target(place, {1: "port1"}, lab.supervisor, address=address)
     target.start()
     return target
 
 
+@pytest.fixture
+def target(lab: Lab) -> Target:
+    return start(lab)
+
+
 def test_p4runtime_shell_drives_the_switch(target: Target) -> None:
+    run_shell(target, str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl")
+
+
+def test_p4runtime_shell_drives_the_switch_over_a_unix_socket(lab: Lab) -> None:
+    target = start(lab, p4runtime_address(None, lab.directory, "switch"))
+    run_shell(target, *shell_argv(target.grpc, target.device_id))
+
+
+def run_shell(target: Target, *shell: str) -> None:
     pipeline = where.pipeline()
     done = target.namespace.run(
-        *(str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl"),
+        *shell,
         *("--grpc-addr", target.grpc, "--device-id", "1", "--election-id", "0,1"),
         *("--config", f"{pipeline}/router.p4info.txtpb,{pipeline}/router.json"),
         stdin=SCRIPT,

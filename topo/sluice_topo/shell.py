@@ -16,13 +16,21 @@ from pathlib import Path
 from sluice_testkit import owner, where
 from sluice_topo.demo import RUNNING
 
+# Over a Unix socket gRPC's C core takes the path for the server's name, in a form that HTTP/2 does
+# not allow and sluice-switch refuses; p4runtime-shell has no option to give another.
+LAUNCH = """
+import functools, runpy, grpc
+options = [("grpc.default_authority", "localhost")]
+grpc.insecure_channel = functools.partial(grpc.insecure_channel, options=options)
+runpy.run_module("p4runtime_sh", run_name="__main__", alter_sys=True)
+"""
 ELECTION_ID = "0,0"  # below any controller, so the shell never becomes primary beside one
 
 
 def main() -> None:
     """Become p4runtime-shell, in the switch's namespace where it is the demo's."""
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
-    parser.add_argument("--address", help="HOST:PORT of a P4Runtime server")
+    parser.add_argument("--address", help="HOST:PORT or unix:PATH of a P4Runtime server")
     parser.add_argument("--device-id", type=int, default=1)
     parser.add_argument("--router", help="which of the demo's routers (default: its first)")
     arguments, rest = parser.parse_known_args()
@@ -33,15 +41,20 @@ def main() -> None:
         if switch is None:
             print(
                 "make shell: no demo is running here. Start one and keep it with "
-                "`make demo ARGS=--cli`, or name a switch: make shell ADDR=HOST:PORT",
+                "`make demo ARGS=--cli`, or name a switch: make shell ADDR=HOST:PORT or unix:PATH",
                 file=sys.stderr,
             )
             sys.exit(3)
         enter = ["nsenter", f"--net=/proc/{switch['pid']}/ns/net"]
-        address, device = switch["grpc"], switch["device"]
-    argv = [*enter, str(where.p4runtime_shell_python()), "-m", "p4runtime_sh", "--no-ssl"]
-    argv += ["--grpc-addr", address, "--device-id", str(device), "--election-id", ELECTION_ID]
+        address, device = str(switch["grpc"]), int(str(switch["device"]))
+    argv = [*enter, *shell_argv(address, device), "--election-id", ELECTION_ID]
     os.execvp(argv[0], [*argv, *rest])
+
+
+def shell_argv(address: str, device: int) -> list[str]:
+    """p4runtime-shell on a switch at HOST:PORT or unix:PATH."""
+    argv = [str(where.p4runtime_shell_python()), "-c", LAUNCH, "--no-ssl"]
+    return [*argv, "--grpc-addr", address, "--device-id", str(device)]
 
 
 def demo_switch(router: str | None) -> dict[str, object] | None:

@@ -47,6 +47,8 @@ OPTIONS = [
     # The details of a failed batch travel there, one P4Runtime error for each update.
     ("grpc.max_metadata_size", 4 << 20),
     ("grpc.absolute_max_metadata_size", 4 << 20),
+    # gRPC's C core names the path of a Unix socket here, in a form that Rust's h2 refuses.
+    ("grpc.default_authority", "localhost"),
 ]
 ENUMS = {
     "kind": "packet_out_kind_t",
