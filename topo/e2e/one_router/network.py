@@ -111,6 +111,7 @@ class OneRouter:
             for number, name in enumerate(HOSTS, 1)
         }
         config = configuration(flow_caches or {}, versions)
+        self.supervisor = lab.supervisor
         switch = p4runtime_address(os.environ.get("TARGET"), lab.directory, "r")
         self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
         config["switch"]["address"] = self.interposer.address
