@@ -195,6 +195,7 @@ def test_fpm_is_for_users_of_this_host(tmp_path: Path) -> None:
         ("{users: ['a b']}", "neither a user's name nor a number"),
         ("{listen: '0.0.0.0:2620'}", "0.0.0.0:2620 is not a loopback address"),
         ("{listen: '192.0.2.1:2620'}", "FPM has no authentication"),
+        ("{listen: '127.0.0.1:179'}", "keeps no privilege for ports below 1024"),
     ):
         assert problem in problems(tmp_path, GOOD + f"fpm: {text}\n")[0]
 
@@ -235,3 +236,13 @@ def test_what_could_be_reached_by_others_is_refused(tmp_path: Path) -> None:
         assert any(problem in one for one in found), (text, found)
     found = problems(tmp_path, GOOD + "fpm: {listen: 'unix:/run/fpm.sock'}\n")
     assert "zebra speaks FPM over TCP only" in found[0]
+
+
+def test_a_file_that_every_user_can_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r1.yaml"
+    path.write_text(GOOD)
+    path.chmod(0o666)
+    with pytest.raises(ConfigError, match=f"every user can write it.*chmod o-w {path}"):
+        load_config(path)
+    path.chmod(0o664)
+    assert load_config(path).router == "r1"

@@ -206,6 +206,10 @@ def _fpm_listen(value: object) -> HostPort:
             f"{listen} is not a loopback address: FPM has no authentication, and only of a process"
             " on this host the user can be checked; use 127.0.0.1 or [::1]"
         )
+    if listen.port < 1024:
+        raise ValueError(
+            f"{listen}: the controller keeps no privilege for ports below 1024; use 2620"
+        )
     return listen
 
 

@@ -9,6 +9,8 @@ anchors that repeat a mapping's keys are problems. Depends on PyYAML and, for it
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -50,9 +52,14 @@ class Reader:
 
     @classmethod
     def from_file(cls, path: Path) -> Reader:
-        """Raises ConfigError when the file cannot be read or is not YAML."""
+        """Raises ConfigError when it cannot be read, is not YAML, or every user can write it."""
         try:
             with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+                    raise ConfigError(
+                        [f"{path}: every user can write it, and so the policy; chmod o-w {path}"]
+                    )
                 text = file.read(MAXIMUM_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
