@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_after_the_grace_the_interfaces_go(monitor: KernelMonitor) -> None:
     keeper.close()
     taps.close()
     poll_until(monitor, lambda events: LinkRemoved(ifindex) in events)
+
+
+def test_a_keeper_imports_nothing_from_where_the_controller_was_started(
+    monitor: KernelMonitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may be a directory in which every user can leave a module."""
+    for name in ("struct.py", "fcntl.py", "sluice/__init__.py", "signal.py"):
+        planted = tmp_path / name
+        planted.parent.mkdir(exist_ok=True)
+        planted.write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    taps = controller_taps()
+    keeper = TapKeeper.start(["eth1"], grace=0.1)
+    keeper.close()
+    taps.close()
+    assert not (tmp_path / "imported").exists()
+    poll_until(monitor, lambda events: any(isinstance(event, LinkRemoved) for event in events))
 
 
 def test_a_keeper_that_cannot_hold_a_tap_says_so(monitor: KernelMonitor) -> None:

@@ -42,7 +42,8 @@ class TapKeeper:
         try:
             os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-m", __name__, str(grace), *names],
+                # -P: nothing is imported from the directory that the controller was started in.
+                [sys.executable, "-P", "-m", __name__, str(grace), *names],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
