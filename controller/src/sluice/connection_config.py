@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `switch` and `fpm`: who is connected to, and who may connect.
+"""Configuration sections `switch` and `fpm`: where the switch is, and which peers may connect.
 
-What cannot be checked is refused here: P4Runtime over a network without mutual TLS, FPM from
-another host. Depends on yamlreader and scalars.
+Peers that cannot be checked are refused here: P4Runtime over a network without mutual TLS, FPM
+from another host. Depends on yamlreader and scalars.
 """
 
 from __future__ import annotations

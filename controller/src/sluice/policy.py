@@ -427,7 +427,7 @@ class Policy:
             self._save_again()
 
     def _told(self) -> str:
-        """What a restart would go on with."""
+        """Says which rules a restart would go on with."""
         return after_a_restart(self._store.on_disk, self._record(Commit(())))
 
     async def _carry_out(self, session: Session, commit: Commit, *, together: bool = False) -> None:

@@ -143,7 +143,7 @@ class SpdStore:
 
 
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
-    """What a restart would go on with, for people."""
+    """Says which rules a restart would go on with."""
     if on_disk is None:
         return "whether a restart goes on with the rules in force or with the change is not known"
     if holds(on_disk, in_force):

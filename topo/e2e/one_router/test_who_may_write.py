@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks of a local user without privileges on a running router, from inside its namespace.
 
-What each attack would do is shown by root doing the same, so that a test does not pass because the
-attack is none. docs/security.md names the boundaries.
+Where root may do the same, root does it too: so a test does not pass because the attack is none.
+docs/security.md names the boundaries.
 """
 
 import errno
@@ -67,7 +67,7 @@ INJECTED = "10.66.0.0/24"
 
 
 def attempt(network: OneRouter, program: str, *words: str, user: tuple[str, ...] = NOBODY) -> str:
-    """What a program of a user's in the router's namespace prints."""
+    """Runs a program of a user's in the router's namespace; returns what it prints."""
     argv = (*user, sys.executable, "-c", program, *words)
     return str(network.router.namespace.run(*argv).stdout)
 

@@ -16,7 +16,7 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""What a controller is given time for: rules are read and checked before they are committed."""
+"""Adds to the timeout: the controller reads and checks rules before it commits them."""
 
 
 class DaemonAbsentError(Exception):

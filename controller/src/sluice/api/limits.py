@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one local API takes at most, for the server that enforces it and the client that tells it.
+"""Limits of the local API: the server enforces them, the client tells of them.
 
 Standard library only: `sluice show` imports it.
 """
@@ -13,7 +13,7 @@ REQUEST_BYTES = 32 << 20
 
 
 class Limits(NamedTuple):
-    """What a server spends on its clients at most.
+    """Bounds on the memory and the work that a server spends on its clients.
 
     Requests larger than `small_bytes` are received and answered `large_at_once` at a time, so all
     of them together hold `large_at_once` x `request_bytes` + `connections` x `small_bytes`.

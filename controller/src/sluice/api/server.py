@@ -3,7 +3,7 @@
 
 `ApiServer` listens while it is entered (``async with``). A socket file that a dead daemon left is
 replaced; one on which somebody answers is not, and starting fails with a sentence. Connections,
-requests under way and their bytes are bounded by `limits`; what is refused is told why.
+requests under way and their bytes are bounded by `limits`; a refused client is told the reason.
 """
 
 from __future__ import annotations

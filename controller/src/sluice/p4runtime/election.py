@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Election ids: which one to ask for, so that nobody can guess it and no live primary is displaced.
 
-Whoever knows the primary's id can write in its name where a switch compares ids only, so the low
-half is random. The high half says how a session came by it:
+Some switches compare only the id of a Write with the primary's. So the low half is random. The high
+half says how a session came by it:
 
 - 0: a question. It wins where nobody has been primary yet, and loses to every primary.
-- 1: what the winner of a question asks for next. Others' questions stay below it.
+- 1: the next id of a question's winner. Others' questions stay below it.
 - more: one above the highest that the switch has seen without an owner (`above`), so that a
   restarted controller takes over from its own last life.
 """
@@ -23,7 +23,7 @@ LARGEST: ElectionId = (HALF, HALF)
 
 
 def question() -> ElectionId:
-    """What a session asks for first."""
+    """The first id that a session asks with."""
     return (0, _random_after(0))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection to the switch needs besides its address: keys, and a socket that is not forged.
+"""Keys for a connection to the switch, and a check that its socket is not another user's.
 
-Both are looked at anew for every connection, so that renewed certificates need no restart; what is
-wrong is an error of that connection, tried again like any other. Depends on connection_config.
+Files are read anew for every connection, so that renewed certificates need no restart. A bad file
+is an error of that connection, which is tried again like any other. Depends on connection_config.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def prepare(switch: SwitchConfig) -> Keys | None:
 
 
 def _check_owner(path: Path) -> None:
-    """A socket of another user's is not the switch's. One that is absent is left to the client."""
+    """Refuses a socket of another user's. The client reports a socket that is absent."""
     try:
         found = path.stat()
     except OSError:

@@ -3,8 +3,8 @@
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED. The peer's
 socket is in the same network namespace, so NETLINK_SOCK_DIAG can say whose it is. Only a socket
-that a process still holds counts, one with an inode: what a closed one leaves behind (FIN_WAIT,
-TIME_WAIT) is reported as root's. Depends on wire.netlink.
+that a process still holds counts, one with an inode: the kernel reports the remains of a closed
+one (FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Endpoint(NamedTuple):
 
 
 class Unknown(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """Whose socket it is cannot be told."""
+    """The owner of a socket cannot be told."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer: the text says why
@@ -56,7 +56,7 @@ class Refused(Exception):  # noqa: N818 - an answer: the text says why
 
 
 class AllowedUsers:
-    """Who may connect to `here`. `users` are names or numbers; a name that is none yet allows
+    """The users that may connect to `here`, by name or number. A name that no user has yet allows
     nobody, so that FRR may be installed later."""
 
     def __init__(self, here: str, users: Iterable[str]) -> None:
