@@ -16,7 +16,7 @@ import recordings
 from kernel_namespace import poll_until
 from sluice._native import FpmServer
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
-from sluice.sources.fpm import FpmSource, FrameServer
+from sluice.sources.fpm import REFUSALS_AT_ONCE, FpmSource, FrameServer
 from sluice.sources.peer import AllowedUsers, Refused
 from sluice.wire import fpm
 from wire.strategies import damaged
@@ -123,6 +123,26 @@ def test_a_stranger_displaces_nobody_and_says_nothing(caplog: pytest.LogCaptureF
     assert caplog.messages == [
         "FPM: connection refused (1 so far): stranger: user eve may not connect"
     ]
+
+
+class Flood(FakeServer):
+    """A user who connects again as often as he is polled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections = 0
+
+    def poll(self, max_events: int) -> list[FpmEvent]:
+        self.connections += 1
+        return [("open", self.connections, "stranger"), ("closed", self.connections, "refused")]
+
+
+def test_a_flood_of_connections_ends_the_slice() -> None:
+    server = Flood()
+    source = source_of(server)
+    assert source.poll(1000) == []
+    assert server.connections <= 2 * REFUSALS_AT_ONCE
+    assert source.counters["connections_refused"] == server.connections
 
 
 def test_bad_bytes_end_the_session_and_nothing_of_their_frame_is_applied() -> None:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # Each holds what one read of the socket gave, 256 KiB at most; the rest waits in the server.
 SERVER_EVENTS = 2
+REFUSALS_AT_ONCE = 8
+"""Connections refused in one slice: a user who connects all the time does not hold up packets."""
 REFUSALS_TOLD_EVERY = 10.0
 """Seconds: a user who connects again and again does not fill the log."""
 
@@ -72,9 +74,11 @@ class FpmSource:
         self._doubt.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent]:
-        """About `limit` events, in order; empty when there is nothing more for now."""
+        """About `limit` events, in order; empty when there is nothing more for now, or when
+        `REFUSALS_AT_ONCE` connections were refused: then `fileno` stays readable."""
         events: list[RouteEvent] = []
-        while len(events) < limit:
+        refused = self.counters["connections_refused"] + REFUSALS_AT_ONCE
+        while len(events) < limit and self.counters["connections_refused"] < refused:
             if self._payloads:
                 self._decode(self._payloads.popleft(), events)
                 continue
