@@ -304,11 +304,6 @@ def session_of(target: Target, election_id: ElectionId | None = None) -> Session
     return Session(client, target.device_id, asked, None, lambda _: None)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
-
-
 def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target) -> None:
     async def story() -> None:
         first = session_of(target)
