@@ -25,7 +25,7 @@ def main(address: str, p4info: str, role: str, election_id: str, name: str) -> N
     """One change, and gone."""
     info = text_format.Parse(Path(p4info).read_text(encoding="utf-8"), p4i.P4Info())
     (table,) = (one for one in info.tables if one.preamble.alias == name)
-    election = p4r.Uint128(low=int(election_id))
+    election = p4r.Uint128(high=int(election_id) >> 64, low=int(election_id) & (1 << 64) - 1)
     asked = p4r.MasterArbitrationUpdate(device_id=1, election_id=election)
     if role:
         asked.role.name = role
@@ -35,7 +35,9 @@ def main(address: str, p4info: str, role: str, election_id: str, name: str) -> N
         yield p4r.StreamMessageRequest(arbitration=asked)
         over.wait()
 
-    with grpc.insecure_channel(address) as channel:
+    # A Unix socket has no name that HTTP/2 would take for an authority.
+    options = [("grpc.default_authority", "localhost")]
+    with grpc.insecure_channel(address, options=options) as channel:
         stream = channel.stream_stream(
             f"{SERVICE}StreamChannel",
             p4r.StreamMessageRequest.SerializeToString,

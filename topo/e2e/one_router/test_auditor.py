@@ -18,7 +18,7 @@ INTERVAL = 0.5
 ROUNDS = 3
 """Rounds within which a repair is made: the one under way has passed the table, the next finds it,
 and its write is acknowledged while the third begins."""
-BESIDE, INSTEAD = ("meddler", 1), ("", 1 << 40)
+BESIDE, INSTEAD = ("meddler", 1), ("", 1 << 100)
 
 
 @pytest.fixture
