@@ -19,7 +19,7 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
     if piece is None or upper is None or not is_error(version, upper):
         return None
     quote = piece.payload[upper.offset + 8 :]
-    about = read_piece(_lengthened(quote))
+    about = read_piece(lengthened(quote))
     if about is None or about.version != version or about.source != piece.destination:
         return None
     about_upper = read_upper(version, about.start, about.payload)
@@ -33,7 +33,13 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
     return Seen(about.source, about.destination, *about_upper[:4]).reversed()
 
 
-def _lengthened(quote: bytes) -> bytes:
+def quotes_later_fragment(piece: Piece, upper: Upper) -> bool:
+    """Whether what an ICMP error quotes shows no ports."""
+    about = read_piece(lengthened(piece.payload[upper.offset + 8 :]))
+    return about is not None and about.offset > 0
+
+
+def lengthened(quote: bytes) -> bytes:
     """A quote, which may be cut off, with a length field that says what is there."""
     if len(quote) >= 20 and quote[0] >> 4 == 4:
         length = min(len(quote), int.from_bytes(quote[2:4], "big"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from . import marks, plan
 from .datagrams import DECRYPT, ENCRYPT, SHIM_LENGTH, Datagram, read_shim
-from .errors import is_error
+from .errors import is_error, lengthened
 from .lists import TO_DECRYPT, Outcome, Outcomes
 from .reference import Expectation, Reference
 from .wire import (
@@ -69,6 +69,7 @@ class Judge:
         self.seen: Counter[str] = Counter()
         self.cases: OrderedDict[int, Case] = OrderedDict()
         self.pending: set[int] = set()
+        self._carried: dict[tuple[bytes, bytes], set[int]] = {}
         self._by_bytes: dict[object, list[int]] = {}
         self._references: deque[Reference] = deque(maxlen=2)
         self._round = 0
@@ -97,6 +98,9 @@ class Judge:
         for piece in datagram.pieces:
             if piece is not None:
                 self._by_bytes.setdefault(_bytes_key(piece), []).append(datagram.number)
+            if piece is not None and datagram.entry.carrier and any(case.expectation.allowed):
+                ends = piece.source, piece.destination
+                self._carried.setdefault(ends, set()).add(datagram.entry.carrier)
         if case.expectation.must:
             self.pending.add(datagram.number)
         while len(self.cases) > REMEMBERED:
@@ -236,6 +240,9 @@ class Judge:
             self._leak(shape, f"unknown source at {_name(outcome)}", case, frame)
             return
         self.seen["the router's own"] += 1
+        if _is_error(piece) and self._may_be_about(piece, outcome):
+            self.seen["errors about what a bundle carried"] += 1
+            return
         if case is not None and case.datagram.entry.carrier and _is_error(piece):
             self.seen["errors about what a bundle carried"] += 1
             allowed: Outcomes = frozenset({Outcome("protect", case.datagram.entry.carrier)})
@@ -247,11 +254,21 @@ class Judge:
         if not any(outcome in one.own(piece, egress) for one in self._references):
             self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
 
+    def _may_be_about(self, piece: Piece, outcome: Outcome) -> bool:
+        """Whether an error leaves by a bundle that has carried packets like the one it quotes.
+
+        Its quote does not tell these from packets that came in clear between the same addresses.
+        """
+        quoted = read_piece(lengthened(piece.payload[8:]))
+        if quoted is None or outcome.kind != "protect":
+            return False
+        return outcome.where in self._carried.get((quoted.source, quoted.destination), ())
+
     def _subject(self, piece: Piece, frame: bytes) -> Case | None:
         """The datagram that a packet of the router's own is about, by a mark or by a quote."""
         number = marks.find(frame)
         if number is None and _is_error(piece):
-            quoted = read_piece(piece.payload[8:])
+            quoted = read_piece(lengthened(piece.payload[8:]))
             numbers = [] if quoted is None else self._by_bytes.get(_bytes_key(quoted), [])
             number = numbers[-1] if numbers else None
         return None if number is None else self.cases.get(number)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from . import plan
 from .datagrams import DECRYPTED, ENCRYPTED, Datagram
-from .errors import is_error
+from .errors import is_error, quotes_later_fragment
 from .lists import NOTHING, TO_DECRYPT, Asked, Lists, Outcome, Outcomes, Way
 from .policy import ND_TYPES, Policy, Seen
 from .wire import (
@@ -196,6 +196,8 @@ class Reference:
             excuse = "lying length"
         if piece.is_fragment and is_error(way.version, upper):
             excuse = "a fragmented ICMP error"
+        elif is_error(way.version, upper) and quotes_later_fragment(piece, upper):
+            excuse = "an ICMP error about a later fragment"
         return outcomes, excuse
 
     def _behind(self, way: Way, first: Piece) -> Outcomes:
