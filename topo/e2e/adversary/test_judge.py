@@ -149,6 +149,37 @@ def test_an_error_about_a_decrypted_packet_goes_by_its_bundle_or_nowhere() -> No
         assert kinds(judge) == found
 
 
+def test_an_error_is_known_by_its_quote_where_that_holds_no_mark() -> None:
+    quoted = udp(53, size=64, ends=(A, B)).piece(0, 8)
+    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
+    judge = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
+    judge.saw("a", left("a", _own_error(quoted)))
+    assert kinds(judge) == ["leak"]
+
+
+def test_an_error_may_leave_by_a_bundle_that_carried_packets_like_what_it_quotes() -> None:
+    carried = udp(53, ends=(B, OWN_B), number=78).whole()
+    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
+    clear = udp(7000, ends=(B, OWN_B)).whole()
+    error = ipv4(OWN_B, B, ICMP, struct.pack("!HHI", 3 << 8, 0, 0) + clear)
+    rules = policy(inbound=(Rule("all", ONE),))
+    judge = judging(rules, datagram(carried, entry=entry, number=78), datagram(clear))
+    judge.saw("engine", to_engine(1, error))
+    assert not judge.findings
+    judge.saw("engine", to_engine(2, error))
+    assert kinds(judge) == ["leak"]
+
+
+def test_what_was_forgotten_takes_nothing_else_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two datagrams of the same bytes: the later one is still known."""
+    monkeypatch.setattr("sluice_adversary.judge.REMEMBERED", 1)
+    packet = udp(53, size=0).whole()
+    judge = judging(policy(REST), datagram(packet, number=1), datagram(packet, number=2))
+    judge.saw("b", left("b", packet))
+    assert not judge.findings
+    assert not judge.pending
+
+
 def test_the_routers_own_packets_meet_the_outbound_list() -> None:
     answer = Draft(4, OWN_B, B, ICMP, struct.pack("!HHI", 0, 0, 1) + marks.fill(NUMBER, 16), 5)
     for rule, link_leaks, engine_leaks in ((REST, [], ["leak"]), (Rule("all", ONE), ["leak"], [])):

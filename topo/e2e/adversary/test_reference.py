@@ -14,6 +14,7 @@ from sluice_adversary.plan import packed
 from sluice_adversary.policy import (
     BYPASS,
     DISCARD,
+    OPAQUE,
     UNKNOWN,
     Policy,
     Rule,
@@ -130,6 +131,15 @@ def test_two_first_fragments_each_get_their_own_and_later_ones_either() -> None:
     found = expect(policy(protected_port(), REST), *packets)
     assert found.allowed == (BY_ONE, OUT_B, BY_ONE | OUT_B)
     assert (found.must, found.excuse) == (False, "overlaps")
+
+
+def test_a_rule_for_packets_without_ports_matches_later_fragments_themselves() -> None:
+    opaque = Rule("opaque", DISCARD, protocols=(UDP,), destination_ports=OPAQUE)
+    first, later = udp(7000).cut(8)
+    behind = expect(policy(protected_port(), opaque, REST), first, later)
+    before = expect(policy(opaque, protected_port(), REST), first, later)
+    assert behind.allowed == (BY_ONE, BY_ONE)
+    assert (before.allowed, before.must) == ((BY_ONE, NOTHING), False)
 
 
 def test_overlaps_harm_nobody_where_all_verdicts_agree() -> None:
