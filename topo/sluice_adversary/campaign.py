@@ -24,8 +24,8 @@ from .policy import Policy, random_policy
 from .reference import Reference
 from .shapes import Shapes
 
-BATCH = 250  # datagrams
-BATCHES = 6  # a round
+ROUND = 1500
+"""Datagrams for each policy."""
 PATIENCE = 6.0
 """Seconds for a packet to come through before it counts as lost."""
 SENTINELS = 1 << 31
@@ -63,9 +63,9 @@ class Campaign:
         began = time.monotonic()
         while self.totals.packets < packets:
             self.begin(random_policy(self.random))
-            for _ in range(BATCHES):
+            for _ in range(0, ROUND, self._arena.burst):
                 if self.totals.packets < packets:
-                    self.batch([self.shapes.next() for _ in range(BATCH)])
+                    self.batch([self.shapes.next() for _ in range(self._arena.burst)])
                     self.totals.seconds = time.monotonic() - began
                     progress(self)
         self.listen_until_quiet()

@@ -196,11 +196,18 @@ class Arena:
         self._bounds_before: Mapping[str, int] = {}
         self._missed = 0
 
+    @property
+    def burst(self) -> int:
+        """Datagrams that the target takes at once: BMv2 drops what its queues cannot hold."""
+        return 40 if self.router.target.name == "bmv2" else 250
+
     def start(self) -> None:
         """Start everything; return once the switch holds all routes and neighbours."""
         # What closes the ports must not be the kernel's reverse path filter alone.
         self._place.sysctl(ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0)
         self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
+        if self.router.target.name == "bmv2":
+            self._close_ports()
         self.router.start()
         for link in plan.LINKS.values():
             for version in (4, 6):
@@ -218,6 +225,15 @@ class Arena:
             self.sockets += [Ear(self._place, _raw(family, protocol)) for family in families]
         self.sockets += [Ear(self._place, _bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
         self._bounds_before = self._bounds()
+
+    def _close_ports(self) -> None:
+        """What sluice-switch does with its own ports. BMv2 leaves them open to the host's stack,
+        so who runs it closes them: a tc filter drops what packet sockets have seen.
+        """
+        for port in self.router.target.ports.values():
+            self._place.run("tc", "qdisc", "add", "dev", port, "clsact")
+            drop = "bpf", "da", "bytecode", "1,6 0 0 2,"  # TC_ACT_SHOT
+            self._place.run("tc", "filter", "add", "dev", port, "ingress", *drop)
 
     def _has_routes(self) -> bool:
         routes = self.router.controller.ask(command="show", what="routes")

@@ -20,7 +20,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import target_name
 
 SEED = 12
-PACKETS = {"sluice-switch": 60_000, "bmv2": 4_000}
+PACKETS = {"sluice-switch": 60_000, "bmv2": 10_000}
 PLAIN = "plain"
 
 
