@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from packets import ethernet, ipv4
-from policy_world import INBOUND, PROTECT, Play, PolicyWorld
+from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, Play, PolicyWorld, filled
 
 SITE, PEER, BETWEEN = "10.9.0.1", "10.0.3.7", "10.0.9.9"
 SECRET, OPEN, CLOSED = 7000, 53, 9000
@@ -124,6 +126,57 @@ def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
         assert world.switch.flows == {}
 
     play(story)
+
+
+CHECKED = CONFIG.replace("  - name: corp\n", "  - name: corp\n    icmp_errors: checked\n")
+ESP_SPI = 7000
+"""Of the bundle `branch` in CONFIG."""
+
+
+@pytest.mark.parametrize(("port", "passes"), [(SECRET, False), (OPEN, True), (CLOSED, False)])
+def test_checked_errors_in_clear_must_be_about_flows_in_clear(
+    play: Play, tmp_path: Path, port: int, passes: bool
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND)
+        if passes:
+            (sent,) = await world.sent()
+            assert sent["verdict"] == BYPASS
+        else:
+            await world.counted(REFUSED["inbound"])
+            assert world.client.sent == []
+        assert world.switch.flows == {}
+
+    play(story, text=filled(CHECKED, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("source", "spi", "is_local", "passes"),
+    [
+        ("10.0.1.1", ESP_SPI, 1, True),
+        ("10.0.1.1", ESP_SPI, 0, False),  # not to this router
+        ("10.0.1.1", 7001, 1, False),
+        ("10.0.1.2", ESP_SPI, 1, False),
+    ],
+)
+def test_checked_errors_about_esp_must_be_about_an_sa_of_the_spd(
+    play: Play, tmp_path: Path, source: str, spi: int, is_local: int, passes: bool
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        about = ipv4(source, "10.9.9.9", spi.to_bytes(4, "big") + bytes(4), 50)
+        world.miss(error(about, source), INBOUND, is_local=is_local)
+        if passes:
+            (sent,) = await world.sent()
+            assert sent["verdict"] == BYPASS
+        else:
+            await world.counted(REFUSED["inbound"])
+            assert world.client.sent == []
+
+    play(story, text=filled(CHECKED, tmp_path))
 
 
 @pytest.mark.parametrize("port", [SECRET, OPEN, CLOSED, 1])

@@ -107,6 +107,33 @@ def test_ike_comes_in_and_is_answered(
     assert [f.source for f in witness.sent("r1-2", lambda f: f.protocol == UDP)] == [router]
 
 
+@pytest.mark.parametrize(
+    ("family", "router", "peer"),
+    [
+        (socket.AF_INET, "10.0.12.1", "10.0.12.2"),
+        (socket.AF_INET6, "2001:db8:0:12::1", "2001:db8:0:12::2"),
+    ],
+    ids=["ipv4", "ipv6"],
+)
+@pytest.mark.parametrize("port", [500, 4500])
+def test_ike_in_fragments_passes(
+    walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
+) -> None:
+    """Certificates make messages of two fragments; the later one shows no port 500."""
+    message = bytes(4) + bytes(range(256)) * 11
+    witness.allow(lambda seen: seen.is_fragment and seen.source == router)
+    with (
+        udp_socket(walks.place("r1"), family, router, port) as responder,
+        udp_socket(walks.between, family, peer, port) as initiator,
+    ):
+        initiator.sendto(message, (router, port))
+        received, sender = responder.recvfrom(4000)
+        assert received == message
+        responder.sendto(message[::-1], sender)
+        assert initiator.recv(4000) == message[::-1]
+    assert len(witness.sent("r1-2", lambda seen: seen.is_fragment)) == 2
+
+
 def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket.socket:
     opened = place.socket(family, socket.SOCK_DGRAM)
     opened.bind((address, port))

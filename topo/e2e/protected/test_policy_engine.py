@@ -231,8 +231,14 @@ def test_an_engine_that_does_not_answer_leaks_nothing(
 def test_an_engine_port_without_link_leaks_nothing(walks: Walks, witness: Witness) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     engine = walks.engine_places["r1"]
+    before = walks.drops("r1", "NO_ENGINE")
     engine.link_up("engine", False)
-    assert walks.ping(h1.namespace, h2.address(4), count=5, options=SOON).received == 0
+
+    def dropped_by_name() -> bool:
+        assert walks.ping(h1.namespace, h2.address(4), count=1, options=SOON).received == 0
+        return walks.drops("r1", "NO_ENGINE") > before
+
+    wait_until(dropped_by_name, 20, "NO_ENGINE counted")
     assert witness.esp("r1-2") == 0
     engine.link_up("engine")
     wait_until(
