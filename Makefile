@@ -118,8 +118,10 @@ e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namesp
 
 # ARGS="--packets N --seed S"; what it finds is saved under build/prove.
 .PHONY: prove
-prove: setup-run ## A million hostile packets through the router against random policy: nothing leaks
+prove: setup-run ## A million hostile packets against random policy, random restarts: nothing leaks
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
+	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
+	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2

@@ -196,3 +196,12 @@ def test_no_packet_raises(tmp_path: Path, frame: bytes, numbers: list[int]) -> N
     audit.log.packet_dropped("UNKNOWN_SPI", packet, 0.0)
     audit.log.discarded(packet, audit.state, audit.state.rule_ids[1], 0.0)
     assert audit.lines()[-1]["event"] == "discarded"
+
+
+def test_what_somebody_else_wrote(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.log.repaired("outbound_binding 1", "Binding(list_id=0)", "Binding(list_id=2)", 0.0)
+    (line,) = map(json.loads, log.path.read_text().splitlines())
+    assert line["event"] == "switch repaired"
+    assert (line["what"], line["found"]) == ("outbound_binding 1", "Binding(list_id=0)")
+    assert line["put"] == "Binding(list_id=2)"

@@ -36,6 +36,7 @@ DROPS = {
 """The events of the pipeline's drop reasons; every other reason is OTHER_DROP."""
 OTHER_DROP = "packet dropped"
 DISCARDED = "discarded"
+REPAIRED = "switch repaired"
 POLICY_CHANGED = "policy changed"
 
 
@@ -112,6 +113,11 @@ class AuditLog:
                     "lists": [_list_change(one) for one in lists],
                 },
             )
+
+    def repaired(self, what: str, found: str, put: str, now: float) -> None:
+        """Somebody else wrote to the switch; the auditor put it right."""
+        if self._may_write(REPAIRED, now):
+            self._write(REPAIRED, {"what": what, "found": found, "put": put})
 
     # -- fields
 

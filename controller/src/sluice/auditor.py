@@ -99,6 +99,7 @@ class Auditor:
         self._interval = interval
         self._clock = clock
         self.reports = {"policy": Report(), "routes": Report()}
+        self.on_repaired: Callable[[Repair], None] = lambda _: None
 
     async def run(self, session: Audited) -> None:
         """Audits until cancelled. Raises P4RuntimeError when the session ends."""
@@ -169,6 +170,7 @@ class Auditor:
             return
         repair = Repair(self._clock(), "pipeline", f"cookie {found}", f"cookie {ours}")
         self.reports["policy"].repaired("pipeline", repair)
+        self.on_repaired(repair)
         log.warning("repaired: %s", repair)
         session.close()
         await asyncio.wait({session.closed})
@@ -339,6 +341,7 @@ class Auditor:
         name = kind.lower()
         repair = Repair(self._clock(), f"{name} {key}", _words(found), _words(put))
         audited.report.repaired(name, repair)
+        self.on_repaired(repair)
         if audited.logged < LOGGED_PER_ROUND:
             audited.logged += 1
             log.warning("repaired: %s", repair)

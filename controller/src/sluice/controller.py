@@ -74,6 +74,7 @@ from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
 from sluice.scheduler import Inlet, Scheduler
+from sluice.state.audit import Repair
 from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
@@ -174,6 +175,7 @@ class Controller:
             interval=limits.auditor_seconds,
             clock=self._clock,
         )
+        self.auditor.on_repaired = self._switch_repaired
         tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
@@ -264,6 +266,9 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
+
+    def _switch_repaired(self, repair: Repair) -> None:
+        self.audit.repaired(repair.what, repair.found, repair.put, repair.at)
 
     async def _companion(self, session: Session) -> None:
         """What a session has beside the reconciler."""

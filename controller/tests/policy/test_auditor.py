@@ -126,6 +126,8 @@ def test_an_entity_that_somebody_else_wrote(
         part = status["auditor"]["routes" if kind is Kind.ROUTE else "policy"]
         assert part["repaired"] == {kind.name.lower(): 1}
         assert str(key) in part["last_repairs"][0]
+        counters = world.controller.audit.counters
+        assert counters["written: switch repaired"] == 1
 
     quick(story)
 

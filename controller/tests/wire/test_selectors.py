@@ -418,3 +418,16 @@ def test_a_packet_shows_what_it_was_built_with(
     assert tail(seen.selectors) == (*shown, None)
     assert (seen.protocol, seen.fragment_class is FragmentClass.LATER) == (protocol, bool(offset))
     assert seen.is_cacheable is (len(headers) <= PARSED_EXTENSIONS)
+    key = seen.key()
+    if key is not None:
+        assert key.selectors() == (seen.selectors if fragment is None else None)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize("protocol", [ICMP, ICMPV6, 50, 89])
+def test_a_key_says_all_that_rules_look_at(protocol: int, is_own: bool) -> None:
+    frame = packets.ethernet(packets.ipv6_chain([], protocol, bytes([3, 1]) + bytes(62)))
+    seen = selectors(frame, is_own=is_own)
+    key = seen.key(bundle=3)
+    assert key is not None
+    assert key.selectors() == seen.selectors
