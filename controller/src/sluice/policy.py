@@ -139,7 +139,8 @@ class Policy:
         for kind, entries in bindings.by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
         bundles = policy_entities.moved_bundles(self._config, self.bundle_names)
-        return closing(installed, wanted, Moved(moved_interfaces, bundles))
+        swapped = policy_entities.INTERFACE_BINDINGS if self.atomic else frozenset()
+        return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
 
     async def run(self, session: Session) -> None:
         """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError
@@ -189,7 +190,8 @@ class Policy:
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
         named = self.book.named_by(self.spds)
-        await self._carry_out(session, self._with_lost(commit, self.spds, lists), together=True)
+        commit = self._with_lost(commit, self.spds, lists)
+        await self._carry_out(session, commit, self._swapped(commit), together=True)
         self._named |= named
         await self._carry_out(session, self._retiring(epochs))
         self._reconciler.keep(_entities(self.table.lists.values()))
@@ -205,6 +207,26 @@ class Policy:
             all_lists = [ListChange(None, state) for state in self.table.lists.values()]
             self.on_changed("start", self.spds, all_lists)
         self.on_started()
+
+    def _swapped(self, commit: Commit) -> list[tuple[Kind, Key, Value]]:
+        """The bindings of interfaces that change with the lists, in the same write, so that an
+        interface that gets another SPD need not be closed. Targets without atomic writes close it.
+        """
+        if not self.atomic:
+            return []
+        numbers = {state.name: state.list_id for state in commit.lists}
+
+        def list_id(spd: str, direction: Direction) -> int | None:
+            return numbers.get((spd, direction)) or self.table.id_of(spd, direction)
+
+        wanted = policy_entities.bindings(self._config, list_id).by_kind
+        held = self._reconciler.installed.by_kind
+        return [
+            (kind, key, value)
+            for kind in sorted(policy_entities.INTERFACE_BINDINGS)
+            for key, value in wanted.get(kind, {}).items()
+            if value is not None and key in held[kind] and held[kind][key] != value
+        ]
 
     def _name_bundles(self) -> None:
         """From here on no flow means another bundle than the configuration does: on disk, before
@@ -430,14 +452,22 @@ class Policy:
         """Says which rules a restart would go on with."""
         return after_a_restart(self._store.on_disk, self._record(Commit(())))
 
-    async def _carry_out(self, session: Session, commit: Commit, *, together: bool = False) -> None:
+    async def _carry_out(
+        self,
+        session: Session,
+        commit: Commit,
+        swapped: Iterable[tuple[Kind, Key, Value]] = (),
+        *,
+        together: bool = False,
+    ) -> None:
         """On disk, in the switch, true: in this order. `together`: no packet meets some of the
-        lists as they were and some as they become; where the target cannot, all drop meanwhile."""
-        if not commit.lists:
+        lists as they were and some as they become; where the target cannot, all drop meanwhile.
+        `swapped` are bindings that change in the same write."""
+        entries = [*_entities(commit.lists), *swapped]
+        if not entries:
             return
         self._save(commit)
         await self._reset_counters(session, commit)
-        entries = _entities(commit.lists)
         if self.atomic:
             await self._reconciler.commit(session, entries, atomic=True)
         else:

@@ -38,6 +38,7 @@ BINDING_KINDS = (
     *(Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
 )
 """The kinds that this module and the commits decide about alone."""
+INTERFACE_BINDINGS = frozenset({Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING})
 _BINDINGS = (
     (Kind.INBOUND_BINDING, Direction.INBOUND),
     (Kind.OUTBOUND_BINDING, Direction.OUTBOUND),

@@ -69,14 +69,23 @@ class Moved(NamedTuple):
 NOTHING_MOVED = Moved()
 
 
-def closing(installed: Entities, wanted: Entities, moved: Moved = NOTHING_MOVED) -> Closing:
-    """What of `installed` is not as `wanted`, which has what the configuration alone decides."""
+def closing(
+    installed: Entities,
+    wanted: Entities,
+    moved: Moved = NOTHING_MOVED,
+    swapped: Container[Kind] = (),
+) -> Closing:
+    """What of `installed` is not as `wanted`, which has what the configuration alone decides.
+
+    Entities of the kinds in `swapped` change with the lists, in one write: they stay until then,
+    unless they name what is another interface by now.
+    """
     withdrawn = [
         (kind, key)
         for kind in sorted(DROPS_WITHOUT, reverse=True)
         for key, value in installed[kind].items()
-        if not _equal(kind, wanted.get(kind, {}).get(key), value)
-        or moved.concerns(kind, key, value)
+        if moved.concerns(kind, key, value)
+        or not (kind in swapped or _equal(kind, wanted.get(kind, {}).get(key), value))
     ]
     gone = frozenset(withdrawn)
     kept = frozenset(_kept_interfaces(installed, gone))
