@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may be under way at a time: requests, and bytes of messages.
+//! Admission control: bounds the requests and the bytes of messages under way.
 //!
 //! A layer around the services follows the frames of each request's body. Before a message's bytes are taken in, its
-//! announced length is charged to a budget that all connections share; what exceeds it, or is longer than a method's
-//! messages may be, ends its request with RESOURCE_EXHAUSTED. A charge is given back when the request is answered, or the
+//! announced length is charged to a budget that all connections share; a message that exceeds it, or its method's limit,
+//! ends its request with RESOURCE_EXHAUSTED. A charge is given back when the request is answered, or the
 //! stream's next message begins.
 
 use std::pin::Pin;
@@ -163,7 +163,7 @@ fn limit(path: &str) -> usize {
 struct Measured {
     body: Body,
     limit: usize,
-    /// What has come of the next message's prefix.
+    /// The bytes of the next message's prefix that have arrived.
     prefix: Vec<u8>,
     /// Bytes of the message that are to come.
     rest: usize,

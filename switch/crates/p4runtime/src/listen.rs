@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where P4Runtime is served: a Unix socket or TCP, and what a connection is.
+//! Listening for P4Runtime on a Unix socket or on TCP, and numbering connections.
 //!
-//! Whoever reaches the server may become primary, so it must not be reached by everybody: a Unix socket has permissions,
-//! and an address that is not loopback takes mutual TLS ([`Listener::is_local`] lets callers see to that).
+//! A client that reaches the server may become primary. So a Unix socket has permissions, and an address that is not
+//! loopback takes mutual TLS ([`Listener::is_local`] lets callers see to that).
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};

@@ -2,9 +2,9 @@
 //! Closes an interface to the host's network stack, both ways, by two filters of traffic control (tc).
 //!
 //! * Ingress: taps (AF_PACKET sockets for all protocols, as the switch's are) see a frame before this filter, everything
-//!   else of the host after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not,
-//!   whatever its addresses, routes, multicast memberships and `rp_filter` are.
-//! * Egress: whatever the host would send meets the filter. The switch's own frames do not: its sockets send with
+//!   else of the host after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not.
+//!   The host's addresses, routes, multicast memberships and `rp_filter` do not matter.
+//! * Egress: all frames that the host would send meet the filter. The switch's own frames do not: its sockets send with
 //!   PACKET_QDISC_BYPASS, which goes round traffic control.
 //!
 //! Why tc and not nftables: since Linux 5.16 the egress hook of nftables sees frames of PACKET_QDISC_BYPASS too, so it
@@ -12,9 +12,9 @@
 //! tc filter also outlives a switch that was killed: its interfaces stay closed until the next one takes them over.
 //!
 //! The filters are classic BPF with a direct action, which needs `sch_ingress` and `cls_bpf` of the kernel, CAP_NET_ADMIN
-//! of the process, and nothing else. They have preference 1, so that no other filter decides before them. What others
-//! have put on the interface's `clsact` stays as it is; a `clsact` of ours is removed with our filters if nothing else is
-//! in it. What root attaches before tc (XDP, and tcx since Linux 6.6) is not looked at.
+//! of the process, and nothing else. They have preference 1, so that no other filter decides before them. Filters of
+//! others on the interface's `clsact` stay as they are; a `clsact` of ours is removed with our filters if nothing else is
+//! in it. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not looked at.
 
 use std::io;
 
@@ -105,7 +105,7 @@ impl HostFilter {
         self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
         for direction in DIRECTIONS {
             let body = filter(self.index, direction, Some(self.own_qdisc));
-            // Without NLM_F_EXCL: one of ours that is there is replaced.
+            // Without NLM_F_EXCL: a filter of ours that is there is replaced.
             let flags = libc::NLM_F_CREATE as u16;
             let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
             put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;

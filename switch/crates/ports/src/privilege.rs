@@ -14,7 +14,8 @@ pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::
 pub(crate) struct Raised(CapabilitySet);
 
 impl Raised {
-    /// Raises what is permitted and not effective. What is not permitted shows as the kernel's refusal of what follows.
+    /// Raises the needed capabilities that are permitted and not effective. Without permission, the kernel refuses the
+    /// operations that follow.
     pub(crate) fn here() -> Self {
         let raised = capabilities(None).and_then(|sets| {
             let missing = NEEDED & sets.permitted & !sets.effective;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Giving up what the switch does not need, before any thread starts and any client is heard.
+//! Gives up the capabilities that the switch does not need, before any thread starts and any client is heard.
 //!
 //! Kept as permitted: CAP_NET_ADMIN and CAP_NET_RAW, because ports come and go while the switch runs (`ctl add-port`, an
 //! interface that comes back) and the filters that close them to the host are put back when somebody removes them. They are

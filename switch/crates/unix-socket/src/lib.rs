@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening on Unix sockets: who may connect is said by the socket's owner, group and mode, from its first moment on.
+//! Listening on Unix sockets. The socket's owner, group and mode say who may connect, from its first moment on.
 //!
 //! Promises: a socket never has a wider mode than it shall have; it lies where no other user could put one in its place; a
 //! socket that a dead server left is replaced, one that is served is not; at the end only the socket that was made is
@@ -13,13 +13,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io, mem};
 
-/// Who may see the sockets in a directory that is made for them.
+/// Mode of a directory that is made for sockets.
 const DIRECTORY_MODE: u32 = 0o750;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_ALL: u32 = 0o002;
 const BACKLOG: libc::c_int = 128;
 
-/// Who may connect.
+/// Permissions of a socket: who may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// The socket's mode.
