@@ -154,7 +154,7 @@ class Controller:
             self.fib.interfaces.local_addresses,
         )
         self.policy.on_started = self._progress
-        self.host_errors = HostErrors(config, self.policy.table.list_of)
+        self.host_errors = HostErrors(config, self.policy.table.list_of, self._clock)
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.table.lists.get
         self.policy.on_changed = self._policy_changed

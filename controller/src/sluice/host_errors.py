@@ -2,10 +2,12 @@
 """ICMP errors that this router's host stack makes about packets that a bundle carried.
 
 They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
-section 6). How the packets came that the host got last is remembered. Of an older one the inbound
-lists tell: what one of them wants protected came protected, or it would have been refused. Where
-two bundles could have carried it, where the rules that a quoted fragment could meet disagree, and
-where the quoted packet cannot be read, the error is dropped.
+section 6). How the packets came that the host got last is remembered. While the host may still
+answer one that was forgotten for want of room, errors about unknown packets are dropped: the rules
+may have changed since. After that, of a packet from before this controller's start for example, the
+inbound lists tell: what one of them wants protected came protected, or it would have been refused.
+Where two bundles could have carried it, where the rules that a quoted fragment could meet disagree,
+and where the quoted packet cannot be read, the error is dropped.
 
 Depends on state.spd, policy_config and wire.selectors.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from sluice.config import Config
 from sluice.model import PuntedPacket
@@ -22,19 +25,33 @@ from sluice.state.spd import ListState
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 
-REMEMBERED = 4096
+REMEMBERED = 16_384
 """Packets delivered to the host last."""
+LATEST_ERROR = 65.0
+"""Seconds: the kernel gives up a fragmented IPv6 packet after 60."""
 IN_CLEAR = 0
 """Stands for no bundle: the error is an ordinary packet of this router."""
+
+
+class _Delivered(NamedTuple):
+    """The bundles that a packet came by, IN_CLEAR among them, and when it came last."""
+
+    carriers: frozenset[int]
+    time: float
 
 
 class HostErrors:
     """`list_of(spd, direction)` finds a list, None where it has not started."""
 
     def __init__(
-        self, config: Config, list_of: Callable[[str, Direction], ListState | None]
+        self,
+        config: Config,
+        list_of: Callable[[str, Direction], ListState | None],
+        clock: Callable[[], float],
     ) -> None:
         self._list_of = list_of
+        self._clock = clock
+        self._forgetful_until = 0.0
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self._spds: Mapping[int, tuple[str, ...]] = {
             number: tuple(
@@ -42,7 +59,7 @@ class HostErrors:
             )
             for number in vrfs.values()
         }
-        self._delivered: OrderedDict[tuple[int, bytes], frozenset[int]] = OrderedDict()
+        self._delivered: OrderedDict[tuple[int, bytes], _Delivered] = OrderedDict()
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
@@ -56,9 +73,12 @@ class HostErrors:
         if identity is None:
             return
         key = packet.vrf, identity
-        self._delivered[key] = self._delivered.pop(key, frozenset()) | {packet.bundle}
+        before = self._delivered.pop(key, None)
+        carriers = frozenset() if before is None else before.carriers
+        self._delivered[key] = _Delivered(carriers | {packet.bundle}, self._clock())
         if len(self._delivered) > REMEMBERED:
-            self._delivered.popitem(last=False)
+            _, oldest = self._delivered.popitem(last=False)
+            self._forgetful_until = oldest.time + LATEST_ERROR
 
     def bundle_for(self, frame: bytes, vrf: int) -> int | None:
         """The bundle that a frame of the host's must leave by: IN_CLEAR for all but errors about
@@ -88,7 +108,9 @@ class HostErrors:
         if quoted.identity is not None:
             known = self._delivered.get((vrf, quoted.identity))
             if known is not None:
-                return known
+                return known.carriers
+        if self._clock() < self._forgetful_until:
+            return frozenset()
         bundles: set[int] = set()
         for spd in spds:
             state = self._list_of(spd, Direction.INBOUND)

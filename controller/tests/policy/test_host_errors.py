@@ -10,12 +10,14 @@ import pytest
 from packets import ethernet, ipv4
 from policy_world import CONFIG, filled
 from sluice.config import load_config
-from sluice.host_errors import IN_CLEAR, REMEMBERED, HostErrors
+from sluice.host_errors import IN_CLEAR, LATEST_ERROR, REMEMBERED, HostErrors
 from sluice.policy_model import Direction
 from sluice.state.spd import SpdTable
 from test_punts import punt
 
 OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
+NOW = [1000.0]
+"""The time, which a test may have go on."""
 RULES = """\
     inbound:
       - {name: site, action: protect, bundle: branch, source: 10.9.0.0/16}
@@ -51,7 +53,7 @@ def errors(tmp_path: Path) -> HostErrors:
         for direction in Direction
     }
     table.apply(table.plan_start(wanted, {}))
-    return HostErrors(config, table.list_of)
+    return HostErrors(config, table.list_of, lambda: NOW[0])
 
 
 def about(source: str, port: int = 9, **header: object) -> bytes:
@@ -118,9 +120,13 @@ def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> 
     assert errors.bundle_for(about(PEER), 0) is None
 
 
-def test_the_memory_is_bounded_and_what_it_lost_the_lists_tell(errors: HostErrors) -> None:
-    delivered(errors, PEER, IN_CLEAR)
-    for port in range(REMEMBERED):
-        delivered(errors, "10.0.3.7", IN_CLEAR, port)
-    assert errors.bundle_for(about(PEER), 0) == BRANCH
+def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors) -> None:
+    """Until the host has no more to say about it; from then on the lists tell."""
+    delivered(errors, "10.0.3.7", BRANCH)  # by rules that have changed since
+    for port in range(10, 10 + REMEMBERED):
+        delivered(errors, PEER, IN_CLEAR, port)
     assert len(errors._delivered) == REMEMBERED
+    assert errors.bundle_for(about("10.0.3.7"), 0) is None
+    assert errors.bundle_for(about(PEER, 10), 0) == IN_CLEAR
+    NOW[0] += LATEST_ERROR
+    assert errors.bundle_for(about("10.0.3.7"), 0) == IN_CLEAR
