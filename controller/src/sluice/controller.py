@@ -355,6 +355,7 @@ class Controller:
         first = self.sources.kernel.synced and not self._released_kernel_kinds
         if first:
             self._released_kernel_kinds = True
+            self._submit(self.engines.settle())
             self.reconciler.release(KERNEL_KINDS)
         if first or (
             self._released_kernel_kinds and any(type(event) in ADDRESS_EVENTS for event in events)

@@ -18,19 +18,27 @@ def engines(changes: Changes) -> dict[object, object]:
     return dict(changes.by_kind.get(Kind.ENGINE, {}).items())
 
 
-def test_what_is_watched_is_down_until_its_device_is_up() -> None:
+def test_engines_are_up_until_the_kernel_has_told_of_all_links() -> None:
+    """A restart finds them working, and must not drop for a moment what they do."""
     links = EngineLinks([WATCHED, UNWATCHED])
-    assert engines(links.start()) == {1: ENGINE_DOWN, 2: EnginePort(8)}
-    assert (links.is_up(1), links.is_up(2), links.is_up(3)) == (False, True, False)
-    assert engines(links.apply([link("other")])) == {}
-    assert engines(links.apply([link(carrier=False)])) == {}
+    assert engines(links.start()) == {1: EnginePort(9), 2: EnginePort(8)}
+    assert engines(links.apply([link("other"), link()])) == {}
+    assert engines(links.settle()) == {}
+
+
+def test_a_device_that_is_not_there_is_down() -> None:
+    links = EngineLinks([WATCHED, UNWATCHED])
+    links.start()
+    links.apply([link("other")])
+    assert engines(links.settle()) == {1: ENGINE_DOWN}
+    assert engines(links.settle()) == {}
     assert engines(links.apply([link()])) == {1: EnginePort(9)}
-    assert links.is_up(1)
 
 
-def test_it_goes_with_its_device() -> None:
+def test_it_goes_and_comes_with_its_device() -> None:
     links = EngineLinks([WATCHED])
+    links.apply([link()])
     for gone in (link(up=False), link(carrier=False), LinkRemoved(5)):
-        assert engines(links.apply([link()])) == {1: EnginePort(9)}
         assert engines(links.apply([gone])) == {1: ENGINE_DOWN}
         assert engines(links.apply([gone])) == {}
+        assert engines(links.apply([link()])) == {1: EnginePort(9)}

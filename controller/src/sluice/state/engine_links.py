@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ESP engines are there: by the links of their ports' devices, where these are known.
 
-An engine without a device is taken for being there. Pure; depends on model and entities.
+An engine without a device is taken for being there, and so is every engine until the kernel has
+told of all links: a restart must not disturb what works. Pure; depends on model and entities.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ class EngineLinks:
 
     def __init__(self, specs: Iterable[EngineSpec]) -> None:
         self._specs = tuple(specs)
-        self._up: dict[str, bool] = {}
+        self._up = {spec.device: True for spec in self._specs if spec.device is not None}
         self._names: dict[int, str] = {}
 
     def start(self) -> Changes:
-        """The entities of all engines; a device that the kernel has not told of yet is down."""
+        """Returns the entities of all engines."""
         changes = Changes()
         for spec in self._specs:
             self._write(spec, changes)
         return changes
 
-    def is_up(self, engine: int) -> bool:
-        """Whether packets can reach the engine of this number."""
-        return any(spec.id == engine and self._reaches(spec) for spec in self._specs)
+    def settle(self) -> Changes:
+        """The kernel has told of all links: returns the engines whose device is not among them."""
+        changes = Changes()
+        for device in self._up.keys() - set(self._names.values()):
+            self._set(device, False, changes)
+        return changes
 
     def apply(self, events: Iterable[KernelEvent]) -> Changes:
         """The engines that are up or down since."""
@@ -52,7 +56,7 @@ class EngineLinks:
         return changes
 
     def _set(self, device: str, up: bool, changes: Changes) -> None:
-        if self._up.get(device, False) == up:
+        if self._up.get(device, up) == up:
             return
         self._up[device] = up
         for spec in self._specs:
@@ -60,7 +64,7 @@ class EngineLinks:
                 self._write(spec, changes)
 
     def _reaches(self, spec: EngineSpec) -> bool:
-        return spec.device is None or self._up.get(spec.device, False)
+        return spec.device is None or self._up[spec.device]
 
     def _write(self, spec: EngineSpec, changes: Changes) -> None:
         value = EnginePort(spec.port) if self._reaches(spec) else ENGINE_DOWN
