@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from finsy.proto import p4r
 
+from sluice.auditor_text import text_of
 from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, Value
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
@@ -318,7 +319,7 @@ class Auditor:
                 if not flows.agrees(slot, verdict):
                     flows.correct(slot, verdict)
                     what = f"{slot.direction.value}_flow"
-                    self._repaired(audited, what, slot, verdict, "what was written, or nothing")
+                    self._repaired(audited, what, slot, verdict, flows.recorded(slot))
 
     async def _read_exactly(self, session: Audited, requests: list[p4r.Entity]) -> list[p4r.Entity]:
         """These entities, without those that the switch does not hold."""
@@ -339,7 +340,7 @@ class Auditor:
         self, audited: _Round, kind: str, key: object, found: object, put: object
     ) -> None:
         name = kind.lower()
-        repair = Repair(self._clock(), f"{name} {key}", _words(found), _words(put))
+        repair = Repair(self._clock(), f"{name} {text_of(key)}", text_of(found), text_of(put))
         audited.report.repaired(name, repair)
         self.on_repaired(repair)
         if audited.logged < LOGGED_PER_ROUND:
@@ -362,7 +363,3 @@ class _Round:
 def _slices(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
-
-
-def _words(value: object) -> str:
-    return "nothing" if value is None else str(value)

@@ -153,6 +153,11 @@ class FlowTables:
             self._strays.append(slot)
         self.flush()
 
+    def recorded(self, slot: FlowSlot) -> FlowVerdict | None:
+        """Returns the verdict that the record has for a flow, None where it has none."""
+        known = self._cache_of(slot)
+        return None if known is None else known.cache.verdict_of(slot.key)
+
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
         """Whether a flow that was found serves as the rules say; it is deleted where it does not,
         and where the rules alone cannot say (None)."""

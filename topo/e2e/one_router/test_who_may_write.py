@@ -20,7 +20,7 @@ import pytest
 
 from sluice_testkit import where
 from sluice_testkit.controller import RequestRefused
-from sluice_testkit.process import run
+from sluice_testkit.process import CommandFailed, run
 from sluice_testkit.wait import wait_until
 
 from .network import EVERYTHING, OneRouter, Rule
@@ -144,6 +144,8 @@ def fpm_frame() -> bytes:
 
 def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
     namespace, controller = network.router.namespace, network.controller
+    with pytest.raises(CommandFailed, match="Permission denied"):
+        attempt(network, "open('/run/sluice/interfaces/x', 'w')")
     argv = (*NOBODY, sys.executable, "-c", SQUAT, "eth1", "eth2", "eth3", "eth4")
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb"), os.fdopen(reading, "rb") as stdin:

@@ -291,7 +291,8 @@ def _end(address: str, port: int | None) -> str:
 
 def _flow_notes(item: dict[str, Any]) -> str:
     notes = ["later fragments"] if item["later_fragments"] else []
-    notes += ["for this router"] if item["local"] else []
+    inbound = item["direction"] == "inbound"
+    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
     notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
     return ", ".join(notes)
 

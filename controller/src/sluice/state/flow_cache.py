@@ -122,6 +122,11 @@ class FlowCache:
         """What the switch may hold, in the order in which it would be evicted."""
         return [(key, flow.verdict) for pool in self._pools for key, flow in pool.items()]
 
+    def verdict_of(self, key: FlowKey) -> FlowVerdict | None:
+        """Returns what the switch serves a flow with, as far as is known."""
+        flow = self._flows.get(key)
+        return None if flow is None else flow.verdict
+
     def count_stale(self) -> int:
         """How many entries the switch holds that serve nobody."""
         return len(self._flows) - len(self._live)
