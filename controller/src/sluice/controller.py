@@ -154,7 +154,12 @@ class Controller:
             self.fib.interfaces.local_addresses,
         )
         self.policy.on_started = self._progress
-        self.host_errors = HostErrors(config, self.policy.table.list_of, self._clock)
+        self.host_errors = HostErrors(
+            config,
+            self.policy.table.list_of,
+            self._clock,
+            had_bundles=bool(self.policy.bundle_names),
+        )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.table.lists.get
         self.policy.on_changed = self._policy_changed
@@ -391,12 +396,15 @@ class Controller:
             if not is_ip:
                 batch.append((frame, self.packets.to_port(l3_if)))
                 continue
-            vrf = self.fib.interfaces.vrf_of(l3_if)
-            bundle = self.host_errors.bundle_for(frame, vrf)
-            if bundle is not None:
-                # What leaves by a bundle is routed: the host's interface would lead around it.
-                by = l3_if if bundle == IN_CLEAR else 0
-                batch.append((frame, self.packets.local_origin(by, vrf, bundle)))
+            carrier = self.host_errors.carrier_for(frame)
+            if carrier is None:
+                continue
+            if carrier.bundle == IN_CLEAR:
+                vrf = self.fib.interfaces.vrf_of(l3_if)
+                metadata = self.packets.local_origin(l3_if, vrf)
+            else:  # routed: the host's interface would lead around the bundle
+                metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
+            batch.append((frame, metadata))
         self._packets_out(batch)
         return bool(frames)
 

@@ -2,20 +2,23 @@
 """ICMP errors that this router's host stack makes about packets that a bundle carried.
 
 They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
-section 6). How the packets came that the host got last is remembered. While the host may still
-answer one that was forgotten for want of room, errors about unknown packets are dropped: the rules
-may have changed since. After that, of a packet from before this controller's start for example, the
-inbound lists tell: what one of them wants protected came protected, or it would have been refused.
-Where two bundles could have carried it, where the rules that a quoted fragment could meet disagree,
-and where the quoted packet cannot be read, the error is dropped.
+section 6). How a packet came is told, in this order:
 
-Depends on state.spd, policy_config and wire.selectors.
+1. by the packets delivered to the host last (`REMEMBERED`), with what brought each of them;
+2. not at all, for `LATEST_ERROR` seconds after one was forgotten for want of room, and after a
+   start: the error is dropped;
+3. by the inbound lists: what one of them wants protected came protected.
+
+An error is dropped where two ways are possible, where the rules that a quoted fragment could meet
+disagree, and where the quote cannot be read.
+
+Depends on config, model, policy_model, state.spd and wire.selectors.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sluice.config import Config
@@ -33,93 +36,105 @@ IN_CLEAR = 0
 """Stands for no bundle: the error is an ordinary packet of this router."""
 
 
-class _Delivered(NamedTuple):
-    """The bundles that a packet came by, IN_CLEAR among them, and when it came last."""
+class Carrier(NamedTuple):
+    """What brought a packet here: a bundle of a VRF, or IN_CLEAR."""
 
-    carriers: frozenset[int]
+    vrf: int
+    bundle: int
+
+
+class _Delivered(NamedTuple):
+    """All that brought a packet here, and when it came last."""
+
+    carriers: frozenset[Carrier]
     time: float
 
 
 class HostErrors:
-    """`list_of(spd, direction)` finds a list, None where it has not started."""
+    """`list_of(spd, direction)` finds a list, None where it has not started. `had_bundles`: an
+    earlier life of the controller may have delivered what bundles carried."""
 
     def __init__(
         self,
         config: Config,
         list_of: Callable[[str, Direction], ListState | None],
         clock: Callable[[], float],
+        *,
+        had_bundles: bool = False,
     ) -> None:
         self._list_of = list_of
         self._clock = clock
-        self._forgetful_until = 0.0
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
-        self._spds: Mapping[int, tuple[str, ...]] = {
-            number: tuple(
-                sorted({one.spd for one in config.policy.bundles if vrfs[one.vrf] == number})
-            )
-            for number in vrfs.values()
-        }
-        self._delivered: OrderedDict[tuple[int, bytes], _Delivered] = OrderedDict()
+        self._vrf_of = {bundle.id: vrfs[bundle.vrf] for bundle in config.policy.bundles}
+        self._spds = sorted({bundle.spd for bundle in config.policy.bundles})
+        # What the host got before this start is as good as forgotten.
+        self._forgetful_until = clock() + LATEST_ERROR if self._spds or had_bundles else clock()
+        self._delivered: OrderedDict[bytes, _Delivered] = OrderedDict()
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """The host gets this packet now, and may answer it with an error."""
-        if not self._spds.get(packet.vrf):
+        """Remembers how a packet came that the host gets now, and may answer with an error."""
+        if not self._spds:
             return
         try:
             identity = packet_identity(packet.frame)
         except WireError:
-            return  # the host drops it, or its answer is judged by the lists
+            return  # the host drops it, or its answer is about a packet that is not known
         if identity is None:
             return
-        key = packet.vrf, identity
-        before = self._delivered.pop(key, None)
+        before = self._delivered.pop(identity, None)
         carriers = frozenset() if before is None else before.carriers
-        self._delivered[key] = _Delivered(carriers | {packet.bundle}, self._clock())
+        carrier = Carrier(packet.vrf if packet.bundle else 0, packet.bundle)
+        self._delivered[identity] = _Delivered(carriers | {carrier}, self._clock())
         if len(self._delivered) > REMEMBERED:
             _, oldest = self._delivered.popitem(last=False)
-            self._forgetful_until = oldest.time + LATEST_ERROR
+            self._forgetful_until = max(self._forgetful_until, oldest.time + LATEST_ERROR)
 
-    def bundle_for(self, frame: bytes, vrf: int) -> int | None:
-        """The bundle that a frame of the host's must leave by: IN_CLEAR for all but errors about
-        what a bundle carried; None where the frame must not leave at all."""
-        spds = self._spds.get(vrf, ())
-        if not spds or not _may_be_icmp(frame):
-            return IN_CLEAR
+    def carrier_for(self, frame: bytes) -> Carrier | None:
+        """Returns what a frame of the host's must leave by: IN_CLEAR for all but errors about what
+        a bundle carried; None where the frame must not leave at all.
+
+        The interface that the host chose does not matter: its routes know nothing of VRFs.
+        """
+        is_forgetful = self._clock() < self._forgetful_until
+        if not (self._spds or is_forgetful) or not _may_be_icmp(frame):
+            return _CLEAR
         try:
             quoted = quoted_packet(frame, is_own=True)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return None
         if quoted is None:
-            return IN_CLEAR
-        carriers = self._carriers(quoted, vrf, spds)
+            return _CLEAR
+        carriers = self._carriers(quoted, is_forgetful)
         if len(carriers) != 1:
             self.counters["dropped: an error about what may have come protected"] += 1
             return None
-        (bundle,) = carriers
-        if bundle != IN_CLEAR:
+        (carrier,) = carriers
+        if carrier != _CLEAR:
             self.counters["errors sent by the bundle that carried their packet"] += 1
-        return bundle
+        return carrier
 
-    def _carriers(self, quoted: Quoted, vrf: int, spds: Iterable[str]) -> frozenset[int]:
-        """The bundles that the quoted packet may have come by, IN_CLEAR among them; none: it is
-        not known."""
+    def _carriers(self, quoted: Quoted, is_forgetful: bool) -> frozenset[Carrier]:
+        """Returns what may have brought the quoted packet here; nothing: that is not known."""
         if quoted.identity is not None:
-            known = self._delivered.get((vrf, quoted.identity))
+            known = self._delivered.get(quoted.identity)
             if known is not None:
                 return known.carriers
-        if self._clock() < self._forgetful_until:
+        if is_forgetful:
             return frozenset()
-        bundles: set[int] = set()
-        for spd in spds:
+        carriers: set[Carrier] = set()
+        for spd in self._spds:
             state = self._list_of(spd, Direction.INBOUND)
             verdict = None if state is None else _verdict_of(state, quoted)
             if verdict is None:
                 return frozenset()
             if verdict.action is Action.PROTECT:
-                bundles.add(verdict.bundle)
-        return frozenset(bundles or {IN_CLEAR})
+                carriers.add(Carrier(self._vrf_of.get(verdict.bundle, 0), verdict.bundle))
+        return frozenset(carriers or {_CLEAR})
+
+
+_CLEAR = Carrier(0, IN_CLEAR)
 
 
 def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:

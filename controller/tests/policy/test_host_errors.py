@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from packets import ethernet, ipv4
 from policy_world import CONFIG, filled
-from sluice.config import load_config
-from sluice.host_errors import IN_CLEAR, LATEST_ERROR, REMEMBERED, HostErrors
+from sluice.config import Config, load_config
+from sluice.host_errors import IN_CLEAR, LATEST_ERROR, REMEMBERED, Carrier, HostErrors
+from sluice.policy_config import PolicyConfig
 from sluice.policy_model import Direction
 from sluice.state.spd import SpdTable
 from test_punts import punt
 
 OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
 NOW = [1000.0]
+CONFIGURED: list[Config] = []
 """The time, which a test may have go on."""
 RULES = """\
     inbound:
@@ -53,7 +56,16 @@ def errors(tmp_path: Path) -> HostErrors:
         for direction in Direction
     }
     table.apply(table.plan_start(wanted, {}))
-    return HostErrors(config, table.list_of, lambda: NOW[0])
+    CONFIGURED[:] = [config]
+    made = HostErrors(config, table.list_of, lambda: NOW[0])
+    NOW[0] += LATEST_ERROR
+    return made
+
+
+def bundle_for(errors: HostErrors, frame: bytes) -> int:
+    carrier = errors.carrier_for(frame)
+    assert carrier is not None
+    return carrier.bundle
 
 
 def about(source: str, port: int = 9, **header: object) -> bytes:
@@ -63,61 +75,61 @@ def about(source: str, port: int = 9, **header: object) -> bytes:
 
 
 def test_an_error_about_what_came_protected_leaves_by_the_same_bundle(errors: HostErrors) -> None:
-    assert errors.bundle_for(about(PEER), 0) == BRANCH
-    assert errors.bundle_for(about("10.0.3.7", 7000), 0) == LAB
+    assert bundle_for(errors, about(PEER)) == BRANCH
+    assert bundle_for(errors, about("10.0.3.7", 7000)) == LAB
 
 
 def test_an_error_about_what_came_in_clear_is_an_ordinary_packet(errors: HostErrors) -> None:
-    assert errors.bundle_for(about("10.0.3.7"), 0) == IN_CLEAR
+    assert bundle_for(errors, about("10.0.3.7")) == IN_CLEAR
     echo = ethernet(ipv4(OWN, PEER, bytes(8), 1))
-    assert errors.bundle_for(echo, 0) == IN_CLEAR
-    assert errors.bundle_for(ethernet(ipv4(OWN, PEER, bytes(8), 17)), 0) == IN_CLEAR
+    assert bundle_for(errors, echo) == IN_CLEAR
+    assert bundle_for(errors, ethernet(ipv4(OWN, PEER, bytes(8), 17))) == IN_CLEAR
 
 
 def test_where_two_bundles_could_have_carried_it_nothing_leaves(errors: HostErrors) -> None:
-    assert errors.bundle_for(about("10.9.9.1"), 0) is None
+    assert errors.carrier_for(about("10.9.9.1")) is None
 
 
 def test_a_quoted_fragment_that_could_have_come_protected_stays_here(errors: HostErrors) -> None:
-    assert errors.bundle_for(about("10.0.3.7", fragment_offset=80), 0) is None
-    assert errors.bundle_for(about(PEER, fragment_offset=80), 0) == BRANCH  # its rule is first
+    assert errors.carrier_for(about("10.0.3.7", fragment_offset=80)) is None
+    assert bundle_for(errors, about(PEER, fragment_offset=80)) == BRANCH  # its rule is first
 
 
 def test_what_cannot_be_read_stays_here(errors: HostErrors) -> None:
     cut = ethernet(ipv4(OWN, PEER, bytes([3, 3]) + bytes(10), 1))
-    assert errors.bundle_for(cut, 0) is None
+    assert errors.carrier_for(cut) is None
     assert errors.counters == {"dropped: icmp_enclosed_truncated": 1}
 
 
 def test_a_list_that_has_not_started_decides_nothing(errors: HostErrors) -> None:
     errors._list_of = lambda spd, direction: None
-    assert errors.bundle_for(about("10.0.3.7"), 0) is None
+    assert errors.carrier_for(about("10.0.3.7")) is None
 
 
 # -- packets that the host got a moment ago
 
 
-def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9) -> None:
+def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9, vrf: int = 0) -> None:
     payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
     frame = ethernet(ipv4(source, OWN, payload, 17))
-    errors.delivered(punt(frame, "LOCAL", bundle=carrier))
+    errors.delivered(punt(frame, "LOCAL", bundle=carrier, vrf=vrf))
 
 
 def test_how_the_packet_came_is_remembered(errors: HostErrors) -> None:
     delivered(errors, PEER, IN_CLEAR)  # by an interface without SPD
-    assert errors.bundle_for(about(PEER), 0) == IN_CLEAR
+    assert bundle_for(errors, about(PEER)) == IN_CLEAR
     delivered(errors, "10.9.9.1", BRANCH)
-    assert errors.bundle_for(about("10.9.9.1"), 0) == BRANCH
+    assert bundle_for(errors, about("10.9.9.1")) == BRANCH
     delivered(errors, "10.0.3.7", LAB)
-    assert errors.bundle_for(about("10.0.3.7"), 0) == LAB
-    assert errors.bundle_for(about("10.0.3.7", 10), 0) == IN_CLEAR  # another packet
+    assert bundle_for(errors, about("10.0.3.7")) == LAB
+    assert bundle_for(errors, about("10.0.3.7", 10)) == IN_CLEAR  # another packet
 
 
 def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> None:
     """Somebody repeats in clear what a bundle carried, to hear its plaintext back."""
     delivered(errors, PEER, BRANCH)
     delivered(errors, PEER, IN_CLEAR)
-    assert errors.bundle_for(about(PEER), 0) is None
+    assert errors.carrier_for(about(PEER)) is None
 
 
 def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors) -> None:
@@ -126,7 +138,36 @@ def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors
     for port in range(10, 10 + REMEMBERED):
         delivered(errors, PEER, IN_CLEAR, port)
     assert len(errors._delivered) == REMEMBERED
-    assert errors.bundle_for(about("10.0.3.7"), 0) is None
-    assert errors.bundle_for(about(PEER, 10), 0) == IN_CLEAR
+    assert errors.carrier_for(about("10.0.3.7")) is None
+    assert bundle_for(errors, about(PEER, 10)) == IN_CLEAR
     NOW[0] += LATEST_ERROR
-    assert errors.bundle_for(about("10.0.3.7"), 0) == IN_CLEAR
+    assert bundle_for(errors, about("10.0.3.7")) == IN_CLEAR
+
+
+def test_an_error_goes_to_the_vrf_of_the_bundle_whatever_interface_the_host_chose(
+    errors: HostErrors,
+) -> None:
+    delivered(errors, "10.0.3.7", BRANCH, vrf=3)
+    assert errors.carrier_for(about("10.0.3.7")) == Carrier(3, BRANCH)
+    delivered(errors, "10.0.3.8", IN_CLEAR, vrf=3)
+    assert errors.carrier_for(about("10.0.3.8")) == Carrier(0, IN_CLEAR)
+
+
+def test_after_a_start_nothing_is_said_about_packets_from_before_it(errors: HostErrors) -> None:
+    """They came under rules that may have changed over the restart."""
+    config, lists = CONFIGURED[0], errors._list_of
+    for had_bundles in (True, False):
+        fresh = HostErrors(config, lists, lambda: NOW[0], had_bundles=had_bundles)
+        assert fresh.carrier_for(about("10.0.3.7")) is None
+        delivered(fresh, "10.0.3.7", IN_CLEAR)
+        assert bundle_for(fresh, about("10.0.3.7")) == IN_CLEAR
+    NOW[0] += LATEST_ERROR
+    assert bundle_for(fresh, about("10.0.3.8")) == IN_CLEAR
+
+
+def test_a_router_that_had_bundles_a_moment_ago_is_careful_too(errors: HostErrors) -> None:
+    config = dataclasses.replace(CONFIGURED[0], policy=PolicyConfig())
+    careful = HostErrors(config, errors._list_of, lambda: NOW[0], had_bundles=True)
+    assert careful.carrier_for(about("10.0.3.7")) is None
+    never_had = HostErrors(config, errors._list_of, lambda: NOW[0])
+    assert bundle_for(never_had, about("10.0.3.7")) == IN_CLEAR

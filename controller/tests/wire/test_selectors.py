@@ -420,7 +420,7 @@ def test_a_packet_shows_what_it_was_built_with(
     assert seen.is_cacheable is (len(headers) <= PARSED_EXTENSIONS)
     key = seen.key()
     if key is not None:
-        assert key.selectors() == (seen.selectors if fragment is None else None)
+        assert key.selectors() == (seen.selectors if seen.fragment is None else None)
 
 
 @pytest.mark.parametrize("is_own", [False, True])
