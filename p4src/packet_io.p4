@@ -96,6 +96,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             hdr.packet_out.egress_port:  ternary;
             meta.is_ip:                  ternary;
             meta.non_ip_reason:          ternary;
+            meta.source_routed:          ternary;
         }
         actions = {
             to_port;
@@ -108,32 +109,34 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         }
         const default_action = refuse(drop_reason_t.PACKET_OUT_INVALID);
         const entries = {
-            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, 1, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, punt_reason_t.NONE): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, 1, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, punt_reason_t.NONE, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
             // A bare port must be one: neither the CPU's, nor the drop port, nor none at all.
-            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 510 &&& 0xfffe, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 0 &&& 0xfe00, _, _): to_port();
-            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _): to_port();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _): local_origin_to_routing();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, 0, _, _, _, _, _): local_origin_to_interface();
-            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.REINJECT, _, _, _, _, _, _, 0, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.LOCAL, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.ENCRYPTED, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
-            (packet_out_kind_t.REINJECT, stage_t.INBOUND, KNOWN_ORIGIN, _, _, _, _, _, _): reinject_inbound();
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 510 &&& 0xfffe, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 0 &&& 0xfe00, _, _, _): to_port();
+            (packet_out_kind_t.TO_PORT, _, _, _, 0, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _, _): to_port();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            // A destination that is not the packet's last would be judged by the wrong rules.
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _, 1): refuse(drop_reason_t.SOURCE_ROUTE);
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _, _): local_origin_to_routing();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, 0, _, _, _, _, _, _): local_origin_to_interface();
+            (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.REINJECT, _, _, _, _, _, _, 0, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.LOCAL, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.ENCRYPTED, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
+            (packet_out_kind_t.REINJECT, stage_t.INBOUND, KNOWN_ORIGIN, _, _, _, _, _, _, _): reinject_inbound();
             // An interface without a next hop: the frame that the host made for it.
-            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, 0, _, _, _, _): reinject(verdict_t.NONE);
-            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, _, 0, _, _, _): reinject_local();
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, 0, _, _, _, _): reinject(verdict_t.NONE);
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, _, 0, _, _, _): reinject_local();
-            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
-            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
-            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
-            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, 0, _, _, _, _, _): reinject(verdict_t.BYPASS);
-            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, 0, _, _, _, _, _): reinject(verdict_t.NONE);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, _, 0, _, _, _, _): reinject_local();
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, 0, _, _, _, _, _): reinject(verdict_t.NONE);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, _, 0, _, _, _, _): reinject_local();
+            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, 0, _, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.ROUTING, KNOWN_ORIGIN, _, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, 0, _, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, KNOWN_ORIGIN, _, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, 0, _, _, _, _, _, _): reinject(verdict_t.BYPASS);
+            (packet_out_kind_t.REINJECT, stage_t.REWRITE, KNOWN_ORIGIN, _, _, _, _, _, _, _): reinject(verdict_t.PROTECT);
         }
     }
 

@@ -312,6 +312,19 @@ def reinjected_at_no_stage_of_punts(router: Router) -> None:
 
 
 @ptf_test
+def this_router_makes_no_source_routes(router: Router) -> None:
+    """IPv4's loose and strict ones, IPv6's type 0: policy would see a destination on the way."""
+    refused = Outcome(drops={"SOURCE_ROUTE": 1})
+    for option in (b"\x83\x07\x04", b"\x89\x07\x04"):
+        packet = ip4(V4, udp(), src="10.2.0.1", options=option + bytes([10, 9, 0, 9, 0]))
+        for egress in (0, B.id):
+            router.packet_out(made_here(packet), refused, kind="LOCAL_ORIGIN", egress_l3_if=egress)
+    header = bytes([17, 2, 0, 1]) + bytes(4) + bytes(16)
+    packet = ip6(V6, Raw(header + bytes(udp())), nh=43, src="2001:db8:2::1")
+    router.packet_out(made_here(packet), refused, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
+
+
+@ptf_test
 def reinjected_packets_must_be_ip(router: Router) -> None:
     """Re-injection is no way around what TO_PORT refuses."""
     for frame in LISTED:
