@@ -151,12 +151,44 @@ def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: s
 
 
 @pytest.mark.parametrize(
-    "vrfs", ["{default: {table: 5}}", "{a: {table: 254}}", "{a: {}}", "{a: {table: 1, b: 2}}"]
+    ("vrfs", "said"),
+    [
+        ("{default: {table: 5}}", "the default VRF has the main table; remove this"),
+        ("{a: {table: 254}}", "table 254 belongs to VRF 'default'"),
+        ("{a: {}}", "the kernel's routing table number"),
+        ("{a: {table: 1, b: 2}}", "unknown key"),
+        ("{a: {table: 1, next_hop_vrfs: [a]}}", "'a' is none of default"),
+        ("{a: {table: 1, next_hop_vrfs: [b]}}", "'b' is none of default"),
+        ("{default: {next_hop_vrfs: [default]}, a: {table: 1}}", "'default' is none of a"),
+    ],
 )
-def test_bad_vrfs(tmp_path: Path, vrfs: str) -> None:
-    assert problems(
-        tmp_path, f"{GOOD.replace('blue: {table: 100}', 'blue: {table: 9}')}\nvrfs: {vrfs}"
-    )
+def test_bad_vrfs(tmp_path: Path, vrfs: str, said: str) -> None:
+    interface = '{name: eth1, port: 1, mac: "02:00:00:00:01:01"}'
+    text = f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n"
+    (problem,) = problems(tmp_path, text)
+    assert said in problem
+
+
+def test_a_vrf_may_have_next_hops_in_others(tmp_path: Path) -> None:
+    vrfs = "{default: {next_hop_vrfs: [a]}, a: {table: 1}, b: {table: 2, next_hop_vrfs: [a]}}"
+    interface = '{name: eth1, port: 1, mac: "02:00:00:00:01:01"}'
+    config = load(tmp_path, f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n")
+    assert config.next_hop_vrfs() == {0: {1}, 1: set(), 2: {1}}
+
+
+def test_who_may_run_ike(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).ike.users == ("root",)
+    assert load(tmp_path, f"{GOOD}\nike: {{users: [root, 107]}}\n").ike.users == ("root", "107")
+    for wrong, said in (("{users: []}", "nobody could run IKE"), ("{user: [a]}", "unknown key")):
+        (problem,) = problems(tmp_path, f"{GOOD}\nike: {wrong}\n")
+        assert said in problem
+
+
+@pytest.mark.parametrize("name", ['"et"h"', "eth*", "et\\h", '"et\a"', "eth/1", "eth:1", '"a b"'])
+def test_interface_names_that_no_kernel_or_firewall_takes(tmp_path: Path, name: str) -> None:
+    text = f'router: r1\ninterfaces: [{{name: {name}, port: 1, mac: "02:00:00:00:01:01"}}]\n'
+    (problem,) = problems(tmp_path, text)
+    assert "is not an interface name" in problem
 
 
 @pytest.mark.parametrize("text", ["", "[]", "router", "a: [", "a: 1\n\tb", "? [a]\n: 1", "&a [*a]"])

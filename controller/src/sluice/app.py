@@ -34,6 +34,7 @@ from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
 from sluice.sources.fpm import FpmSource
 from sluice.sources.host import HostInterfaces
+from sluice.sources.ike_ports import IkePorts
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.peer import AllowedUsers
@@ -42,11 +43,7 @@ from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.spdstore import SpdStore, SpdStoreError, prepare
 
-log = logging.getLogger(__name__)
-
 OK, FAILED = 0, 1
-IKE_NAT_TRAVERSAL = 4500
-UNPRIVILEGED_PORT_START = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     OSError,
@@ -69,23 +66,11 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
         numbers = InterfaceNumbers(config.state_dir)
-        _warn_of_unprivileged_ike(config)
         asyncio.run(_run(numbers.give(config), numbers))
     except FAILURES as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     return OK
-
-
-def _warn_of_unprivileged_ike(config: Config, start: Path = UNPRIVILEGED_PORT_START) -> None:
-    """Generated rules bypass what leaves from IKE's ports, whoever has bound them."""
-    if config.policy.spds and int(start.read_text()) <= IKE_NAT_TRAVERSAL:
-        log.warning(
-            "policy: any local user may bind UDP port %d, which the generated IKE rule bypasses:"
-            " set net.ipv4.ip_unprivileged_port_start=%d in this network namespace",
-            IKE_NAT_TRAVERSAL,
-            IKE_NAT_TRAVERSAL + 1,
-        )
 
 
 async def _run(config: Config, numbers: InterfaceNumbers) -> None:
@@ -106,6 +91,11 @@ async def _run(config: Config, numbers: InterfaceNumbers) -> None:
 
 def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     """Opens everything; `stack` closes it. Raises OSError in a sentence."""
+    ike_ports = None
+    if config.policy.spds:  # before there is an interface that a packet could leave by
+        names = [interface.name for interface in config.interfaces]
+        ike_ports = IkePorts(names, config.ike.users)
+        stack.callback(ike_ports.close)
     kernel = KernelMonitor()
     stack.callback(kernel.close)
     taps = TapSet()
@@ -134,6 +124,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         kernel=kernel,
         host=host,
         punts=PuntQueue(config.limits.punt_queue),
+        ike_ports=ike_ports,
     )
 
 

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice import scalars
-from sluice.connection_config import FpmConfig, SwitchConfig, read_fpm, read_switch
+from sluice.connection_config import (
+    FpmConfig,
+    IkeConfig,
+    SwitchConfig,
+    read_fpm,
+    read_ike,
+    read_switch,
+)
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
 from sluice.policy_config import PolicyConfig, read_interface_spd, read_policy, spd_names
 from sluice.yamlreader import ConfigError, Mapping, Reader, Value
@@ -49,11 +56,15 @@ PUNT_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class VrfConfig:
-    """A VRF: its number in the pipeline and its kernel routing table."""
+    """A VRF: its number in the pipeline and its kernel routing table.
+
+    `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead.
+    """
 
     name: str
     id: int
     table: int
+    next_hop_vrfs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,12 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     punt_rates: dict[str, PuntRate] = field(default_factory=dict)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    ike: IkeConfig = field(default_factory=IkeConfig)
+
+    def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
+        """By number: the other VRFs by whose interfaces a VRF's routes may lead."""
+        ids = {vrf.name: vrf.id for vrf in self.vrfs}
+        return {vrf.id: frozenset(ids[name] for name in vrf.next_hop_vrfs) for vrf in self.vrfs}
 
 
 def load_config(path: str | Path) -> Config:
@@ -194,6 +211,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
             first_l3_if=len(root.sequence("interfaces")) + 1,
             vrfs=tuple(vrfs),
         ),
+        ike=read_ike(root.section("ike")),
     )
     root.section("api").close()
     root.close()
@@ -212,11 +230,16 @@ def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
 def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
     vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
     tables = {MAIN_TABLE: DEFAULT_VRF}
+    names = {DEFAULT_VRF, *(name for name, _ in section.items())}
     for name, value in section.items():
-        if name == DEFAULT_VRF:
-            value.problem("the default VRF is always there, with the main table; remove this")
-            continue
         vrf = value.mapping()
+        others = _read_next_hop_vrfs(vrf, names - {name})
+        if name == DEFAULT_VRF:
+            if vrf.value("table") is not None:
+                vrf.problem("table", "the default VRF has the main table; remove this")
+            vrf.close()
+            vrfs[name] = VrfConfig(name, 0, MAIN_TABLE, others)
+            continue
         table = vrf.required(
             "table", scalars.integer(1, 2**32 - 1), "the kernel's routing table number"
         )
@@ -227,8 +250,14 @@ def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
             value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
             continue
         tables[table] = name
-        vrfs[name] = VrfConfig(name, len(vrfs), table)
+        vrfs[name] = VrfConfig(name, len(vrfs), table, others)
     return vrfs
+
+
+def _read_next_hop_vrfs(vrf: Mapping, others: set[str]) -> frozenset[str]:
+    name = scalars.one_of(tuple(sorted(others)))
+    read = (value.convert(name) for value in vrf.sequence("next_hop_vrfs"))
+    return frozenset(one for one in read if one is not None)
 
 
 def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[InterfaceConfig, ...]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `switch` and `fpm`: where the switch is, and which peers may connect.
+"""Configuration sections `switch`, `fpm` and `ike`: where the switch is, and which peers and local
+users may connect.
 
 Peers that cannot be checked are refused here: P4Runtime over a network without mutual TLS, FPM
 from another host. Depends on yamlreader and scalars.
@@ -98,6 +99,13 @@ class FpmConfig:
     quiet_seconds: float = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class IkeConfig:
+    """Which local users (names or numbers) may send from IKE's ports, which policy bypasses."""
+
+    users: tuple[str, ...] = ("root",)
+
+
 def default_address(router: str, target: str) -> SwitchAddress:
     """A Unix socket beside the API's; BMv2 knows TCP only."""
     if target == BMV2:
@@ -154,7 +162,8 @@ def read_fpm(section: Mapping) -> FpmConfig:
     default = FpmConfig()
     fpm = FpmConfig(
         listen=section.optional("listen", _fpm_listen, default.listen),
-        users=_read_users(section) or default.users,
+        users=_read_users(section, "nobody could connect; name zebra's user, like [frr, root]")
+        or default.users,
         quiet_seconds=section.optional(
             "quiet_seconds", scalars.number(0.1, 3600), default.quiet_seconds
         ),
@@ -163,10 +172,17 @@ def read_fpm(section: Mapping) -> FpmConfig:
     return fpm
 
 
-def _read_users(section: Mapping) -> tuple[str, ...]:
+def read_ike(section: Mapping) -> IkeConfig:
+    """The section `ike`."""
+    users = _read_users(section, "nobody could run IKE; name its user, like [root]")
+    section.close()
+    return IkeConfig(users) if users else IkeConfig()
+
+
+def _read_users(section: Mapping, if_empty: str) -> tuple[str, ...]:
     values = section.sequence("users")
     if section.value("users") is not None and not values:
-        section.problem("users", "nobody could connect; name zebra's user, like [frr, root]")
+        section.problem("users", if_empty)
     users = (value.convert(_user) for value in values)
     return tuple(user for user in users if user is not None)
 

@@ -102,6 +102,14 @@ class PuntInput(Protocol):
         """The next packets, in fair turns."""
 
 
+class IkePortsInput(Protocol):
+    """The source ports of IKE (`sources.ike_ports.IkePorts`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused, by name."""
+
+
 class ReplayGate(Protocol):
     """When the routing daemon's replay is over (`sources.replay.ReplayGate`)."""
 
@@ -145,3 +153,4 @@ class Sources:
     kernel: KernelInput
     host: HostInput
     punts: PuntInput
+    ike_ports: IkePortsInput | None = None

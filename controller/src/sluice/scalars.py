@@ -74,6 +74,8 @@ def one_of(choices: Collection[T]) -> Callable[[object], T]:
 def interface_name(value: object) -> str:
     """The name of a network device."""
     named = text(value)
-    if not 1 <= len(named) <= 15 or named in (".", "..") or re.search(r"\s|[/:]", named):
-        raise ValueError(f"{named!r} is not an interface name of 1 to 15 characters")
+    if not re.fullmatch(r"[^\s\x00-\x1f\x7f/:*\"\\]{1,15}", named) or named in (".", ".."):
+        raise ValueError(
+            f'{named!r} is not an interface name: 1 to 15 characters, no spaces, none of / : * " \\'
+        )
     return named

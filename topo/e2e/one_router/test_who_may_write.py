@@ -63,6 +63,16 @@ while select.select([client.fileno()], [], [], 20)[0]:
         if event[0] in ("arbitration", "closed"):
             sys.exit(0)
 """
+SEND_FROM_IKE_PORT = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sender.bind(("", 4500))
+    try:
+        print("sent", sender.sendto(bytes(1200), (sys.argv[1], 7000)))
+    except PermissionError:
+        print("refused")
+"""
 INJECTED = "10.66.0.0/24"
 
 
@@ -155,6 +165,22 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
         controller.start()
         network.wait_taken_over()
         squatter.stop()
+
+
+def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
+    """Port 4500 is not privileged, and the generated rule bypasses what leaves from it."""
+    network.commit("west", outbound=[])
+    try:
+        a, before = network.address("a"), network.rule("west", "generated:ike-ipv4")
+        assert attempt(network, SEND_FROM_IKE_PORT, a) == "refused\n"
+        assert attempt(network, SEND_FROM_IKE_PORT, a, user=()) == "sent 1200\n"
+        passed = lambda: network.rule("west", "generated:ike-ipv4").since(before)  # noqa: E731
+        wait_until(lambda: sum(passed()) >= 1, 10, "root's packet")
+        assert sum(passed()) == 1
+        counters = network.controller.ask(command="show", what="counters")["controller"]
+        assert counters["ike_ports"] == {"dropped: ike_port_of_another_user": 1}
+    finally:
+        network.commit("west")
 
 
 # -- requests

@@ -357,6 +357,7 @@ class Views:
             "fpm": sources.routes.counters,
             "kernel": sources.kernel.counters,
             "host": sources.host.counters,
+            "ike_ports": sources.ike_ports.counters if sources.ike_ports is not None else {},
             "policy": controller.policy.counters,
             "first_packets": controller.first_packets.counters,
             "host_errors": controller.host_errors.counters,

@@ -69,13 +69,14 @@ class AllowedUsers:
             uid = user_of(Endpoint.parse(peer), self._here)
         except (Unknown, ValueError) as error:
             raise Refused(f"{peer}: whose connection it is cannot be told: {error}") from error
-        if uid not in {*map(_number, self._users)}:
+        if uid not in {*map(user_number, self._users)}:
             allowed = ", ".join(self._users)
             raise Refused(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
         return user_name(uid)
 
 
-def _number(user: str) -> int | None:
+def user_number(user: str) -> int | None:
+    """A user's number, by number or name; None where no user has the name."""
     if user.isascii() and user.isdigit():
         return int(user)
     try:

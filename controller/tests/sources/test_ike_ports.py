@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may send from the ports of IKE, asked of the kernel's own stack in a namespace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from kernel_namespace import Tap, ip, network_namespace
+from sluice.sources import ike_ports
+from sluice.sources.ike_ports import IkePorts
+
+USER, ROOT = 12345, 0
+PEERS = {socket.AF_INET: "10.0.0.2", socket.AF_INET6: "2001:db8::2"}
+FAMILIES = pytest.mark.parametrize("family", PEERS)
+MARK = b"sent by the test "
+pytestmark = pytest.mark.skipif(shutil.which("ip") is None, reason="needs Linux namespaces")
+
+
+@pytest.fixture
+def tap() -> Iterator[Tap]:
+    with network_namespace():
+        tap = Tap("eth1")
+        ip(f"link set {tap.name} up")
+        ip(f"addr add 10.0.0.1/24 dev {tap.name}")
+        ip(f"addr add 2001:db8::1/64 dev {tap.name} nodad")
+        for peer in PEERS.values():
+            ip(f"neigh replace {peer} dev {tap.name} lladdr 02:00:00:00:00:02 nud permanent")
+        yield tap
+        tap.close()
+
+
+@contextmanager
+def guarded(*users: str) -> Iterator[IkePorts]:
+    ports = IkePorts(["eth0", "eth1"], users)
+    try:
+        yield ports
+    finally:
+        ports.close()
+
+
+def send(family: socket.AddressFamily, uid: int, port: int, size: int = 100) -> None:
+    """A user's process sends a datagram from a port that it shares, and closes the socket."""
+    child = os.fork()
+    if child == 0:
+        os.setresuid(uid, uid, uid)
+        with socket.socket(family, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sender.bind(("", port))
+            with suppress(PermissionError):  # what the rule drops, the sender is told of
+                sender.sendto(MARK + bytes(size), (PEERS[family], 7000))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def sent(tap: Tap, family: socket.AddressFamily) -> int:
+    """How many marked packets have left since the last time; later fragments bear no mark."""
+    send(family, ROOT, 7001)  # leaves behind whatever was sent before it
+    frames = [tap.read(lambda frame: MARK in frame)]
+    while b"\x1b\x59\x1b\x58" not in frames[-1]:  # ports 7001 and 7000
+        frames.append(tap.read(lambda frame: MARK in frame))
+    return len(frames) - 1
+
+
+@FAMILIES
+def test_only_root_sends_from_the_ports_of_ike(tap: Tap, family: socket.AddressFamily) -> None:
+    send(family, USER, 4500)
+    assert sent(tap, family) == 1  # by default any user may
+    with guarded("root") as ports:
+        send(family, USER, 4500)
+        send(family, USER, 4500, size=4000)
+        assert sent(tap, family) == 0
+        assert ports.counters == {"dropped: ike_port_of_another_user": 2}
+        send(family, USER, 4499)
+        send(family, ROOT, 4500)
+        send(family, ROOT, 500)
+        send(family, ROOT, 4500, size=4000)
+        assert sent(tap, family) == 4
+    send(family, USER, 4500)
+    assert sent(tap, family) == 1
+
+
+@FAMILIES
+def test_a_port_that_two_users_hold_tells_them_apart(
+    tap: Tap, family: socket.AddressFamily
+) -> None:
+    with guarded("root"), socket.socket(family, socket.SOCK_DGRAM) as daemon:
+        daemon.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        daemon.bind(("", 4500))
+        send(family, USER, 4500)
+        assert sent(tap, family) == 0
+        daemon.sendto(MARK, (PEERS[family], 7000))
+        assert sent(tap, family) == 1
+
+
+def test_port_500_is_kept_where_no_port_is_privileged(tap: Tap) -> None:
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
+    with guarded("root"):
+        send(socket.AF_INET, USER, 500)
+        assert sent(tap, socket.AF_INET) == 0
+
+
+def test_users_are_named_and_nobody_is_meant_by_an_unknown_name(tap: Tap) -> None:
+    with guarded(str(USER), "nobody-of-this-name"):
+        send(socket.AF_INET, USER, 4500)
+        assert sent(tap, socket.AF_INET) == 1
+        send(socket.AF_INET, ROOT, 4500)
+        assert sent(tap, socket.AF_INET) == 0
+    with guarded("nobody-of-this-name"):
+        send(socket.AF_INET, ROOT, 4500)
+        assert sent(tap, socket.AF_INET) == 0
+
+
+def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) -> None:
+    with guarded("root"):
+        firewall = ike_ports.Netfilter()
+        firewall.run("flush ruleset; add table inet firewall")
+        firewall.close()
+        send(socket.AF_INET, USER, 4500)
+        assert sent(tap, socket.AF_INET) == 0
+
+
+def test_other_interfaces_are_not_touched(tap: Tap) -> None:
+    ports = IkePorts(["eth7"], ["root"])
+    send(socket.AF_INET, USER, 4500)
+    assert sent(tap, socket.AF_INET) == 1
+    ports.close()
+
+
+def test_without_nftables_the_kernel_itself_must_keep_the_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ike_ports, "LIBRARY", "libnftables.of.no.host")
+    start = tmp_path / "ip_unprivileged_port_start"
+    start.write_text("4501\n")
+    assert IkePorts(["eth1"], ["root"], unprivileged_from=start).counters == {}
+    with pytest.raises(OSError, match=r"cannot be kept.*no\.host.*install libnftables1"):
+        IkePorts(["eth1"], ["root", str(USER)], unprivileged_from=start)
+    start.write_text("4500\n")
+    with pytest.raises(OSError, match=r"set net\.ipv4\.ip_unprivileged_port_start=4501"):
+        IkePorts(["eth1"], ["root"], unprivileged_from=start)
+
+
+def test_what_the_kernel_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    netfilter = ike_ports.Netfilter()
+    with pytest.raises(OSError, match=r"nftables: .*No such file or directory"):
+        netfilter.run("delete table inet sluice-of-no-host")
+    netfilter.close()
