@@ -127,6 +127,7 @@ class Controller:
         self.fib = Fib(
             [interface.spec for interface in config.interfaces],
             {vrf.table: vrf.id for vrf in config.vrfs},
+            config.next_hop_vrfs(),
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines

@@ -88,8 +88,8 @@ class Setting:
         found = set()
         for came in NAMES:
             for prefix, n in PREFIXES.items():
-                if self.vrfs[came] == "default":
-                    leaves = f"eth{n}"
+                leaves = f"eth{n}"
+                if self.vrfs[came] == self.vrfs[leaves] == "default":
                     rules = self._rules(came, 0), self._rules(leaves, 1)
                     found.add((self._at(came), rules[0], prefix, rules[1], self._at(leaves)))
         return found

@@ -47,7 +47,7 @@ VRF = VrfConfig("default", 0, 254)
 PEER_MAC = packets.HOST_MAC
 
 
-def interface(number: int, device: str | None = None) -> InterfaceConfig:
+def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> InterfaceConfig:
     return InterfaceConfig(
         name=f"eth{number}",
         l3_if=number,
@@ -59,7 +59,7 @@ def interface(number: int, device: str | None = None) -> InterfaceConfig:
             InterfaceAddress.parse(f"10.0.{number}.1/24"),
             InterfaceAddress.parse(f"2001:db8:{number}::1/64"),
         ),
-        vrf=VRF,
+        vrf=vrf,
         device=device,
     )
 

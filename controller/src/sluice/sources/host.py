@@ -5,8 +5,10 @@ A TAP carries the interface's addresses; its carrier follows that of the port's 
 pipeline punts for the host goes in there, what the host sends comes out as HostFrame.
 
 The kernel must never forward: its forwarding is switched off for each TAP (sources.silence), and in
-case somebody switches it on again, a frame whose IP source is not one of this router's addresses
-goes nowhere and is counted. Own addresses come from the kernel's events, see `apply`.
+case somebody switches it on again, a frame whose IP source is not one of this router's addresses in
+the interface's VRF goes nowhere and is counted. Own addresses come from the kernel's events, see
+`apply`; those of other interfaces than ours belong to the default VRF. `shared_stack` says what
+else keeps VRFs apart.
 
 Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
 """
@@ -30,6 +32,7 @@ from sluice.model import (
     format_mac,
 )
 from sluice.sources.device import Devices
+from sluice.sources.shared_stack import answers_from_its_destination, stays_on_link
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_ARP,
@@ -44,6 +47,8 @@ from sluice.wire.packet import (
     parse_ipv6,
     without_vlan,
 )
+
+DEFAULT_VRF = 0
 
 
 class Taps(Protocol):
@@ -90,6 +95,8 @@ class HostInterfaces:
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
+        # Of a TAP's ifindex; other interfaces are in the default VRF.
+        self._vrf: dict[int, int] = {}
         # What the configuration says, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
         # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
@@ -109,6 +116,7 @@ class HostInterfaces:
         ifindex = self._make(interface)
         self._ifindex[interface.l3_if] = ifindex
         self._l3_if[ifindex] = interface.l3_if
+        self._vrf[ifindex] = interface.vrf.id
         self._configured[ifindex] = frozenset(interface.addresses)
         if interface.device is not None:
             # At once and rightly: a TAP that outlived the last controller must not flap.
@@ -195,13 +203,16 @@ class HostInterfaces:
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
         """Gives (layer-3 interface, frame as the port received it) to the host; how many it took.
 
-        The VLAN tag that made the frame this interface's is taken off.
+        The VLAN tag that made the frame this interface's is taken off. What the host might answer
+        in another VRF is dropped and counted.
         """
         batch: list[tuple[int, bytes]] = []
         for l3_if, frame in frames:
             ifindex = self._ifindex.get(l3_if)
             if ifindex is None:
                 self.counters["to_host_without_interface"] += 1
+            elif self._vrf[ifindex] != DEFAULT_VRF and not answers_from_its_destination(frame):
+                self.counters["to_host_of_a_service_without_vrfs"] += 1
             else:
                 batch.append((ifindex, without_vlan(frame)))
         taken = self._taps.write(batch) if batch else 0
@@ -218,7 +229,7 @@ class HostInterfaces:
         while frames := self._taps.read(limit):
             passed: list[HostFrame] = []
             for ifindex, frame in frames:
-                reason = self._refuse(frame)
+                reason = self._refuse(ifindex, frame)
                 l3_if = self._l3_if.get(ifindex)
                 if reason is None and l3_if is not None:
                     passed.append(HostFrame(l3_if, frame))
@@ -229,23 +240,39 @@ class HostInterfaces:
                 return passed
         return []
 
-    def _refuse(self, frame: bytes) -> str | None:
+    def _refuse(self, ifindex: int, frame: bytes) -> str | None:
         """Why a frame of the host must not leave, as a counter's name; None when it may."""
         try:
             header = parse_ethernet(frame)
             if header.vlan is not None:
                 return "tagged"
+            packet = frame[header.payload_offset :]
             if header.ethertype == ETHERTYPE_IPV4:
-                return self._refuse_source(parse_ipv4(frame[header.payload_offset :]).source)
+                ipv4 = parse_ipv4(packet)
+                return self._refuse_source(ifindex, frame, ipv4.source, ipv4.destination)
             if header.ethertype == ETHERTYPE_IPV6:
-                return self._refuse_source(parse_ipv6(frame[header.payload_offset :]).source)
+                ipv6 = parse_ipv6(packet)
+                return self._refuse_source(ifindex, frame, ipv6.source, ipv6.destination)
         except WireError as error:
             return error.name
         return None if is_link_protocol(header.ethertype, frame) else "other_protocol"
 
-    def _refuse_source(self, source: Address) -> str | None:
-        # Unspecified: duplicate address detection, DHCP, IGMP; the kernel forwards no such packet.
-        return None if source in self._own or is_unspecified(source) else "foreign_source"
+    def _refuse_source(
+        self, ifindex: int, frame: bytes, source: Address, destination: Address
+    ) -> str | None:
+        if is_unspecified(source):
+            # Duplicate address detection, DHCP, IGMP; the kernel forwards no such packet.
+            return None
+        holders = self._own.get(source)
+        if not holders:
+            return "foreign_source"
+        vrf = self._vrf.get(ifindex, DEFAULT_VRF)
+        vrfs = {self._vrf.get(holder, DEFAULT_VRF) for holder in holders}
+        if vrf not in vrfs:
+            return "source_of_another_vrf"
+        if len(vrfs) > 1 and not stays_on_link(frame, destination):
+            return "source_of_several_vrfs"
+        return None
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:

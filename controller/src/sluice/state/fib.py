@@ -3,7 +3,9 @@
 
 `Fib.apply(events, now)` takes events in their order and returns the `Changes` of desired entities.
 For each prefix of a VRF the first of these gives the target: the routing daemon's route, the
-connected prefix, the host route of a neighbour (`onlink`).
+connected prefix, the host route of a neighbour (`onlink`). A route by an interface of another VRF
+counts only where the configuration lets its VRF have next hops there; the kernel's main table, for
+one, has the connected prefixes of all interfaces.
 
 Depends on model, entities and the other modules of `state`. No I/O, no clock. Running out of ids
 leaves the event without effect and counts it in `problems`.
@@ -12,7 +14,7 @@ leaves the event without effect and counts it in `problems`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sluice.entities import Changes, Group, Kind, Nexthop, RouteSlot, Target
@@ -42,7 +44,7 @@ from sluice.state.interfaces import InterfaceTable, is_routed
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import NexthopTable, Path
 from sluice.state.onlink import LengthIndex, OnLink, RibMatch
-from sluice.state.paths import PathSets
+from sluice.state.paths import PathSet, PathSets
 from sluice.state.rib import Rib
 
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
@@ -50,15 +52,21 @@ _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 
 
 class Fib:
-    """The desired forwarding state. `tables` maps kernel routing tables to VRFs."""
+    """The desired forwarding state. `tables` maps kernel routing tables to VRFs, `next_hop_vrfs` a
+    VRF to the other VRFs whose interfaces its routes may lead by."""
 
     def __init__(
-        self, interfaces: Iterable[InterfaceSpec], tables: dict[int, int] | None = None
+        self,
+        interfaces: Iterable[InterfaceSpec],
+        tables: dict[int, int] | None = None,
+        next_hop_vrfs: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         self.interfaces = InterfaceTable(interfaces)
         self.neighbors = NeighborTable()
         self.nexthops = NexthopTable()
-        self.path_sets = PathSets(self.nexthops, self._interface_of, self.neighbors.mac_of)
+        self.path_sets = PathSets(
+            self.nexthops, self._interface_of, self.interfaces.vrf_of, self.neighbors.mac_of
+        )
         self.rib = Rib(self.path_sets, self._publish_rib)
         self.onlink = OnLink(
             self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
@@ -66,6 +74,10 @@ class Fib:
         self.problems: Counter[str] = Counter()
         self.session: str | None = None
         self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
+        others = next_hop_vrfs or {}
+        self._next_hop_vrfs = {
+            vrf: others.get(vrf, frozenset()) | {vrf} for vrf in self._vrf_of_table.values()
+        }
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._lengths = LengthIndex()
         self._hosts_touched = False
@@ -151,30 +163,39 @@ class Fib:
             self._lengths.count(key.table, key.prefix, -1)
             self.rib.delete(key, changes)
 
-    def _publish_rib(self, key: RouteKey, target: Target | None, changes: Changes) -> None:
+    def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
         prefix = key.prefix
         if prefix.address[0] in _UNROUTED_HEADS and not is_routed(prefix):
             return
-        slot = RouteSlot(self._vrf_of_table[key.table], prefix)
-        if target is None:
+        vrf = self._vrf_of_table[key.table]
+        slot = RouteSlot(vrf, prefix)
+        if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf]:
+            target: Target | None = paths.target
+        else:
+            if paths is not None:
+                self.problems[f"routes of kernel table {key.table} by another VRF's interface"] += 1
             target = self.onlink.target(slot)
         changes.of(Kind.ROUTE)[slot] = target
         if self.neighbors.may_cover(prefix):
             self._hosts_touched = True
 
     def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
-        table = self._table_of_vrf.get(slot.vrf)
-        entry = None if table is None else self.rib.get(RouteKey(table, slot.prefix))
-        target = None if entry is None else entry.target
-        changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if target is None else target)
+        paths = self._paths_of(slot.vrf, slot.prefix)
+        changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if paths is None else paths.target)
+
+    def _paths_of(self, vrf: int, prefix: Prefix) -> PathSet | None:
+        """Where the routing daemon's route leads, if there is one that counts."""
+        table = self._table_of_vrf.get(vrf)
+        entry = None if table is None else self.rib.get(RouteKey(table, prefix))
+        paths = None if entry is None else entry.paths
+        return paths if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf] else None
 
     def _rib_match(self, vrf: int, address: Address) -> RibMatch | None:
         table = self._table_of_vrf.get(vrf)
         if table is None:
             return None
         for prefix in self._lengths.candidates(table, address):
-            entry = self.rib.get(RouteKey(table, prefix))
-            paths = None if entry is None else entry.paths
+            paths = self._paths_of(vrf, prefix)
             if paths is not None:
                 links = {m.path.l3_if for m in paths.members if m.path.address is None}
                 return RibMatch(prefix.length, frozenset(links))

@@ -3,7 +3,8 @@
 
 A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by all routes that
 have it. Its target depends on the specs and on which kernel interfaces are ours, not on links or
-neighbours (`nexthops` follows those). Next hops by interfaces that are not the switch's cannot be
+neighbours (`nexthops` follows those), and not on the routes' VRF: `vrfs` says which routes it is
+for. Next hops by interfaces that are not the switch's cannot be
 served: they are left out, and a route that has no other answers ICMP unreachable.
 
 Depends on model, entities, nexthops.
@@ -35,33 +36,36 @@ _DISCARDS = {
 
 
 class PathSet:
-    """A resolution: `members` in use, `target` for the routes."""
+    """A resolution: `members` in use, the `vrfs` of their interfaces, `target` for the routes."""
 
-    __slots__ = ("members", "specs", "target", "uses")
+    __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
     def __init__(self, specs: Specs) -> None:
         self.specs = specs
         self.uses = 0
         self.members: tuple[WeightedPath, ...] = ()
         self.target: Target = UNREACHABLE
+        self.vrfs: frozenset[int] = frozenset()
 
 
 class PathSets:
     """All path sets in use.
 
     `interface_of(ifindex, address)` gives the l3_if of a kernel interface, or of the connected
-    prefix that holds `address` where ifindex is None; None if it is not ours. `mac_of` gives a
-    neighbour's address where it is known.
+    prefix that holds `address` where ifindex is None; None if it is not ours. `vrf_of` gives an
+    l3_if's VRF, `mac_of` a neighbour's address where it is known.
     """
 
     def __init__(
         self,
         nexthops: NexthopTable,
         interface_of: Callable[[int | None, Address | None], int | None],
+        vrf_of: Callable[[int], int],
         mac_of: Callable[[Path], Mac | None],
     ) -> None:
         self._nexthops = nexthops
         self._interface_of = interface_of
+        self._vrf_of = vrf_of
         self._mac_of = mac_of
         self._sets: dict[Specs, PathSet] = {}
 
@@ -91,7 +95,7 @@ class PathSets:
             try:
                 self._resolve(paths, changes)
             except OutOfIdsError:  # counted when routes are taken in; these are refused by name
-                paths.members, paths.target = (), UNREACHABLE
+                paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
             self._drop(target, members, changes)
             if paths.target != target:
                 moved.add(paths)
@@ -113,6 +117,7 @@ class PathSets:
                 weights[path] = weights.get(path, 0) + spec.weight
         ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
         ordered = ordered[:MAX_GROUP_WEIGHT]
+        paths.vrfs = frozenset(self._vrf_of(path.l3_if) for path in ordered)
         if not ordered:
             paths.members, paths.target = (), discard
             return

@@ -7,15 +7,16 @@ routes of the session before keep what they resolved to and are stale until name
 deletes those of `stale_keys` once the replay is over. An object's number may mean something else in
 a new session, which is why objects are never looked up across sessions.
 
-Depends on model, entities, paths. `publish(key, target)` is called whenever a route's target may
-have changed, with None where it has none; the caller chooses among other sources of that prefix.
+Depends on model, entities, paths. `publish(key, paths)` is called whenever a route's path set or
+its target may have changed, with None where it has none; the caller chooses among other sources of
+that prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sluice.entities import Changes, Target
+from sluice.entities import Changes
 from sluice.model import (
     NexthopKind,
     NexthopObjectDeleted,
@@ -58,18 +59,12 @@ class RibEntry:
         """None while the route waits for its object."""
         return self.own_paths if self.object is None else self.object.paths
 
-    @property
-    def target(self) -> Target | None:
-        """None while the route waits for its object."""
-        paths = self.own_paths if self.object is None else self.object.paths
-        return None if paths is None else paths.target
-
 
 class Rib:
     """All routes of the routing daemon."""
 
     def __init__(
-        self, paths: PathSets, publish: Callable[[RouteKey, Target | None, Changes], None]
+        self, paths: PathSets, publish: Callable[[RouteKey, PathSet | None, Changes], None]
     ) -> None:
         self._paths = paths
         self._publish = publish
@@ -121,7 +116,7 @@ class Rib:
         self._routes[key] = entry
         if self._stale:
             self._stale.pop(key, None)
-        self._publish(key, entry.target, changes)
+        self._publish(key, entry.paths, changes)
         if old is not None:
             self._let_go(old, changes)
 
@@ -208,13 +203,13 @@ class Rib:
         if old is None:
             for entry in waiting:
                 if self._routes.get(entry.route.key) is entry:
-                    self._publish(entry.route.key, entry.target, changes)
+                    self._publish(entry.route.key, entry.paths, changes)
         elif obj.paths is None or obj.paths.target != old.target:
             # Rare: zebra gives changed next hops a new object. A scan (0.1 µs a route) costs less
             # than an index of the routes of each object would on every route.
             for entry in self._routes.values():
                 if entry.object is obj:
-                    self._publish(entry.route.key, entry.target, changes)
+                    self._publish(entry.route.key, entry.paths, changes)
                     if obj.paths is None:
                         obj.waiting.append(entry)
         if obj.paths is None and old is None:
@@ -263,4 +258,4 @@ class Rib:
         """Publish the routes of path sets that got another target."""
         for entry in self._routes.values():
             if entry.paths in moved:
-                self._publish(entry.route.key, entry.target, changes)
+                self._publish(entry.route.key, entry.paths, changes)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One host stack, several VRFs: what it may get and send, so that no answer changes its VRF.
+
+The host's stack has one routing table for all VRFs. It may send the answer to a packet of one VRF
+by an interface of another, under that one's policy. Two rules prevent it:
+
+- The host gets packets of a VRF other than the default one only where an answer comes from the
+  address that was asked (`answers_from_its_destination`). A server on a UDP socket that is bound to
+  no address answers from whichever address the routing table suggests, so of UDP only routing
+  protocols and IKE get through: their daemons choose interface or source themselves.
+- What the host sends must come from an address of the interface's own VRF, and of no other VRF
+  unless it stays on the link (`stays_on_link`).
+
+Pure; depends on wire.
+"""
+
+from __future__ import annotations
+
+from sluice.wire.errors import WireError
+from sluice.wire.packet import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    HOP_BY_HOP,
+    ICMP,
+    ICMPV6,
+    TCP,
+    UDP,
+    is_multicast,
+    parse_ethernet,
+)
+from sluice.wire.selectors import is_neighbor_discovery, selectors
+
+IGMP, OSPF, PIM, VRRP = 2, 89, 103, 112
+ANSWERED_IN_PLACE = frozenset({ICMP, ICMPV6, TCP, IGMP, OSPF, PIM, VRRP})
+"""Protocols whose answers the kernel, or the connection, sends from the address that was asked."""
+PORTS_OF_DAEMONS = frozenset({500, 520, 521, 646, 3784, 3785, 4500, 4784})
+"""UDP: IKE, RIP, RIPng, LDP, BFD (RFC 5881, RFC 5883)."""
+LIMITED_BROADCAST = b"\xff\xff\xff\xff"
+
+
+def answers_from_its_destination(frame: bytes) -> bool:
+    """Whether the host answers a frame, if at all, from the address that it was sent to.
+
+    Later fragments are worth as much as their first.
+    """
+    try:
+        if parse_ethernet(frame).ethertype not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
+            return True  # ARP, LLDP, IS-IS: they stay on the link
+        packet = selectors(frame)
+    except WireError:
+        return False
+    seen = packet.selectors
+    if packet.fragment is not None and packet.fragment.start:
+        return True
+    if seen.protocol == UDP:
+        return seen.destination_port in PORTS_OF_DAEMONS
+    return seen.protocol in ANSWERED_IN_PLACE
+
+
+def stays_on_link(frame: bytes, destination: bytes) -> bool:
+    """Whether a frame of the host's is for the link of the interface that it leaves by, whatever
+    the routing table says: to a group, to a link-local address, or neighbour discovery."""
+    if destination == LIMITED_BROADCAST or is_multicast(destination):
+        return True
+    if len(destination) == 4:
+        return destination[:2] == b"\xa9\xfe"
+    if destination[0] == 0xFE and destination[1] & 0xC0 == 0x80:
+        return True
+    if frame[20] not in (ICMPV6, HOP_BY_HOP):
+        return False
+    try:
+        return frame[21] == 255 and is_neighbor_discovery(selectors(frame).selectors)
+    except WireError:
+        return False
