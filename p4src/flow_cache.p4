@@ -71,6 +71,7 @@ control flow_cache(in headers_t hdr, inout metadata_t meta) {
             (outcome_t.MISS, _, _, fragment_t.WHOLE):     ask(punt_reason_t.OUTBOUND_MISS);
             (outcome_t.MISS, _, _, _):                    ask(punt_reason_t.FRAGMENT);
             (outcome_t.UNPARSED, _, _, _):                ask(punt_reason_t.EXTENSION_HEADERS);
+            (outcome_t.SEGMENTS, _, _, _):                refuse(drop_reason_t.SEGMENTS_LEFT);
             (outcome_t.STALE, _, _, _):                   refuse(drop_reason_t.STALE_VERDICT);
             (outcome_t.NOT_READY, _, _, _):               refuse(drop_reason_t.LIST_NOT_READY);
             (outcome_t.VERDICT, verdict_t.BYPASS, _, _):  bypass();

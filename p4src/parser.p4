@@ -122,15 +122,15 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     state parse_ipv6_next_header {
         transition select(hdr.ipv6.next_header) {
             PROTOCOL_IPV6_HOP: parse_ipv6_extension;
-            PROTOCOL_ROUTING:  parse_ipv6_extension;
+            PROTOCOL_ROUTING:  parse_ipv6_routing;
             PROTOCOL_DEST_OPT: parse_ipv6_extension;
             PROTOCOL_FRAGMENT: parse_ipv6_fragment;
             TRANSPORT_STATES
         }
     }
 
-    // parse_ipv4_options, parse_ipv6_extension, parse_ipv6_fragment and
-    // parse_nat_traversal.
+    // parse_ipv4_options, parse_ipv6_extension, parse_ipv6_routing,
+    // parse_ipv6_fragment and parse_nat_traversal.
 #include "option_states.p4"
 
     state parse_ports {

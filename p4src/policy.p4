@@ -103,6 +103,8 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
         list_state.apply();
         if (policy.epoch == 0) {
             policy.outcome = outcome_t.NOT_READY;
+        } else if (meta.has_segments_left == 1) {
+            policy.outcome = outcome_t.SEGMENTS;
         } else if (policy.claim_list_id == policy.list_id) {
             if (policy.claim_generation == policy.generation) {
                 policy.outcome = outcome_t.VERDICT;

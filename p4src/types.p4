@@ -180,7 +180,8 @@ enum bit<8> drop_reason_t {
     NO_ENGINE              = 30,
     SHIM_INVALID           = 31,  // from the engine, but not an answer of its
     ESP_IN_UDP_FRAGMENT    = 32,  // a UDP-encapsulated ESP packet that no engine can put together
-    FRAGMENT_OVERLAP       = 33   // a fragment that overlaps the TCP header (RFC 1858, RFC 3128)
+    FRAGMENT_OVERLAP       = 33,  // a fragment that overlaps the TCP header (RFC 1858, RFC 3128)
+    SEGMENTS_LEFT          = 34   // under policy: a routing header names a later destination
 }
 
 const bit<32> DROP_REASONS = 64;   // size of drop_counter
@@ -191,7 +192,8 @@ enum bit<8> outcome_t {
     VERDICT   = 1,
     STALE     = 2,   // a claim that the list has outlived
     NOT_READY = 3,   // the list has no epoch
-    UNPARSED  = 4    // the parser could not reach what rules look at
+    UNPARSED  = 4,   // the parser could not reach what rules look at
+    SEGMENTS  = 5    // the destination that rules look at is not the packet's last
 }
 
 // One list, asked once for a packet. A claim is the verdict that a re-injected
@@ -229,6 +231,7 @@ struct metadata_t {
     bit<1>          checksum_error;
     bit<1>          frame_too_short;    // for what its IP header says
     bit<1>          source_routed;
+    bit<1>          has_segments_left;  // an IPv6 routing header of another type than 0 has some
     bit<1>          options_unparsed;   // IPv4 options that the parser could not walk
     bit<1>          chain_too_deep;     // IPv6 extension headers that it could not walk
     bit<1>          overlaps_header;    // a fragment that starts inside the TCP header

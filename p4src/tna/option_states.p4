@@ -13,6 +13,11 @@
         transition accept;
     }
 
+    // Whether segments are left is for the CPU to read.
+    state parse_ipv6_routing {
+        transition chain_too_deep;
+    }
+
     // Only extension headers of eight bytes (length field 0).
     state parse_ipv6_extension {
         transition select(packet.lookahead<bit<16>>()[7:0]) {

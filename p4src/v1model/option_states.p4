@@ -67,6 +67,10 @@
         transition parse_ipv4_option;
     }
 
+    state parse_ipv6_routing {
+        transition parse_ipv6_extension;
+    }
+
     state parse_ipv6_extension {
         transition select(meta.headers_walked) {
             IPV6_EXTENSIONS: chain_too_deep;
@@ -79,8 +83,8 @@
         transition accept;
     }
 
-    // A routing header of type 0 with segments left is a source route (RFC 5095);
-    // other types are skipped.
+    // A routing header of type 0 with segments left is a source route (RFC 5095). One
+    // of another type names a destination that policy has not seen (RFC 8200, 4.4).
     state extract_ipv6_extension {
         bit<32> fixed = packet.lookahead<bit<32>>();
         bit<8> length = fixed[23:16];
@@ -90,8 +94,9 @@
         meta.headers_walked = meta.headers_walked + 1;
         meta.extensions_length = meta.extensions_length + 8 + ((bit<16>)length << 3);
         transition select(meta.protocol, routing_type, segments_left) {
-            (PROTOCOL_ROUTING, 0, 0): parse_ipv6_after_extension;
+            (PROTOCOL_ROUTING, _, 0): parse_ipv6_after_extension;
             (PROTOCOL_ROUTING, 0, _): parse_ipv6_source_route;
+            (PROTOCOL_ROUTING, _, _): parse_ipv6_segments_left;
             default:                  parse_ipv6_after_extension;
         }
     }
@@ -101,11 +106,16 @@
         transition parse_ipv6_after_extension;
     }
 
+    state parse_ipv6_segments_left {
+        meta.has_segments_left = 1;
+        transition parse_ipv6_after_extension;
+    }
+
     state parse_ipv6_after_extension {
         meta.protocol = hdr.ipv6_extension.last.next_header;
         transition select(hdr.ipv6_extension.last.next_header) {
             PROTOCOL_IPV6_HOP: parse_ipv6_extension;
-            PROTOCOL_ROUTING:  parse_ipv6_extension;
+            PROTOCOL_ROUTING:  parse_ipv6_routing;
             PROTOCOL_DEST_OPT: parse_ipv6_extension;
             PROTOCOL_FRAGMENT: parse_ipv6_fragment;
             TRANSPORT_STATES

@@ -109,8 +109,9 @@ def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
 
 @ptf_test
 def source_routes_are_dropped(router: Router) -> None:
-    """RFC 5095: routing header 0 with segments left; without, and other types, pass."""
-    for kind, left, passes in ((0, 0, True), (0, 1, False), (0, 255, False), (2, 1, True)):
+    """RFC 5095: routing header 0 with segments left; without, and other types, pass where no
+    policy asks for the last destination."""
+    for kind, left, passes in ((0, 0, True), (0, 1, False), (0, 255, False), (4, 1, True)):
         payload = extension(raw.UDP, bytes([kind, left]) + bytes(20)) + raw.datagram()
         for packet in (
             raw.ipv6(DST, payload, next_header=ROUTING),

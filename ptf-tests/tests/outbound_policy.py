@@ -324,6 +324,36 @@ def deep_chains_under_an_inbound_list(router: Router) -> None:
     router.drops(A, ip4(V4, udp(), options=b"\x83\x03\x04" + b"\1" * 13), "SOURCE_ROUTE")
 
 
+def routed_on(left: int, kind: int = 4) -> Packet:
+    """UDP to B's link behind a routing header with one address."""
+    header = bytes([17, 2, kind, left]) + bytes(4) + bytes(16)
+    return ip6(V6, Raw(header + bytes(udp())), nh=43)
+
+
+@ptf_test
+def segments_left_under_an_outbound_list(router: Router) -> None:
+    """Rules would see a destination on the way; a header without any says nothing."""
+    policy = guarded(router)
+    policy.flow(OUT, FLOWS[V6], Verdict("BYPASS", rule=2))
+    router.forwards(A, routed_on(0), TO_B, rules=hit(OUT, 2))
+    for kind in (2, 3, 4, 255):
+        for left in (1, 255):
+            router.drops(A, routed_on(left, kind), "SEGMENTS_LEFT")
+    made_here = {"kind": "LOCAL_ORIGIN", "egress_l3_if": B.id}
+    refused = Outcome(drops={"SEGMENTS_LEFT": 1})
+    router.packet_out(of_the_host(routed_on(1)), refused, **made_here)
+
+
+@ptf_test
+def segments_left_under_an_inbound_list(router: Router) -> None:
+    """The inbound list comes first."""
+    policy = Policy(router)
+    policy.guard(A, IN)
+    policy.flow(IN, FLOWS[V6], Verdict("BYPASS", rule=2))
+    router.forwards(A, routed_on(0), TO_B, rules=hit(IN, 2))
+    router.drops(A, routed_on(1), "SEGMENTS_LEFT")
+
+
 @ptf_test
 def chains_that_are_walked(router: Router) -> None:
     """Options and extension headers that the parser walks keep no packet from its flow."""

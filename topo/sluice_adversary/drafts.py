@@ -89,7 +89,7 @@ def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
     headers = b""
     for kind in reversed(kinds):
         headers = (
-            routing_header(following, 2, 1) if kind == ROUTING else extension(following)
+            routing_header(following, 2, 0) if kind == ROUTING else extension(following)
         ) + headers
         following = kind
     return following, headers

@@ -25,6 +25,8 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
     about_upper = read_upper(version, about.start, about.payload)
     if about.broken or about.source_routed or about_upper.source_routed:
         return None
+    if about.segments_left or about_upper.segments_left:
+        return None
     if about.offset:
         protocol = about.start if version == 4 else UNKNOWN
         return Seen(about.destination, about.source, protocol, UNKNOWN, UNKNOWN, UNKNOWN)

@@ -69,6 +69,20 @@ def _source_route(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, [draft.whole()])
 
 
+def _segments_left(shapes: Shapes) -> Datagram:
+    """A routing header that names where the packet goes on to, in either part of it."""
+    entry, random = shapes.entry(), shapes.random
+    draft = _version(shapes, entry, 6)
+    header = routing_header(draft.start, random.choice((2, 3, 4, 253)), random.choice((1, 2, 255)))
+    draft = in_chain(
+        options_chain(random.choice((0, 1, 7))),
+        replace(draft, start=ROUTING, payload=header + draft.payload),
+    )
+    if random.random() < 0.5:
+        return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
+    return shapes.datagram(entry, [draft.whole()])
+
+
 def _extension_headers(shapes: Shapes) -> Datagram:
     entry = shapes.entry()
     draft = _version(shapes, entry, 6)
@@ -289,6 +303,7 @@ def _packet_in_packet(shapes: Shapes) -> Datagram:
 ODDITIES: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (
     ("IPv4 options", 3, _ipv4_options),
     ("source route", 1, _source_route),
+    ("segments left", 1, _segments_left),
     ("extension headers", 5, _extension_headers),
     ("deep chain", 4, _deep_chain),
     ("transport header cut off", 1, _transport_cut_off),

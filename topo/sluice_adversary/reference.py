@@ -162,6 +162,8 @@ class Reference:
                 allowed.append(firsts[one.payload][0] or NOTHING)
             elif one.source_routed:
                 allowed.append(NOTHING)
+            elif one.segments_left and not self._is_unasked(way):
+                allowed.append(later & {TO_DECRYPT})
             else:
                 allowed.append(later)
         excuses = [excuse for _, excuse in firsts.values()]
@@ -191,6 +193,8 @@ class Reference:
                 outcomes = self._lists.decide(way, Asked.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
         outcomes = self._lists.decide(way, Asked.about(piece, upper))
+        if piece.segments_left or upper.segments_left:  # a list would see a destination on the way
+            return outcomes if self._is_unasked(way) else None, "segments left"
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
             excuse = "lying length"

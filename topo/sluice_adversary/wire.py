@@ -43,6 +43,8 @@ class Piece(NamedTuple):
     payload: bytes
     broken: str = ""
     source_routed: bool = False
+    segments_left: bool = False
+    """An IPv6 routing header of another type than 0 has some."""
     unfragmentable: int = 0
     """How many IPv6 extension headers there are up to the fragment header, with it."""
     options: int = 0
@@ -69,6 +71,7 @@ class Upper(NamedTuple):
     offset: int = 0
     broken: str = ""
     source_routed: bool = False
+    segments_left: bool = False
     extensions: int = 0
     fragmented_again: bool = False
 
@@ -203,18 +206,20 @@ def _read_ipv6(packet: bytes) -> Piece:
     (size,) = _U16.unpack_from(packet, 4)
     broken = "length" if 40 + size > len(packet) else ""
     data = packet[: 40 + size]
-    start, at, routed, headers = packet[6], 40, False, 0
+    start, at, headers = packet[6], 40, 0
+    routed = segments = False
     ident, offset, more = 0, 0, False
     first, behind = start, 40
     while start in EXTENSIONS and at + 8 <= len(data):
         routed |= start == ROUTING and data[at + 2] == 0 and data[at + 3] > 0
+        segments |= start == ROUTING and data[at + 2] != 0 and data[at + 3] > 0
         start, at, headers = data[at], at + 8 * (data[at + 1] + 1), headers + 1
     if start == FRAGMENT and at + 8 <= len(data):
         first, _, field, ident = _FRAGMENT_HEADER.unpack_from(data, at)
         offset, more, behind = field & 0xFFF8, bool(field & 1), at + 8
         headers += 1
     else:
-        headers, routed = 0, False  # found again by read_upper
+        headers, routed, segments = 0, False, False  # found again by read_upper
     return Piece(
         version=6,
         source=packet[8:24],
@@ -227,13 +232,15 @@ def _read_ipv6(packet: bytes) -> Piece:
         payload=data[behind:],
         broken=broken,
         source_routed=routed,
+        segments_left=segments,
         unfragmentable=headers,
     )
 
 
 def read_upper(version: int, start: int, payload: bytes, extensions: int = 0) -> Upper:
     """The selectors in a reassembled payload that begins with protocol `start`."""
-    protocol, at, routed, again = start, 0, False, False
+    protocol, at = start, 0
+    routed = segments = again = False
     while version == 6 and (protocol in EXTENSIONS or protocol == FRAGMENT):
         if at + 8 > len(payload):
             return Upper(protocol, offset=at, broken="chain", extensions=extensions)
@@ -242,9 +249,10 @@ def read_upper(version: int, start: int, payload: bytes, extensions: int = 0) ->
             protocol, at = payload[at], at + 8
         else:
             routed |= protocol == ROUTING and payload[at + 2] == 0 and payload[at + 3] > 0
+            segments |= protocol == ROUTING and payload[at + 2] != 0 and payload[at + 3] > 0
             protocol, at = payload[at], at + 8 * (payload[at + 1] + 1)
         extensions += 1
-    found = Upper(protocol, None, None, None, at, "", routed, extensions, again)
+    found = Upper(protocol, None, None, None, at, "", routed, segments, extensions, again)
     if at > len(payload):
         return found._replace(broken="chain")
     if protocol in WITH_PORTS or protocol in (ICMP, ICMPV6, ESP):

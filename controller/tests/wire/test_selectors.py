@@ -251,9 +251,18 @@ def test_source_routes_are_refused_however_deep_they_hide(before: int) -> None:
         seen6(UDP, PORTS, *chain, route)
 
 
-def test_a_routing_header_that_is_used_up_or_of_another_type_is_none() -> None:
-    for header in (b"\0\0\0\0" + bytes(4), b"\0\0\x04\x01" + bytes(4)):
-        assert seen6(UDP, PORTS, (ROUTING, header)).source_port == 4000
+@pytest.mark.parametrize("before", [0, 12])
+@pytest.mark.parametrize("kind", [1, 2, 3, 4, 255])
+def test_a_destination_on_the_way_is_not_searched(kind: int, before: int) -> None:
+    chain = [(DESTINATION_OPTIONS, bytes(8))] * before
+    for left in (1, 255):
+        with pytest.raises(WireError, match="segments_left"):
+            seen6(UDP, PORTS, *chain, (ROUTING, bytes([0, 0, kind, left]) + bytes(4)))
+
+
+@pytest.mark.parametrize("kind", [0, 2, 3, 4, 255])
+def test_a_routing_header_that_is_used_up_is_looked_through(kind: int) -> None:
+    assert seen6(UDP, PORTS, (ROUTING, bytes([0, 0, kind, 0]) + bytes(4))).source_port == 4000
 
 
 @pytest.mark.parametrize("cut", [1, 7, 9, 15])

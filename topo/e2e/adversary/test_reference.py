@@ -23,7 +23,7 @@ from sluice_adversary.policy import (
     search,
 )
 from sluice_adversary.reference import Expectation, Reference
-from sluice_adversary.wire import ESP, ICMP, ICMPV6, TCP, UDP
+from sluice_adversary.wire import ESP, ICMP, ICMPV6, ROUTING, TCP, UDP, routing_header
 
 from .made import (
     A6,
@@ -163,6 +163,21 @@ def test_source_routes_are_dropped() -> None:
     draft.options = b"\x83\x07\x04" + B + b"\1"
     found = expect(policy(REST), draft.whole())
     assert (found.allowed, found.excuse) == ((NOTHING,), "source route")
+
+
+@pytest.mark.parametrize(("kind", "left"), [(4, 1), (2, 255), (3, 1)])
+def test_segments_left_are_dropped_where_a_list_is_asked(kind: int, left: int) -> None:
+    draft = udp(53, ends=(A6, B6))
+    header = routing_header(draft.start, kind, left)
+    routed = replace(draft, start=ROUTING, payload=header + draft.payload)
+    found = expect(policy(REST), routed.whole())
+    assert (found.allowed, found.excuse) == ((NOTHING,), "segments left")
+    first, _ = expect(policy(REST), *routed.cut(64)).allowed
+    assert first == NOTHING
+    used_up = replace(
+        draft, start=ROUTING, payload=routing_header(draft.start, kind, 0) + draft.payload
+    )
+    assert expect(policy(REST), used_up.whole()).allowed == (OUT_B,)
 
 
 def test_a_transport_header_that_is_cut_off_is_dropped() -> None:

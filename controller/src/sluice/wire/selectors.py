@@ -5,7 +5,8 @@ The flow cache is keyed by what the pipeline parsed and filled with what was fou
 must never differ (p4src/parser.p4 and option_states.p4). Where the pipeline's walk ends, at
 PARSED_OPTIONS or PARSED_EXTENSIONS, this one goes on, so that policy is decided by the whole
 chain; such a packet is not cacheable. What the pipeline refuses (headers that contradict
-themselves, source routes, first fragments too short for their ports) is a WireError here too.
+themselves, source routes, routing headers with segments left, first fragments too short for their
+ports) is a WireError here too.
 
 `quoted_packet` is for ICMP errors (RFC 4301, section 6). Depends on policy_model and packet.
 """
@@ -313,9 +314,11 @@ def _ipv6_upper(packet: bytes) -> _Upper:
             if start:
                 return _Upper(following, offset, fragment, headers, walked <= PARSED_EXTENSIONS)
         else:
-            is_source_route = routing_type == _ROUTING_TYPE_SOURCE_ROUTE and segments_left > 0
-            if protocol == ROUTING and is_source_route:
-                raise WireError("source_route", offset, f"{segments_left} segments left")
+            if protocol == ROUTING and segments_left > 0:
+                is_source_route = routing_type == _ROUTING_TYPE_SOURCE_ROUTE
+                name = "source_route" if is_source_route else "segments_left"
+                what = f"routing header of type {routing_type}, {segments_left} segments left"
+                raise WireError(name, offset, what)
             offset += (length + 1) * 8
         protocol = following
     if offset > len(packet):
