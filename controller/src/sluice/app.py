@@ -24,6 +24,7 @@ from sluice.api.server import ApiServer
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
 from sluice.inputs import Sources
+from sluice.model import MAIN_TABLE
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.schema import SchemaError, load_pipeline
 from sluice.p4runtime import transport
@@ -119,7 +120,10 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     kernel.start()
     return Sources(
         routes=FpmSource(server, AllowedUsers(str(config.fpm.listen), config.fpm.users).admit),
-        gate=ReplayGate(config.fpm.quiet_seconds),
+        gate=ReplayGate(
+            config.fpm.quiet_seconds,
+            tables=frozenset(vrf.table for vrf in config.vrfs) - {MAIN_TABLE},
+        ),
         dump=dump,
         kernel=kernel,
         host=host,

@@ -433,9 +433,11 @@ class Controller:
         kernel = self.sources.dump.poll(DUMP_SLICE)
         if kernel is None:
             return False
-        now = self._clock()
+        now, gate = self._clock(), self.sources.gate
+        left_out = gate.left_out(kernel, self.fib.rib.is_current)
+        self._submit(self.fib.apply(left_out, now))
         stale = frozenset(self.fib.rib.stale_keys())
-        verdict = self.sources.gate.settle(stale, frozenset(kernel), now)
+        verdict = gate.settle(stale, frozenset(kernel), now)
         self._submit(self.fib.apply([verdict], now))
         if not self.settled:
             self.settled = True

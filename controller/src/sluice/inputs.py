@@ -6,7 +6,7 @@ The controller does not import the sources; `app` puts the two together, and tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from sluice.model import (
     RouteEvent,
     RouteKey,
     RoutesSettled,
+    RouteUpdated,
 )
 
 
@@ -119,6 +120,11 @@ class ReplayGate(Protocol):
 
     def note(self, event: RouteEvent, now: float) -> None:
         """Takes notice of an event."""
+
+    def left_out(
+        self, kernel: Mapping[RouteKey, Route], is_current: Callable[[RouteKey], bool]
+    ) -> list[RouteUpdated]:
+        """Routes that the replay did not name, though the daemon has them."""
 
     def settle(
         self, stale: frozenset[RouteKey], kernel: frozenset[RouteKey], now: float

@@ -7,9 +7,11 @@ from sluice.model import (
     FpmSessionClosed,
     FpmSessionOpened,
     Prefix,
+    Route,
     RouteDeleted,
     RouteKey,
     RoutesSettled,
+    RouteUpdated,
 )
 from sluice.sources.replay import ReplayGate
 
@@ -55,3 +57,18 @@ def test_what_the_kernel_holds_is_kept_and_asked_about_again() -> None:
     assert gate.due == 136.0
     assert gate.settle(frozenset({B}), frozenset(), 136.0) == RoutesSettled(frozenset())
     assert gate.due is None
+
+
+def test_routes_of_a_vrfs_table_that_a_replay_left_out_are_the_kernels() -> None:
+    static, boot = 196, 3
+    keys = [RouteKey(table, A.prefix) for table in (254, 100, 100, 100, 77)]
+    keys[2] = keys[2]._replace(prefix=B.prefix)
+    keys[3] = keys[3]._replace(prefix=Prefix.parse("10.3.0.0/16"))
+    protocols = (static, static, boot, static, static)
+    kernel = {
+        key: Route(key, protocol, 20, ()) for key, protocol in zip(keys, protocols, strict=True)
+    }
+    gate = ReplayGate(3.0, tables=frozenset({100}))
+    named = {keys[3]}
+    assert gate.left_out(kernel, named.__contains__) == [RouteUpdated(kernel[keys[1]])]
+    assert ReplayGate(3.0).left_out(kernel, named.__contains__) == []

@@ -174,9 +174,12 @@ def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> 
         a, before = network.address("a"), network.rule("west", "generated:ike-ipv4")
         assert attempt(network, SEND_FROM_IKE_PORT, a) == "refused\n"
         assert attempt(network, SEND_FROM_IKE_PORT, a, user=()) == "sent 1200\n"
-        passed = lambda: network.rule("west", "generated:ike-ipv4").since(before)  # noqa: E731
-        wait_until(lambda: sum(passed()) >= 1, 10, "root's packet")
-        assert sum(passed()) == 1
+
+        def passed() -> int:
+            return sum(network.rule("west", "generated:ike-ipv4").since(before))
+
+        wait_until(lambda: passed() >= 1, 10, "root's packet")
+        assert passed() == 1
         counters = network.controller.ask(command="show", what="counters")["controller"]
         assert counters["ike_ports"] == {"dropped: ike_port_of_another_user": 1}
     finally:

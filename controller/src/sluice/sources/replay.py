@@ -6,19 +6,43 @@ again have to go, but a timer alone would remove valid ones when convergence is 
 demands quiet, and then the kernel's routes as the second witness: zebra keeps those as well, so
 what the kernel still holds is kept (`RoutesSettled.keep`), and the question is asked again later.
 
+A replay has gaps, too: zebra 8.4.4 replays the tables of its own VRFs only, and where the kernel
+has no VRF devices every table but the main one is in none of these. Of such tables the kernel's
+routes are taken in the replay's place (`left_out`).
+
 Pure: the caller brings the clock and the kernel's routes (`sources.kernel_routes`).
 """
 
 from __future__ import annotations
 
-from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent, RouteKey, RoutesSettled
+from collections.abc import Callable, Mapping
+
+from sluice.model import (
+    FpmSessionClosed,
+    FpmSessionOpened,
+    Route,
+    RouteEvent,
+    RouteKey,
+    RoutesSettled,
+    RouteUpdated,
+)
+
+FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
+"""RTPROT_* of routes that zebra puts into the kernel (zebra/rt_netlink.h)."""
 
 
 class ReplayGate:
     """Says when to compare with the kernel, and what follows from the comparison."""
 
-    def __init__(self, quiet_seconds: float, ask_again_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        quiet_seconds: float,
+        ask_again_seconds: float = 30.0,
+        tables: frozenset[int] = frozenset(),
+    ) -> None:
+        """`tables`: those of the kernel that a VRF has, but the main one."""
         self._quiet = quiet_seconds
+        self._tables = tables
         self._ask_again = ask_again_seconds
         self._due: float | None = None
 
@@ -41,3 +65,16 @@ class ReplayGate:
         keep = stale & kernel
         self._due = now + self._ask_again if keep else None
         return RoutesSettled(keep)
+
+    def left_out(
+        self, kernel: Mapping[RouteKey, Route], is_current: Callable[[RouteKey], bool]
+    ) -> list[RouteUpdated]:
+        """zebra's routes that the kernel has in `tables` and this session has not named.
+
+        When zebra withdraws one, it says so over FPM as of any other.
+        """
+        return [
+            RouteUpdated(route)
+            for key, route in kernel.items()
+            if key.table in self._tables and route.protocol in FRR_PROTOCOLS and not is_current(key)
+        ]

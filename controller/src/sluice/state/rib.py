@@ -79,6 +79,10 @@ class Rib:
         """The route of this key."""
         return self._routes.get(key)
 
+    def is_current(self, key: RouteKey) -> bool:
+        """Whether there is such a route, and this session has named it."""
+        return key in self._routes and key not in self._stale
+
     def entries(self) -> Iterator[RibEntry]:
         """All routes."""
         return iter(self._routes.values())
