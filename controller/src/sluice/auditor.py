@@ -241,7 +241,14 @@ class Auditor:
 
     async def _audit_settings(self, session: Audited, request: p4r.Entity, audited: _Round) -> None:
         """Not every target can be asked for all of them: what cannot be read cannot be repaired."""
-        settings = self._codecs.settings
+        settings, reconciler = self._codecs.settings, self._reconciler
+        before = {kind: dict(reconciler.installed.by_kind[kind]) for kind in MODIFY_ONLY}
+        quiet = {
+            (kind, key)
+            for kind in MODIFY_ONLY
+            for key in before[kind]
+            if not reconciler.is_under_way(kind, key)
+        }
         try:
             parts = [part async for part in session.read([request])]
         except P4RuntimeError:
@@ -251,9 +258,10 @@ class Auditor:
         found = [entity for part in parts for entity in part]
         for kind, key, value in filter(None, map(settings.decode, found)):
             audited.census.compared += 1
-            thought = self._reconciler.installed.by_kind[kind].get(key)
-            if thought not in (None, value) and not self._reconciler.is_under_way(kind, key):
-                self._reconciler.found(kind, key, value)
+            thought = reconciler.installed.by_kind[kind].get(key)
+            moved = thought != before[kind].get(key) or reconciler.is_under_way(kind, key)
+            if (kind, key) in quiet and not moved and thought != value:
+                reconciler.found(kind, key, value)
                 self._repaired(audited, kind.name, key, value, thought)
         for name, removal in settings.copies(found):
             await session.write([removal])

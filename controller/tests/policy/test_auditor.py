@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from finsy.proto import p4r
 
 from fake_switch import FakeSwitch
+from meddling import audit_of, repaired
 from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
 from scenes import gateway, neighbor, route, slot
+from sluice.auditor import Audited, _Round
 from sluice.auditor_text import text_of
 from sluice.entities import (
     BLACKHOLE,
+    HASH_SEED_KEY,
     NO_POLICY,
     Attachment,
     Binding,
     Egress,
+    HashSeed,
     Key,
     Kind,
     L3Interface,
@@ -30,6 +36,7 @@ from sluice.entities import (
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.messages import Operation
 from sluice.policy_model import Action
+from sluice.reconciler import Reconciler
 from sluice.state.flow_cache import FlowVerdict
 
 QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n"
@@ -230,3 +237,30 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play
         assert status["auditor"]["policy"]["repaired"] == {"pipeline": 1}
 
     quick(story)
+
+
+@pytest.mark.parametrize("written", ["before", "meanwhile"])
+def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, written: str) -> None:
+    """The answer shows the value of before; a later look would show ours."""
+    reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
+    auditor = audit_of(reconciler, tmp_path)
+    held = reconciler.installed.by_kind[Kind.HASH_SEED]
+    others, ours = HashSeed(0), HashSeed(7)
+    update = CODEC.update(Operation.MODIFY, Kind.HASH_SEED, HASH_SEED_KEY, others)
+    entity = p4r.WriteRequest.FromString(update).updates[0].entity
+    if written == "before":
+        held[HASH_SEED_KEY] = ours
+
+    class Session:
+        async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[list[p4r.Entity]]:
+            if entities[0].HasField("table_entry"):
+                held[HASH_SEED_KEY] = ours
+                yield [entity]
+
+    async def story() -> None:
+        audited = _Round(auditor.reports["policy"])
+        for request in auditor._codecs.settings.read_requests():
+            await auditor._audit_settings(cast(Audited, Session()), request, audited)
+
+    asyncio.run(story())
+    assert sum(repaired(auditor).values()) == (written == "before")
