@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups of an action selector: a member is chosen by a hash, in proportion to the weights, among
+//! Groups of an action selector: a member is chosen by a hash, in exact proportion to the weights, among
 //! those whose watched port is up. Choices are resilient: see [`buckets`].
 
 mod buckets;
@@ -12,6 +12,9 @@ use crate::by_id::SMALL;
 use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
+
+/// Stands for the id of a bucket's member where the bucket is divided among several.
+pub(crate) const DIVIDED: u16 = u16::MAX;
 
 /// What is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +70,10 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
-    /// Empty where `owners` says it.
+    /// Without owners where `owners` names them.
     buckets: Buckets,
-    /// The member of each bucket by its id, if all ids are small and a choice takes nothing else; else empty.
+    /// The member of each bucket by its id, [`DIVIDED`] for a divided bucket, if all ids are small and a choice
+    /// takes nothing else; else empty.
     owners: Box<[u16]>,
 }
 
@@ -115,10 +119,11 @@ impl Group {
         let mut buckets = Buckets::new(&bidders, count);
         let mut owners = Box::default();
         if !watched && let Some(ids) = slots.iter().map(Slot::small).collect::<Option<Vec<u16>>>() {
-            owners = buckets.owners().into_iter().map(|at| ids[at]).collect();
+            let id = |owner: Option<usize>| owner.map_or(DIVIDED, |at| ids[at]);
+            owners = buckets.owners().into_iter().map(id).collect();
         }
         if !owners.is_empty() {
-            buckets = Buckets::Narrow(Box::default());
+            buckets.forget_owners();
         }
         Self {
             id,
@@ -130,7 +135,7 @@ impl Group {
         }
     }
 
-    /// The member of each bucket by its id; empty where a choice takes more than that.
+    /// The member of each bucket by its id, or [`DIVIDED`]; empty where a choice takes more than that.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }
@@ -145,7 +150,12 @@ impl Group {
     ) -> Option<Chosen<'_>> {
         let hash = if self.slots.len() > 1 { hash() } else { 0 };
         if !self.owners.is_empty() {
-            let owner = self.owners[buckets::bucket(hash, self.owners.len())];
+            let place = buckets::place(hash, self.owners.len());
+            let owner = self.owners[place.bucket];
+            if owner == DIVIDED {
+                let slot = self.slots.get(self.buckets.part_owner(place)?)?;
+                return Some(slot.choice.chosen());
+            }
             return Some(Chosen::Member(owner.into()));
         }
         let (bucket, member) = self.buckets.choose(hash)?;
@@ -156,8 +166,7 @@ impl Group {
         Some(slot.choice.chosen())
     }
 
-    /// Who has a bucket while some ports are down: whoever would have it if the members that watch
-    /// them were not in the group.
+    /// The member that has a bucket while its own one's port is down: the highest bidder whose port is up.
     #[cold]
     fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
         let live = self.slots.iter().enumerate();
@@ -219,7 +228,7 @@ impl Slot {
     /// The id of a member, if it has few bits.
     fn small(&self) -> Option<u16> {
         let id = self.member().filter(|id| *id < SMALL)?;
-        id.try_into().ok()
+        id.try_into().ok().filter(|id| *id != DIVIDED)
     }
 
     #[inline]

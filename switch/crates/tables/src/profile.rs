@@ -7,8 +7,8 @@
 //! member it is three, the handle, the bucket, the row. A member that changes is written in one place,
 //! whatever groups it is in.
 //!
-//! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there: see
-//! [`Side::behind`](crate::Side::behind) for those.
+//! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there, nor are the
+//! parts of a bucket that several members have: see [`Side::behind`](crate::Side::behind) for those.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use crate::truth::Member;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GroupHandle {
-    /// For each bucket the id of its member, in 16 bits. Null where a choice takes more than that.
+    /// For each bucket the id of its member, in 16 bits, or [`DIVIDED`](Self::DIVIDED). Null where a choice
+    /// takes more than that.
     buckets: *const u16,
     count: u64,
 }
@@ -41,6 +42,8 @@ impl GroupHandle {
     pub const COUNT: usize = offset_of!(Self, count);
     /// What a hash is multiplied by.
     pub const SPREAD: u64 = crate::group::SPREAD;
+    /// Stands for the member of a bucket that several have.
+    pub const DIVIDED: u16 = crate::group::DIVIDED;
 
     const NONE: Self = Self {
         buckets: std::ptr::null(),

@@ -4,7 +4,7 @@
 //! A group's member is chosen here: the selector's hash from fields that are in registers mostly, then three
 //! reads (see [`GroupHandle`]). These wait for each other and for the table's look-up, the packet for them; so
 //! such a table with few keys has the heads of its rows in an array of their own ([`TableHandle::HEADS`]). What a side keeps elsewhere (groups of one entry, very large groups, groups that
-//! watch ports) is for the runtime, by the same hash.
+//! watch ports, buckets that several members have) is for the runtime, by the same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
@@ -167,7 +167,14 @@ impl Lower<'_> {
         let offset = self.shl(bucket, size_of::<u16>().ilog2());
         let place = self.b.ins().iadd(buckets, offset);
         let member = self.load(I16, place, 0);
-        self.b.ins().uextend(I64, member)
+        let member = self.b.ins().uextend(I64, member);
+        // A member that has the bucket alone: nearly always, so the next read does not wait for this.
+        let alone = self.b.create_block();
+        let divided = self.int(GroupHandle::DIVIDED.into());
+        let divided = self.compare(IntCC::Equal, member, divided);
+        self.branch(divided, elsewhere, alone);
+        self.enter(alone);
+        member
     }
 
     /// What a member leads to. Members of groups have rows as long as the groups have them.

@@ -30,6 +30,25 @@ pub(crate) fn cases() -> Vec<(String, String)> {
     cases
 }
 
+/// One route to a group of next hops with these weights.
+pub(crate) fn tables(weights: &[u32]) -> String {
+    let members = weights.len() as u32;
+    let route = format!("entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1\n");
+    network("no_outbound_policy", members) + &group(members, weights) + &route
+}
+
+/// Packets of so many flows by that route: hosts in a row, ports in a row.
+pub(crate) fn flows(count: u32) -> Vec<Vec<u8>> {
+    let packet = |flow: u32| {
+        udp4(
+            0xc000_0200 | (flow % 250),
+            0x0b00_0001 + flow / 250,
+            [1024 + (flow % 7) as u16, 53],
+        )
+    };
+    (0..count).map(packet).collect()
+}
+
 pub(crate) fn packets() -> Vec<Vec<u8>> {
     let packet = |flow: u32| {
         let destination = 0x0b00_0000 | (flow * 1657 % 65_536) << 8;

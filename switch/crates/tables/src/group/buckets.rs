@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which member of a group a flow goes to, so that a change of members moves few flows.
+//! The member of a group that a flow goes to: shares exact to the weights, and few flows moved by a
+//! change of members.
 //!
-//! Flows are hashed to buckets, and each bucket belongs to the member that bids the most for it:
-//! weighted rendezvous hashing ("A name-based mapping scheme for rendezvous", Thaler and
-//! Ravishankar, 1996; weights by exponential draws). A bid depends on the bucket and on that member
-//! alone. So a member that leaves gives up its own buckets and no other moves, one that comes takes
-//! its share from all alike, and the same members with the same weights give the same buckets in
-//! whatever order and after whatever history: a switch that starts anew maps flows as before.
+//! Flows are hashed to buckets, and members bid for each bucket as in weighted rendezvous hashing ("A
+//! name-based mapping scheme for rendezvous", Thaler and Ravishankar, 1996; weights by exponential
+//! draws). A bid depends on the bucket and on that member alone. Highest bids alone would give each
+//! member its share only about as well as chance does: with p of n buckets due to it, the standard
+//! deviation is the root of n p (1 - p), several percent of most shares. So every member has room for
+//! its share and no more. Bucket by bucket, the highest bidder that has room left gets what it has room
+//! for, and the next ones the rest. Each member ends with exactly its share, and at most one bucket
+//! fewer than there are members is divided among several.
+//!
+//! Invariant: the result depends on the members and their weights alone, not on their order or on what
+//! the group was before. A switch that starts anew maps flows as before; a member that returns gets
+//! back exactly what it had.
+//!
+//! The price of exact shares: a group that is written anew without one of its members also moves a few
+//! flows of other members, where rooms and bids disagree (the group's tests measure how many). To move
+//! none, each bucket would have to rank all members once and for all, which is rendezvous hashing and as
+//! inexact. A member whose watched port goes down is still in the group, and moves its own flows only:
+//! see [`winner`].
 //!
 //! Tables are built when a group is written; a choice is three multiplications and a load. How many
 //! buckets there are follows from the size that the group declares, never from who is in it.
@@ -17,15 +30,22 @@ use std::cmp::Ordering;
 /// coarse.
 const MOST_MEMBERS: usize = 1024;
 
-/// Buckets for each member that a group may have.
+/// Buckets for each member that a group may have, as long as they are at most [`MANY`]. More buckets
+/// make for fewer flows that a change moves without need, by the root of their number.
 const BUCKETS_EACH: usize = 64;
 
-/// Fewest and most buckets.
+/// Fewest buckets.
 const LEAST: usize = 1 << 10;
-const MOST: usize = 1 << 14;
 
-/// Buckets of a group that declares no size.
-const UNDECLARED: usize = 1 << 12;
+/// Buckets of a group of many members, and of a group that declares no size.
+const MANY: usize = 1 << 12;
+
+/// A group's size is the sum of its weights. Only one that is this many times [`MANY`] has more
+/// buckets.
+const SIZE_EACH: usize = 4;
+
+/// Most buckets.
+const MOST: usize = 1 << 14;
 
 /// What a hash is multiplied by before it is scaled to the buckets: 2^64 over the golden ratio, so that
 /// numbers in a row come far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's
@@ -43,8 +63,16 @@ pub(super) struct Bidder {
 
 /// The member of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Buckets {
-    /// At most 256 members.
+pub(super) struct Buckets {
+    owners: Owners,
+    /// Of the divided buckets in turn, from the lowest position to the highest.
+    parts: Box<[Part]>,
+}
+
+/// The owner of each bucket. The largest number of a width stands for a divided bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owners {
+    /// At most 255 members.
     Narrow(Box<[u8]>),
     /// At most [`MOST_MEMBERS`].
     Wide(Box<[u16]>),
@@ -52,13 +80,32 @@ pub(super) enum Buckets {
     Sums(Box<[u64]>),
 }
 
+/// A part of a divided bucket: the positions after the part before it, up to and including its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    bucket: usize,
+    last: u64,
+    owner: u16,
+}
+
+/// Where a hash falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) bucket: usize,
+    /// How far into the bucket, as a fraction of 2^64.
+    position: u64,
+}
+
 /// Buckets of a group that declares to hold so many members; 0 for no declaration.
 pub(super) fn count(declared: u32) -> usize {
+    let declared = declared as usize;
     match declared {
-        0 => UNDECLARED,
-        _ => (declared as usize)
+        0 => MANY,
+        _ => declared
             .saturating_mul(BUCKETS_EACH)
-            .clamp(LEAST, MOST)
+            .clamp(LEAST, MANY)
+            .max(declared / SIZE_EACH)
+            .min(MOST)
             .next_power_of_two(),
     }
 }
@@ -73,12 +120,16 @@ pub(super) fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// The bucket of a hash among so many. Every bit of the hash counts, however few it has.
+/// The place of a hash among so many buckets. Every bit of the hash counts, however few it has.
 #[inline]
-pub(super) fn bucket(hash: u64, count: usize) -> usize {
+pub(super) fn place(hash: u64, count: usize) -> Place {
     let product = u128::from(hash) * u128::from(SPREAD);
     let spread = (product >> 64) as u64 ^ product as u64;
-    ((u128::from(spread) * count as u128) >> 64) as usize
+    let place = u128::from(spread) * count as u128;
+    Place {
+        bucket: (place >> 64) as usize,
+        position: place as u64,
+    }
 }
 
 /// What a member draws for a bucket: uniform over all numbers.
@@ -94,79 +145,216 @@ fn distance(draw: u64, weight: u32) -> f64 {
     -uniform.ln() / f64::from(weight)
 }
 
-/// The order of two bids for one bucket. Among equal weights the greater draw wins, which is
-/// what the distances say, too.
-fn compare(a: (u64, &Bidder), b: (u64, &Bidder)) -> Ordering {
-    let by_weight = if a.1.weight == b.1.weight {
-        Ordering::Equal
-    } else {
-        distance(b.0, b.1.weight).total_cmp(&distance(a.0, a.1.weight))
-    };
-    by_weight.then(a.0.cmp(&b.0)).then(a.1.key.cmp(&b.1.key))
+/// A member's bid for a bucket.
+struct Bid {
+    member: usize,
+    distance: f64,
+    draw: u64,
+    key: u64,
 }
 
-/// Who has a bucket, of these.
+impl Bid {
+    fn new(draw: u64, member: usize, bidder: &Bidder) -> Self {
+        Self {
+            member,
+            distance: distance(draw, bidder.weight),
+            draw,
+            key: bidder.key,
+        }
+    }
+
+    /// The order of two bids for one bucket, the better one greater. Among equal weights the greater
+    /// draw is the better bid, so the best of them is found without a logarithm.
+    fn compare(&self, other: &Self) -> Ordering {
+        let nearer = other.distance.total_cmp(&self.distance);
+        nearer
+            .then(self.draw.cmp(&other.draw))
+            .then(self.key.cmp(&other.key))
+    }
+}
+
+/// The highest bidder for a bucket, of these. While watched ports are down, a bucket whose owner they
+/// took belongs to the highest bidder that is left: no other bucket moves, and all return with the ports.
 pub(super) fn winner<'a>(
     bucket: usize,
     bidders: impl Iterator<Item = (usize, &'a Bidder)>,
 ) -> Option<usize> {
-    let bids = bidders.map(|(index, bidder)| (index, draw(bucket, bidder), bidder));
-    let best = bids.max_by(|a, b| compare((a.1, a.2), (b.1, b.2)));
-    best.map(|(index, _, _)| index)
+    let bids = bidders.map(|(index, bidder)| Bid::new(draw(bucket, bidder), index, bidder));
+    bids.max_by(Bid::compare).map(|best| best.member)
 }
 
 impl Buckets {
-    /// The buckets of a group: `count` of them unless one member has all, or there are too many.
-    pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
-        let classes = classes(bidders);
-        let count = if bidders.len() == 1 { 1 } else { count };
-        let owner = |bucket| owner(bucket, bidders, &classes);
-        match bidders.len() {
-            0 => Self::Narrow(Box::default()),
-            1..=256 => Self::Narrow((0..count).map(|bucket| owner(bucket) as u8).collect()),
-            257..=MOST_MEMBERS => {
-                Self::Wide((0..count).map(|bucket| owner(bucket) as u16).collect())
-            }
-            _ => {
-                let sum = |sum: &mut u64, bidder: &Bidder| {
-                    *sum += u64::from(bidder.weight);
-                    Some(*sum)
-                };
-                Self::Sums(bidders.iter().scan(0, sum).collect())
-            }
+    /// Holds no buckets.
+    pub(super) fn none() -> Self {
+        Self {
+            owners: Owners::Narrow(Box::default()),
+            parts: Box::default(),
         }
     }
 
-    /// The owner of each bucket; nothing where there are none.
-    pub(super) fn owners(&self) -> Vec<usize> {
-        match self {
-            Self::Narrow(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
-            Self::Wide(buckets) => buckets.iter().map(|owner| usize::from(*owner)).collect(),
-            Self::Sums(_) => Vec::new(),
+    /// The buckets of a group: `count` of them unless one member has all, or there are too many.
+    pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
+        if bidders.is_empty() {
+            return Self::none();
         }
+        if bidders.len() > MOST_MEMBERS {
+            let sum = |sum: &mut u64, bidder: &Bidder| {
+                *sum += u64::from(bidder.weight);
+                Some(*sum)
+            };
+            return Self {
+                owners: Owners::Sums(bidders.iter().scan(0, sum).collect()),
+                parts: Box::default(),
+            };
+        }
+        let count = if bidders.len() == 1 { 1 } else { count };
+        let (owners, parts) = Assignment::new(bidders, count).assign(count);
+        let owners = owners.into_iter();
+        let owners = if bidders.len() <= usize::from(u8::MAX) {
+            let narrow = |owner: Option<usize>| owner.map_or(u8::MAX, |owner| owner as u8);
+            Owners::Narrow(owners.map(narrow).collect())
+        } else {
+            let wide = |owner: Option<usize>| owner.map_or(u16::MAX, |owner| owner as u16);
+            Owners::Wide(owners.map(wide).collect())
+        };
+        Self {
+            owners,
+            parts: parts.into(),
+        }
+    }
+
+    /// The owner of each bucket, `None` for a divided one; nothing where there are none.
+    pub(super) fn owners(&self) -> Vec<Option<usize>> {
+        let narrow = |owner: &u8| (*owner != u8::MAX).then_some(usize::from(*owner));
+        let wide = |owner: &u16| (*owner != u16::MAX).then_some(usize::from(*owner));
+        match &self.owners {
+            Owners::Narrow(buckets) => buckets.iter().map(narrow).collect(),
+            Owners::Wide(buckets) => buckets.iter().map(wide).collect(),
+            Owners::Sums(_) => Vec::new(),
+        }
+    }
+
+    /// Keeps of the buckets only how the divided ones are divided.
+    pub(super) fn forget_owners(&mut self) {
+        self.owners = Owners::Narrow(Box::default());
     }
 
     /// How many places a hash can lead to.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        match self {
-            Self::Narrow(buckets) => buckets.len(),
-            Self::Wide(buckets) => buckets.len(),
-            Self::Sums(sums) => sums.last().map_or(0, |sum| *sum as usize),
+        match &self.owners {
+            Owners::Narrow(buckets) => buckets.len(),
+            Owners::Wide(buckets) => buckets.len(),
+            Owners::Sums(sums) => sums.last().map_or(0, |sum| *sum as usize),
         }
     }
 
-    /// The bucket of a hash, and the member that has it.
+    /// The bucket of a hash, and the member that has it there.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
-        let bucket = bucket(hash, self.count());
-        let member = match self {
-            Self::Narrow(buckets) => usize::from(*buckets.get(bucket)?),
-            Self::Wide(buckets) => usize::from(*buckets.get(bucket)?),
-            Self::Sums(sums) => sums.partition_point(|sum| *sum <= bucket as u64),
+        let place = place(hash, self.count());
+        let whole = match &self.owners {
+            Owners::Narrow(buckets) => match *buckets.get(place.bucket)? {
+                u8::MAX => None,
+                owner => Some(usize::from(owner)),
+            },
+            Owners::Wide(buckets) => match *buckets.get(place.bucket)? {
+                u16::MAX => None,
+                owner => Some(usize::from(owner)),
+            },
+            Owners::Sums(sums) => Some(sums.partition_point(|sum| *sum <= place.bucket as u64)),
         };
-        Some((bucket, member))
+        let member = whole.or_else(|| self.part_owner(place))?;
+        Some((place.bucket, member))
     }
+
+    /// The member that has this place of a divided bucket.
+    #[cold]
+    pub(super) fn part_owner(&self, place: Place) -> Option<usize> {
+        let before = |part: &Part| (part.bucket, part.last) < (place.bucket, place.position);
+        let part = self.parts.get(self.parts.partition_point(before))?;
+        Some(part.owner.into())
+    }
+}
+
+/// Gives buckets to bidders. Shares are counted in units: a bucket has as many as the weights add up to, and a
+/// member has room for its weight times the number of buckets.
+struct Assignment<'a> {
+    bidders: &'a [Bidder],
+    /// Bidders with room, those of equal weight together.
+    classes: Vec<Vec<usize>>,
+    /// Units that each bidder has room for.
+    room: Vec<u64>,
+    /// Units of a bucket.
+    units: u64,
+}
+
+impl<'a> Assignment<'a> {
+    fn new(bidders: &'a [Bidder], count: usize) -> Self {
+        let weights = || bidders.iter().map(|bidder| u64::from(bidder.weight));
+        Self {
+            bidders,
+            classes: classes(bidders),
+            room: weights().map(|weight| weight * count as u64).collect(),
+            units: weights().sum(),
+        }
+    }
+
+    /// The owner of each bucket, `None` for a divided one, and the parts of these.
+    fn assign(mut self, count: usize) -> (Vec<Option<usize>>, Vec<Part>) {
+        let mut parts = Vec::new();
+        let owners = (0..count).map(|bucket| self.assign_one(bucket, &mut parts));
+        (owners.collect(), parts)
+    }
+
+    /// Invariant: the rooms add up to the units of the buckets that are still to be given.
+    fn assign_one(&mut self, bucket: usize, parts: &mut Vec<Part>) -> Option<usize> {
+        let mut given = 0;
+        while given < self.units {
+            let owner = self.highest_bidder(bucket)?;
+            let taken = self.room[owner].min(self.units - given);
+            self.room[owner] -= taken;
+            if self.room[owner] == 0 {
+                self.leave_out(owner);
+            }
+            if taken == self.units {
+                return Some(owner);
+            }
+            given += taken;
+            parts.push(Part {
+                bucket,
+                last: last_position(given, self.units),
+                owner: owner as u16,
+            });
+        }
+        None
+    }
+
+    /// What [`winner`] gives for the bidders with room, with one logarithm for each weight.
+    fn highest_bidder(&self, bucket: usize) -> Option<usize> {
+        let best_of = |class: &Vec<usize>| {
+            let draws = class.iter().map(|index| {
+                let bidder = &self.bidders[*index];
+                (draw(bucket, bidder), bidder.key, *index)
+            });
+            let (draw, _, index) = draws.max()?;
+            Some(Bid::new(draw, index, &self.bidders[index]))
+        };
+        let best = self.classes.iter().filter_map(best_of).max_by(Bid::compare);
+        best.map(|best| best.member)
+    }
+
+    fn leave_out(&mut self, bidder: usize) {
+        for class in &mut self.classes {
+            class.retain(|index| *index != bidder);
+        }
+        self.classes.retain(|class| !class.is_empty());
+    }
+}
+
+/// The last position of the first `given` of a bucket's units; `given` is not 0.
+fn last_position(given: u64, units: u64) -> u64 {
+    ((u128::from(given) << 64) / u128::from(units) - 1) as u64
 }
 
 /// Bidders of equal weight together.
@@ -177,22 +365,10 @@ fn classes(bidders: &[Bidder]) -> Vec<Vec<usize>> {
     classes.map(<[usize]>::to_vec).collect()
 }
 
-/// What [`winner`] gives for all bidders, with one logarithm for each weight.
-fn owner(bucket: usize, bidders: &[Bidder], classes: &[Vec<usize>]) -> usize {
-    let best_of = |class: &Vec<usize>| {
-        let draws = class.iter().map(|index| {
-            let bidder = &bidders[*index];
-            (draw(bucket, bidder), bidder.key, *index)
-        });
-        draws.max().map(|(draw, _, index)| (draw, index))
-    };
-    let bids = classes.iter().filter_map(best_of);
-    let best = bids.max_by(|a, b| compare((a.0, &bidders[a.1]), (b.0, &bidders[b.1])));
-    best.map_or(0, |(_, index)| index)
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn bidders(weights: &[u32]) -> Vec<Bidder> {
@@ -203,38 +379,121 @@ mod tests {
         weights.iter().enumerate().map(bidder).collect()
     }
 
+    /// The share of each member, as a fraction of all places.
+    fn shares(buckets: &Buckets, members: usize) -> Vec<f64> {
+        let mut shares = vec![0.0; members];
+        for owner in buckets.owners().into_iter().flatten() {
+            shares[owner] += 1.0;
+        }
+        let mut before = None;
+        for part in &buckets.parts {
+            let first = match before {
+                Some((bucket, last)) if bucket == part.bucket => last as f64,
+                _ => 0.0,
+            };
+            shares[usize::from(part.owner)] += (part.last as f64 - first) / 2f64.powi(64);
+            before = Some((part.bucket, part.last));
+        }
+        let count = buckets.owners().len() as f64;
+        shares.iter().map(|share| share / count).collect()
+    }
+
+    fn assert_exact(weights: &[u32], count: usize) {
+        let buckets = Buckets::new(&bidders(weights), count);
+        let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        for (share, weight) in shares(&buckets, weights.len()).iter().zip(weights) {
+            let due = f64::from(*weight) / total;
+            assert!(
+                (share / due - 1.0).abs() < 1e-6,
+                "{weights:?}: {share} of {due}"
+            );
+        }
+        let divided = buckets
+            .owners()
+            .iter()
+            .filter(|owner| owner.is_none())
+            .count();
+        assert!(divided < weights.len(), "{weights:?}: {divided} divided");
+    }
+
     #[test]
-    fn tables_hold_the_winners() {
-        for weights in [&[1][..], &[1, 1, 1], &[3, 1, 3, 7], &[5; 300]] {
-            let bidders = bidders(weights);
-            let owners = Buckets::new(&bidders, 1024).owners();
-            for (bucket, owner) in owners.into_iter().enumerate() {
-                assert_eq!(winner(bucket, bidders.iter().enumerate()), Some(owner));
+    fn shares_are_exact() {
+        let cases: [&[u32]; 9] = [
+            &[1],
+            &[1, 1],
+            &[1, 255],
+            &[7, 15, 46, 30],
+            &[1; 63],
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+            &[3; 255],
+            &[3; 256],
+            &[1, u32::MAX],
+        ];
+        for weights in cases {
+            for count in [LEAST, MANY] {
+                assert_exact(weights, count);
             }
+        }
+        assert_exact(&[5; MOST_MEMBERS], MOST);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn shares_of_any_weights_are_exact(
+            weights in proptest::collection::vec(1u32..=255, 1..=64),
+        ) {
+            assert_exact(&weights, MANY);
         }
     }
 
-    /// Chi-square against the weights; the bounds are exceeded once in a thousand random tables.
+    /// Rendezvous hashing as long as every member has room.
     #[test]
-    fn buckets_are_shared_in_proportion_to_the_weights() {
-        let cases: [(&[u32], f64); 5] = [
-            (&[1, 1], 10.8),
-            (&[1, 3], 10.8),
-            (&[1; 16], 37.7),
-            (&[1, 2, 3, 4, 5, 6, 7, 8], 24.3),
-            (&[1; 64], 103.4),
-        ];
-        for (weights, bound) in cases {
-            let owners = Buckets::new(&bidders(weights), count(64)).owners();
+    fn a_bucket_goes_to_its_highest_bidder_with_room() {
+        for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
+            let bidders = bidders(weights);
             let total: u32 = weights.iter().sum();
-            let chi_square: f64 = (0..weights.len())
-                .map(|member| {
-                    let has = owners.iter().filter(|owner| **owner == member).count() as f64;
-                    let due = owners.len() as f64 * f64::from(weights[member]) / f64::from(total);
-                    (has - due).powi(2) / due
-                })
-                .sum();
-            assert!(chi_square < bound, "{weights:?}: {chi_square}");
+            let mut room: Vec<f64> = weights
+                .iter()
+                .map(|weight| 4096.0 * f64::from(*weight) / f64::from(total))
+                .collect();
+            let mut whole = 0;
+            for (bucket, owner) in Buckets::new(&bidders, 4096)
+                .owners()
+                .into_iter()
+                .enumerate()
+            {
+                let Some(owner) = owner else {
+                    break;
+                };
+                let with_room = bidders.iter().enumerate();
+                let with_room = with_room.filter(|(index, _)| room[*index] > 1e-6);
+                assert_eq!(winner(bucket, with_room), Some(owner));
+                room[owner] -= 1.0;
+                whole += 1;
+            }
+            assert!(whole > 2000, "{weights:?}: {whole}");
+        }
+    }
+
+    #[test]
+    fn every_place_of_a_divided_bucket_has_an_owner() {
+        let weights = [7, 15, 46, 30];
+        let buckets = Buckets::new(&bidders(&weights), LEAST);
+        let owners = buckets.owners();
+        let bucket = owners
+            .iter()
+            .position(Option::is_none)
+            .expect("one is divided");
+        let of = |position| buckets.part_owner(Place { bucket, position });
+        let parts = buckets.parts.iter().filter(|part| part.bucket == bucket);
+        let owners: Vec<Option<usize>> = parts.map(|part| Some(part.owner.into())).collect();
+        assert!(owners.len() > 1);
+        assert_eq!(of(0), owners[0]);
+        assert_eq!(of(u64::MAX), owners[owners.len() - 1]);
+        for (part, owner) in buckets.parts.iter().zip(owners) {
+            assert_eq!(of(part.last), owner);
         }
     }
 
@@ -251,8 +510,8 @@ mod tests {
 
     #[test]
     fn how_many_buckets_follows_from_the_declared_size() {
-        let counts = [0, 1, 16, 17, 64, 256, u32::MAX].map(count);
-        assert_eq!(counts, [4096, 1024, 1024, 2048, 4096, 16384, 16384]);
+        let counts = [0, 1, 16, 17, 64, 16_384, 16_388, u32::MAX].map(count);
+        assert_eq!(counts, [4096, 1024, 1024, 2048, 4096, 4096, 8192, 16384]);
     }
 
     #[test]
