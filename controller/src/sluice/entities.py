@@ -125,6 +125,10 @@ class Nexthop(NamedTuple):
     up: bool
 
 
+MAX_GROUP_WEIGHT = 64 * 256
+"""Largest sum of a next-hop group's weights: the size that groups have in the switch."""
+
+
 class Group(NamedTuple):
     """The members of a next-hop group: (nexthop id, weight), ascending by id."""
 

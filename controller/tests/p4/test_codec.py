@@ -137,6 +137,14 @@ def test_entities_survive(kind: Kind, key: Key, value: Value) -> None:
     assert decoded[:2] == (kind, key)
 
 
+def test_a_group_of_another_size_is_not_understood() -> None:
+    """Its size cannot be changed, so it must not be taken over and modified."""
+    value = Group(((1, 1), (2, 3)))
+    (insert,) = updates_of(CODEC.update(Operation.INSERT, Kind.GROUP, 4, value))
+    insert.entity.action_profile_group.max_size = 64
+    assert CODEC.decode(insert.entity) == (Kind.GROUP, 4, UNKNOWN)
+
+
 def test_settings_are_written_and_not_read() -> None:
     (meter,) = updates_of(
         CODEC.update(Operation.MODIFY, Kind.PUNT_METER, "LOCAL", PuntLimit(1000, 200))

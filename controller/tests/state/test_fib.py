@@ -24,6 +24,7 @@ from scenes import (
 from sluice.entities import (
     BLACKHOLE,
     LOCAL,
+    MAX_GROUP_WEIGHT,
     PROHIBITED,
     UNREACHABLE,
     Attachment,
@@ -196,14 +197,39 @@ class TestRoutes:
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1), gateway(GW1, 1)))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
 
-    @pytest.mark.parametrize("weights", [(256, 1), (255, 254, 253), (1,) * 100, (200,) * 64])
+    @pytest.mark.parametrize(
+        "weights",
+        [(7, 15, 46, 30), (256, 1), (255, 254, 253), (100, 250), tuple(range(193, 257))],
+    )
+    def test_weights_keep_their_proportions(
+        self, wanted: Desired, weights: tuple[int, ...]
+    ) -> None:
+        legs = [gateway(f"10.0.1.{n + 2}", 1, weight) for n, weight in enumerate(weights)]
+        wanted.apply(route("192.0.2.0/24", *legs))
+        written = sorted(weight for _, weight in group_of(wanted, "192.0.2.0/24").members)
+        assert [weight * sum(weights) for weight in written] == [
+            weight * sum(written) for weight in sorted(weights)
+        ]
+
+    @pytest.mark.parametrize("weights", [(1,) * 100, (256,) * 64, (256,) * 63 + (255,) * 30])
     def test_weights_fit_the_selector(self, wanted: Desired, weights: tuple[int, ...]) -> None:
         legs = [gateway(f"10.0.1.{n + 2}", 1, weight) for n, weight in enumerate(weights)]
         wanted.apply(route("192.0.2.0/24", *legs))
         members = group_of(wanted, "192.0.2.0/24").members
-        assert sum(weight for _, weight in members) <= 64
+        assert sum(weight for _, weight in members) <= MAX_GROUP_WEIGHT
         assert all(weight >= 1 for _, weight in members)
         assert len(members) == min(64, len(weights))
+
+    def test_weights_beyond_the_selector_are_scaled(self, wanted: Desired) -> None:
+        """A next hop that is named twice has both weights, here up to 511."""
+        legs = [gateway(f"10.0.1.{n + 2}", 1, 256) for n in range(64)]
+        more = [gateway(f"10.0.1.{n + 2}", 1, 255 - n) for n in range(64)]
+        wanted.apply(route("192.0.2.0/24", *legs, *more))
+        written = sorted(weight for _, weight in group_of(wanted, "192.0.2.0/24").members)
+        assert sum(written) <= MAX_GROUP_WEIGHT
+        wants = [256 + 255 - n for n in reversed(range(64))]
+        for weight, want in zip(written, wants, strict=True):
+            assert weight / sum(written) == pytest.approx(want / sum(wants), rel=0.01)
 
     @pytest.mark.parametrize(
         ("kind", "target"),

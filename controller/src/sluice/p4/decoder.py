@@ -14,6 +14,7 @@ from sluice.entities import (
     GROUP_OF_SAME_ID,
     LOCAL,
     MARTIAN,
+    MAX_GROUP_WEIGHT,
     MEMBER,
     UNKNOWN,
     Attachment,
@@ -103,9 +104,7 @@ class Decoder:
             case "action_profile_member":
                 return self._decode_member(entity.action_profile_member)
             case "action_profile_group":
-                group = entity.action_profile_group
-                members = sorted((member.member_id, member.weight) for member in group.members)
-                return Kind.GROUP, group.group_id, Group(tuple(members))
+                return self._decode_group(entity.action_profile_group)
             case _:
                 return None
 
@@ -190,6 +189,12 @@ class Decoder:
         params = [int.from_bytes(param.value, "big") for param in member.action.params]
         same = params == [member.member_id]
         return Kind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
+
+    def _decode_group(self, group: p4r.ActionProfileGroup) -> Decoded:
+        """A group of another size is not understood: P4Runtime lets nobody change the size."""
+        members = sorted((member.member_id, member.weight) for member in group.members)
+        same = group.max_size == MAX_GROUP_WEIGHT
+        return Kind.GROUP, group.group_id, Group(tuple(members)) if same else UNKNOWN
 
     def _slot(self, entry: p4r.TableEntry) -> RouteSlot:
         size = self._families[entry.table_id]

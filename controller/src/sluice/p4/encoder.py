@@ -11,6 +11,7 @@ from __future__ import annotations
 from finsy.proto import p4r
 
 from sluice.entities import (
+    MAX_GROUP_WEIGHT,
     Attachment,
     Egress,
     Group,
@@ -36,7 +37,6 @@ from sluice.p4.schema import Table
 from sluice.p4.tables import PipelineTables
 from sluice.p4runtime.messages import Operation, field, update
 
-MAX_GROUP_SIZE = 64
 _ENTITY_TABLE_ENTRY = 2
 _CACHED_TARGETS = 100_000
 
@@ -210,7 +210,7 @@ class Encoder:
 
     def _group_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
         group = p4r.ActionProfileGroup(
-            action_profile_id=self._tables.selector, group_id=identifier, max_size=MAX_GROUP_SIZE
+            action_profile_id=self._tables.selector, group_id=identifier, max_size=MAX_GROUP_WEIGHT
         )
         if isinstance(value, Group):
             for member, weight in value.members:

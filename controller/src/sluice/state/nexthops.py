@@ -16,12 +16,20 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from sluice.entities import GROUP_OF_SAME_ID, MEMBER, Changes, Group, Kind, Nexthop
+from sluice.entities import (
+    GROUP_OF_SAME_ID,
+    MAX_GROUP_WEIGHT,
+    MEMBER,
+    Changes,
+    Group,
+    Kind,
+    Nexthop,
+)
 from sluice.model import Address, Mac
 from sluice.state.ids import IdPool
 
-MAX_GROUP_WEIGHT = 64
-"""Slots of a group in the pipeline's action selector; the sum of the weights stays within."""
+MAX_GROUP_MEMBERS = 64
+"""Next hops of a group. Weights of up to 256 each, FRR's largest, sum up to `MAX_GROUP_WEIGHT`."""
 
 
 class Path(NamedTuple):
@@ -258,9 +266,10 @@ class NexthopTable:
 
 
 def normalize_weights(weights: list[int]) -> list[int]:
-    """The same proportions, as well as `MAX_GROUP_WEIGHT` slots can show them, each at least 1.
+    """The same proportions in lowest terms, each weight at least 1.
 
-    For at most MAX_GROUP_WEIGHT members.
+    They are exact unless the sum exceeds `MAX_GROUP_WEIGHT`, which takes weights above 256 (a next
+    hop that a route names several times adds up). For at most MAX_GROUP_MEMBERS members.
     """
     divisor = gcd(*weights)
     reduced = [weight // divisor for weight in weights]

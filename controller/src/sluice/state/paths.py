@@ -19,7 +19,7 @@ from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target,
 from sluice.model import Address, Mac, NexthopKind, NexthopSpec
 from sluice.state.ids import OutOfIdsError
 from sluice.state.nexthops import (
-    MAX_GROUP_WEIGHT,
+    MAX_GROUP_MEMBERS,
     NexthopTable,
     Path,
     WeightedPath,
@@ -116,7 +116,7 @@ class PathSets:
                 path = Path(l3_if, spec.address)
                 weights[path] = weights.get(path, 0) + spec.weight
         ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
-        ordered = ordered[:MAX_GROUP_WEIGHT]
+        ordered = ordered[:MAX_GROUP_MEMBERS]
         paths.vrfs = frozenset(self._vrf_of(path.l3_if) for path in ordered)
         if not ordered:
             paths.members, paths.target = (), discard
