@@ -234,6 +234,24 @@ def test_a_route_walks(play: Callable[..., None]) -> None:
     play(story)
 
 
+def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
+    play: Callable[..., None],
+) -> None:
+    async def story(world: World) -> None:
+        world.kernel.synced = False
+        world.links()
+        world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
+        await world.until(lambda: world.controller.resolution.next_due is not None)
+        await world.until(lambda: world.controller.resolution.waiting)
+        assert world.kernel.asked == []
+        world.kernel.synced = True
+        world.kernel.put(neighbor(1, "10.0.1.77", 7))  # the table's last entry
+        await world.until(lambda: world.kernel.asked)
+        assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.9"))]
+
+    play(story)
+
+
 def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
     play: Callable[..., None],
 ) -> None:

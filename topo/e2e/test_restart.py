@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controller and switch come and go: what is installed keeps forwarding, then is made true."""
 
+import json
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from sluice_testkit.namespaces import Lab
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
@@ -30,6 +32,12 @@ def network(started: Network) -> Iterator[Network]:
     wait_for_legs(started, 2)
 
 
+def states_of_neighbours(place: Namespace, interface: str) -> dict[str, list[str]]:
+    """The kernel's states of an interface's neighbours, by address."""
+    shown = place.run("ip", "-json", "neigh", "show", "dev", interface).stdout
+    return {entry["dst"]: entry["state"] for entry in json.loads(shown)}
+
+
 def test_a_killed_controller_loses_no_packet_that_the_switch_can_forward(network: Network) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     controller = network.p4_router("r1").controller
@@ -44,6 +52,40 @@ def test_a_killed_controller_loses_no_packet_that_the_switch_can_forward(network
         wait_for_legs(network, 2)
         traffic.wait_for_more(500)
         outcome = traffic.stop()
+    assert outcome.lost == 0, outcome
+
+
+def test_a_restarted_controller_leaves_permanent_neighbours_alone(network: Network) -> None:
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    router = network.p4_router("r1")
+    place = router.namespace
+    t1 = network.routers["t1"].namespace
+    mac = json.loads(t1.run("ip", "-json", "link", "show", "dev", "eth1").stdout)[0]["address"]
+    addresses = ("10.0.1.2", "2001:db8:0:1::2")
+    for address in addresses:
+        command = ("ip", "neigh", "replace", address, "lladdr", mac, "dev", "eth2")
+        place.run(*command, "nud", "permanent")
+    with UdpFlows(h1, h2) as traffic:
+        traffic.wait_for_more(100)
+        router.controller.stop()
+        router.controller.start()
+        router.controller.wait_synced()
+        network.wait_for_bgp()
+        wait_for_legs(network, 2)
+        traffic.wait_for_more(500)
+        outcome = traffic.stop()
+    kept = states_of_neighbours(place, "eth2")
+    for address in addresses:
+        place.run("ip", "neigh", "del", address, "dev", "eth2")
+    for address in addresses:
+        wait_until(
+            lambda address=address: (
+                "REACHABLE" in states_of_neighbours(place, "eth2").get(address, [])
+            ),
+            20,
+            f"{address} to be resolved again",
+        )
+    assert [kept[address] for address in addresses] == [["PERMANENT"], ["PERMANENT"]]
     assert outcome.lost == 0, outcome
 
 

@@ -38,6 +38,7 @@ from sluice.sources.host import HostInterfaces
 from sluice.sources.ike_ports import IkePorts
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.peer import AllowedUsers
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
@@ -97,11 +98,12 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         names = [interface.name for interface in config.interfaces]
         ike_ports = IkePorts(names, config.ike.users)
         stack.callback(ike_ports.close)
-    kernel = KernelMonitor()
+    probe = NeighborProbe()
+    kernel = KernelMonitor(probe=probe)
     stack.callback(kernel.close)
     taps = TapSet()
     stack.callback(taps.close)
-    host = HostInterfaces(taps, kernel)
+    host = HostInterfaces(taps, kernel, is_probe=probe.is_probe)
     stack.callback(host.close)
     for interface in config.interfaces:
         try:

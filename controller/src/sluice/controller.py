@@ -51,7 +51,6 @@ from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
 from sluice.model import (
-    Address,
     AddressAdded,
     AddressRemoved,
     FpmSessionClosed,
@@ -73,12 +72,12 @@ from sluice.p4runtime.session import Session
 from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
+from sluice.resolution import Resolution
 from sluice.scheduler import Inlet, Scheduler
 from sluice.state.audit import Repair
 from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
-from sluice.state.keeper import NeighborKeeper
 from sluice.state.nexthops import Path
 from sluice.state.takeover import Closing, Entities
 
@@ -135,11 +134,12 @@ class Controller:
         codec = Codec(schema)
         self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
-        self.keeper = NeighborKeeper()
         limits = config.limits
         self.held = HeldPackets(
             limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
         )
+        self.counters: Counter[str] = Counter()
+        self.resolution = Resolution(self.fib, self.held, sources.kernel, self.counters)
         limiter = RateLimiter(
             limits.icmp_errors_per_second,
             limits.icmp_errors_burst,
@@ -198,7 +198,6 @@ class Controller:
             audit_drop=self.audit.packet_dropped,
             delivering=self.host_errors.delivered,
         )
-        self.counters: Counter[str] = Counter()
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -215,7 +214,6 @@ class Controller:
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
-        self._unasked: list[Path] = []
         self.scheduler = Scheduler()
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
@@ -318,7 +316,7 @@ class Controller:
         if changes.resolve:
             now = self._clock()
             for l3_if, address in changes.resolve:
-                self.keeper.ask(Path(l3_if, address), now)
+                self.resolution.want(Path(l3_if, address), now)
             self.scheduler.wake(self._timers)
 
     def _entity_deleted(self, kind: Kind, key: Key) -> None:
@@ -352,8 +350,6 @@ class Controller:
         self._submit(self.fib.apply(events, now))
         self._submit(self.engines.apply(events))
         outcome = Outcome()
-        if self._unasked:  # their interfaces were not known yet
-            outcome.resolve, self._unasked = self._unasked, []
         for event in events:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
@@ -374,8 +370,7 @@ class Controller:
         if l3_if is None:
             return
         path = Path(l3_if, event.address)
-        in_use = self.fib.nexthops.id_of(path) is not None
-        self.keeper.changed(path, event.state, in_use, now)
+        self.resolution.changed(path, event, now)
         self.scheduler.wake(self._timers)
         self.punts.neighbor_changed(path, event.state, now, outcome)
 
@@ -448,30 +443,19 @@ class Controller:
     def _drain_timers(self) -> bool:
         now, outcome = self._clock(), Outcome()
         self.punts.expire(now, outcome)
-        for path in self.keeper.due(now):
-            if self._is_wanted(path):
-                outcome.resolve.append(path)
-            else:
-                self.keeper.forget(path)
         self._carry_out(outcome)
+        self.resolution.ask_due(now)
         due = self.sources.gate.due
         if due is not None and due <= now and not self.sources.dump.running:
             self.sources.dump.start()
         self._set_timer()
         return False
 
-    def _is_wanted(self, path: Path) -> bool:
-        return (
-            self.fib.nexthops.id_of(path) is not None
-            or self.fib.neighbors.mac_of(path) is not None
-            or path in self.held
-        )
-
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
         gate_due = None if self.sources.dump.running else self.sources.gate.due
         fragments_due = self.first_packets.fragments.next_deadline
-        dues = (self.held.next_deadline, self.keeper.next_due, gate_due, fragments_due)
+        dues = (self.held.next_deadline, self.resolution.next_due, gate_due, fragments_due)
         due = min((due for due in dues if due is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()
@@ -498,20 +482,7 @@ class Controller:
             self.sources.host.deliver(outcome.to_host)
         self.policy.flows.flush()
         self._packets_out(outcome.packet_outs)
-        for path in outcome.resolve:
-            ifindex = self.fib.interfaces.ifindex_of(path.l3_if)
-            if ifindex is None:
-                self._unasked.append(path)
-            elif path.address is not None:
-                self._ask_kernel(ifindex, path.address)
-
-    def _ask_kernel(self, ifindex: int, address: Address) -> None:
-        try:
-            self.sources.kernel.use_neighbor(ifindex, address)
-        except OSError as error:  # short of buffers: the keeper asks again
-            self.counters[f"neighbours not asked for: {error.strerror}"] += 1
-        else:
-            self.counters["neighbours asked for"] += 1
+        self.resolution.ask(outcome.resolve)
 
     def _when_ready(self, path: Path) -> None:
         """The neighbour is known: its packets go on once the switch knows it too."""

@@ -59,7 +59,7 @@ class KernelInput(Protocol):
         """About `limit` events; none: nothing is left for now."""
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Has the kernel resolve or confirm a neighbour."""
+        """Has the kernel resolve or confirm a neighbour; one that others keep is left alone."""
 
 
 class HostInput(Protocol):

@@ -318,12 +318,17 @@ class NeighborState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NeighborChanged:
-    """The kernel's neighbour entry changed. `mac` is None unless the state has a valid one."""
+    """The kernel's neighbour entry changed. `mac` is None unless the state has a valid one.
+
+    `foreign`: another program keeps the entry (NTF_EXT_LEARNED), or the kernel does by itself
+    (NTF_EXT_MANAGED, NTF_EXT_VALIDATED).
+    """
 
     ifindex: int
     address: Address
     mac: Mac | None
     state: NeighborState
+    foreign: bool = False
 
 
 # --- events: packets -----------------------------------------------------------------------------

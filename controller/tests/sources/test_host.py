@@ -37,6 +37,7 @@ from sluice.model import (
 from sluice.sources.device import Devices
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
+from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.silence import silence
 from sluice.wire import packet as wire
 from wire.strategies import damaged
@@ -68,9 +69,10 @@ class Host:
     """Host interfaces eth1 and eth2 in a namespace, with the monitor that feeds them."""
 
     def __init__(self) -> None:
-        self.monitor = KernelMonitor()
+        probe = NeighborProbe()
+        self.monitor = KernelMonitor(probe=probe)
         self.taps = TapSet()
-        self.interfaces = HostInterfaces(self.taps, self.monitor)
+        self.interfaces = HostInterfaces(self.taps, self.monitor, is_probe=probe.is_probe)
         self.monitor.start()
         self.frames: list[HostFrame] = []
         self.carrier: dict[int, bool] = {}
@@ -197,6 +199,34 @@ def test_the_host_asks_for_its_neighbour_by_arp(host: Host) -> None:
     host.interfaces.deliver([(2, frame)])
     arp = host.sent(lambda frame: frame.frame[12:14] == b"\x08\x06")
     assert (arp.l3_if, arp.frame[28:32]) == (2, parse_address("10.0.2.1"))
+
+
+@pytest.mark.parametrize("address", ["10.0.1.9", "2001:db8:1::9"])
+def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address: str) -> None:
+    for name in ("ipv4/neigh/eth1/{}", "ipv6/neigh/eth1/{}"):
+        set_sysctl(name.format("delay_first_probe_time"), "0")
+    ifindex = host.interfaces.ifindex(1)
+    assert ifindex is not None
+    ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
+    host.step()
+    host.monitor.use_neighbor(ifindex, parse_address(address))
+    host.sent(lambda frame: frame.frame[:6] == PEER_MAC)  # it is confirmed
+    assert host.interfaces.counters["from_host_neighbor_probe"] == 1
+    assert not [frame for frame in host.frames if is_udp(frame.frame)]
+
+
+def is_udp(frame: bytes) -> bool:
+    return {b"\x08\x00": frame[23:24], b"\x86\xdd": frame[20:21]}.get(frame[12:14]) == b"\x11"
+
+
+def test_datagrams_of_others_are_no_probes(host: Host) -> None:
+    resolve_peer()
+    for family, address in ((socket.AF_INET, "10.0.1.9"), (socket.AF_INET6, "2001:db8:1::9")):
+        with socket.socket(family, socket.SOCK_DGRAM) as udp:
+            udp.sendto(b"", (address, 9))
+        host.sent(lambda frame: is_udp(frame.frame))
+        host.frames.clear()
+    assert host.interfaces.counters["from_host_neighbor_probe"] == 0
 
 
 def test_the_host_reassembles_our_fragments(host: Host) -> None:

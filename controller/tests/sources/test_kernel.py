@@ -192,6 +192,95 @@ def test_use_confirms_a_stale_neighbour(tap: Tap, monitor: KernelMonitor) -> Non
     assert all(e.mac == PEER_MAC for e in events if isinstance(e, NeighborChanged))
 
 
+KEPT_ENTRIES = pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("nud permanent", "PERMANENT"),
+        ("nud noarp", "NOARP"),
+        ("nud stale extern_learn", "extern_learn STALE"),
+        ("managed", "managed"),
+    ],
+)
+
+
+def entry(address: str = "10.1.1.2") -> str:
+    """The entry as `ip neigh` shows it, in whatever state."""
+    return ip_shows(f"neigh show {address} dev t1 nud all")
+
+
+@KEPT_ENTRIES
+def test_entries_that_others_keep_are_left_alone(
+    tap: Tap, monitor: KernelMonitor, form: str, shown: str
+) -> None:
+    monitor.add_address(tap.ifindex, ADDRESS)
+    synced(monitor)
+    ip(f"neigh add 10.1.1.2 lladdr {PEER_MAC.hex(':')} dev t1 {form}")
+    poll_until(monitor, lambda events: any(isinstance(e, NeighborChanged) for e in events))
+    monitor.use_neighbor(tap.ifindex, PEER)
+    monitor.poll(64)
+    assert shown in entry()
+    assert monitor.counters == {"neighbors_left_alone": 1}
+
+
+@KEPT_ENTRIES
+def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
+    tap: Tap, monitor: KernelMonitor, form: str, shown: str
+) -> None:
+    """Made between what the monitor has read and its request: it knows none, and asks."""
+    monitor.add_address(tap.ifindex, ADDRESS)
+    synced(monitor)
+    ip(f"neigh add 10.1.1.2 lladdr {PEER_MAC.hex(':')} dev t1 {form}")
+    monitor.use_neighbor(tap.ifindex, PEER)
+    assert shown in entry()
+    monitor.start()
+    synced(monitor)  # the request's answer is read before the dump's
+    assert shown in entry()
+
+
+@pytest.mark.parametrize("before", [NeighborState.FAILED, NeighborState.STALE])
+def test_an_entry_made_permanent_behind_the_monitors_back_stays_so(
+    tap: Tap, monitor: KernelMonitor, before: NeighborState
+) -> None:
+    """As zebra's 169.254.0.1 of BGP unnumbered may be, while it is asked for."""
+    monitor.add_address(tap.ifindex, ADDRESS)
+    synced(monitor)
+    if before is NeighborState.STALE:
+        ip(f"neigh add 10.1.1.2 lladdr {PEER_MAC.hex(':')} dev t1 nud stale")
+    else:
+        monitor.use_neighbor(tap.ifindex, PEER)
+    poll_until(monitor, neighbor_is(before))
+    ip(f"neigh replace 10.1.1.2 lladdr {PEER_MAC.hex(':')} dev t1 nud permanent")
+    monitor.use_neighbor(tap.ifindex, PEER)
+    monitor.start()
+    events = synced(monitor)
+    assert "PERMANENT" in entry()
+    expected = NeighborChanged(tap.ifindex, PEER, PEER_MAC, NeighborState.PERMANENT)
+    assert [e for e in events if isinstance(e, NeighborChanged)] == [expected]
+
+
+def test_ipv6_neighbours_are_left_alone_too(tap: Tap, monitor: KernelMonitor) -> None:
+    ip("addr add 2001:db8:1::1/64 dev t1 nodad")
+    synced(monitor)
+    ip(f"neigh add 2001:db8:1::2 lladdr {PEER_MAC.hex(':')} dev t1 nud permanent")
+    monitor.use_neighbor(tap.ifindex, PEER_V6)
+    monitor.start()
+    synced(monitor)
+    assert "PERMANENT" in entry("2001:db8:1::2")
+
+
+def test_a_failed_neighbour_outside_of_all_prefixes_is_tried_again(
+    tap: Tap, monitor: KernelMonitor
+) -> None:
+    monitor.add_address(tap.ifindex, ADDRESS)
+    synced(monitor)
+    gateway = parse_address("169.254.0.1")
+    for _ in range(2):
+        tap.drain()
+        monitor.use_neighbor(tap.ifindex, gateway)
+        tap.read(lambda frame: is_arp_request(frame) and frame[38:42] == gateway)
+        poll_until(monitor, neighbor_is(NeighborState.FAILED, gateway))
+
+
 def test_use_solicits_an_ipv6_neighbour(tap: Tap, monitor: KernelMonitor) -> None:
     ip("addr add 2001:db8:1::1/64 dev t1 nodad")
     synced(monitor)

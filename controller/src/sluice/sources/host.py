@@ -8,7 +8,8 @@ The kernel must never forward: its forwarding is switched off for each TAP (sour
 case somebody switches it on again, a frame whose IP source is not one of this router's addresses in
 the interface's VRF goes nowhere and is counted. Own addresses come from the kernel's events, see
 `apply`; those of other interfaces than ours belong to the default VRF. `shared_stack` says what
-else keeps VRFs apart.
+else keeps VRFs apart. Probes of neighbours (sources.neighbor_probe) have done their work in the
+kernel and end here.
 
 Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
 """
@@ -16,7 +17,7 @@ Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from sluice.config import InterfaceConfig
@@ -89,9 +90,16 @@ class Addresses(Protocol):
 class HostInterfaces:
     """The TAPs of all layer-3 interfaces."""
 
-    def __init__(self, taps: Taps, kernel: Addresses, devices: Devices | None = None) -> None:
+    def __init__(
+        self,
+        taps: Taps,
+        kernel: Addresses,
+        devices: Devices | None = None,
+        is_probe: Callable[[bytes], bool] = lambda _: False,
+    ) -> None:
         self._taps = taps
         self._kernel = kernel
+        self._is_probe = is_probe
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
@@ -242,6 +250,8 @@ class HostInterfaces:
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
         """Why a frame of the host must not leave, as a counter's name; None when it may."""
+        if self._is_probe(frame):
+            return "neighbor_probe"
         try:
             header = parse_ethernet(frame)
             if header.vlan is not None:

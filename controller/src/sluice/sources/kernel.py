@@ -8,6 +8,9 @@ are left out, but for a neighbour's repeated failure. (The kernel does not annou
 to resolve one: INCOMPLETE is seen at start only.)
 
 Dumps and notifications travel on one socket, so that they come in the order of what happened.
+
+Invariant: no request of this module changes a neighbour entry that is there. What is known of an
+entry may be out of date when a request arrives, so that looking at it first is not enough.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from sluice.model import (
     NeighborState,
     format_address,
 )
+from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
 from sluice.wire import rtnetlink
 from sluice.wire.errors import WireError
@@ -61,13 +65,24 @@ DUMPS: tuple[Callable[[int], bytes], ...] = (
     rtnetlink.dump_neighbors,
 )
 LINKS, ADDRESSES, NEIGHBORS = range(len(DUMPS))
+NOT_ASKED_FOR = frozenset(
+    {
+        NeighborState.REACHABLE,
+        NeighborState.DELAY,
+        NeighborState.PROBE,
+        NeighborState.NOARP,
+        NeighborState.PERMANENT,
+    }
+)
+"""States of neighbours that the kernel knows, is confirming, or is told about by an operator."""
 
 
 class KernelMonitor:
     """Follows the kernel's view of the network namespace that it is created in."""
 
-    def __init__(self, receive_buffer: int = 8 << 20) -> None:
+    def __init__(self, receive_buffer: int = 8 << 20, probe: NeighborProbe | None = None) -> None:
         self._socket = NetlinkSocket(GROUPS, receive_buffer)
+        self._probe = NeighborProbe() if probe is None else probe
         # By kind (LINKS...): the last event of everything that there is.
         self._known: tuple[Known, ...] = tuple({} for _ in DUMPS)
         # The dump under way (an index into DUMPS), its sequence number, what it has shown so far,
@@ -79,6 +94,8 @@ class KernelMonitor:
         self._again = False
         self._complete = False
         self._requests: dict[int, str] = {}
+        # By sequence number: neighbours that entries were asked for.
+        self._resolving: dict[int, tuple[int, Address]] = {}
         self.counters: Counter[str] = Counter()
 
     @property
@@ -93,6 +110,7 @@ class KernelMonitor:
     def close(self) -> None:
         """Stops following."""
         self._socket.close()
+        self._probe.close()
 
     def start(self) -> None:
         """Asks for everything; the answers come by `poll`."""
@@ -111,6 +129,7 @@ class KernelMonitor:
             except Overrun:
                 self.counters["overruns"] += 1
                 self._requests.clear()  # whose answers may be among what was lost
+                self._resolving.clear()
                 self.start()
                 continue
             if datagram is None:
@@ -124,12 +143,26 @@ class KernelMonitor:
         """Says that traffic goes to a neighbour: the kernel resolves or re-confirms it.
 
         To be called for a next hop that is not resolved, and again whenever a used one is reported
-        STALE, FAILED or NONE. What comes of it is a NeighborChanged.
+        STALE, FAILED or NONE. What comes of it is a NeighborChanged. Entries that are permanent,
+        NOARP or kept by another program are left alone. Raises OSError: no room, or no way there.
         """
-        self._request(
-            f"use neighbour {format_address(address)} of interface {ifindex}",
-            lambda sequence: rtnetlink.use_neighbor(sequence, ifindex, address),
+        known = self._known[NEIGHBORS].get((ifindex, address))
+        if known is not None:
+            self._probe_neighbor(ifindex, address)
+            return
+        sequence = self._request(
+            f"resolve neighbour {format_address(address)} of interface {ifindex}",
+            lambda sequence: rtnetlink.resolve_neighbor(sequence, ifindex, address),
         )
+        self._resolving[sequence] = ifindex, address
+
+    def _probe_neighbor(self, ifindex: int, address: Address) -> None:
+        """There is an entry: the kernel resolves or confirms it as it does for any packet."""
+        known = self._known[NEIGHBORS].get((ifindex, address))
+        if isinstance(known, NeighborChanged) and (known.foreign or known.state in NOT_ASKED_FOR):
+            self.counters["neighbors_left_alone"] += 1
+        else:
+            self._probe.send(ifindex, address)
 
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
         """Gives an interface an address; failure is logged and counted."""
@@ -145,10 +178,11 @@ class KernelMonitor:
             lambda sequence: rtnetlink.remove_address(sequence, ifindex, address),
         )
 
-    def _request(self, what: str, encode: Callable[[int], bytes]) -> None:
+    def _request(self, what: str, encode: Callable[[int], bytes]) -> int:
         sequence = self._socket.next_sequence()
-        self._requests[sequence] = what
         self._socket.send(encode(sequence))
+        self._requests[sequence] = what
+        return sequence
 
     # --- what the kernel says --------------------------------------------------------------------
 
@@ -178,12 +212,22 @@ class KernelMonitor:
     def _answered(self, message: Message) -> None:
         code, sequence = rtnetlink.decode_error(message.body, message.offset + HEADER.size)
         what = self._requests.pop(sequence, None)
-        if code:
+        neighbor = self._resolving.pop(sequence, None)
+        if neighbor is not None and code == errno.EEXIST:
+            self._probe_after_all(*neighbor)
+        elif code:
             name = errno.errorcode.get(code, str(code))
             self.counters[f"request_failed_{name}"] += 1
             log.warning("kernel: cannot %s: %s", what or "dump", os.strerror(code))
         if sequence == self._dump_sequence:
             self._dump = None  # refused: `synced` stays false
+
+    def _probe_after_all(self, ifindex: int, address: Address) -> None:
+        """An entry was made while one was asked for."""
+        try:
+            self._probe_neighbor(ifindex, address)
+        except OSError as error:  # whoever wants the neighbour hears nothing and asks again
+            self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:
         """Takes in one event; passes it on if it is news."""

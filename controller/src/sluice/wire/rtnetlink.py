@@ -27,6 +27,7 @@ from sluice.wire.netlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
     NLM_F_DUMP,
+    NLM_F_EXCL,
     NLM_F_REPLACE,
     NLM_F_REQUEST,
     U32,
@@ -69,8 +70,9 @@ IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS, IFA_PROTO = 1, 2, 4, 8, 11
 # Who gave an address (Linux 5.18 on); the values of the kernel itself are 1 to 3.
 IFAPROT_SLUICE = 0x53
 IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
-NDA_DST, NDA_LLADDR = 1, 2
-NTF_USE, NTF_PROXY = 0x01, 0x08
+NDA_DST, NDA_LLADDR, NDA_FLAGS_EXT = 1, 2, 15
+NTF_USE, NTF_PROXY, NTF_EXT_LEARNED = 0x01, 0x08, 0x10
+NTF_EXT_MANAGED, NTF_EXT_VALIDATED = 0x01, 0x04
 AF_BRIDGE = 7
 
 MAC_SIZE = 6
@@ -148,7 +150,13 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     mac = attrs.get(NDA_LLADDR)
     if current not in STATES_WITH_MAC or mac is None or len(mac) != MAC_SIZE:
         mac = None
-    return NeighborChanged(ifindex, address, mac, current)
+    foreign = bool(flags & NTF_EXT_LEARNED)
+    if NDA_FLAGS_EXT in attrs:
+        more = fixed(attrs[NDA_FLAGS_EXT], "NDA_FLAGS_EXT", U32, base)
+        foreign = foreign or bool(more & (NTF_EXT_MANAGED | NTF_EXT_VALIDATED))
+    if current is NeighborState.NONE:
+        foreign = False
+    return NeighborChanged(ifindex, address, mac, current, foreign)
 
 
 STATES_WITH_MAC = frozenset(
@@ -206,14 +214,15 @@ _DUMP = NLM_F_REQUEST | NLM_F_DUMP
 _SET = NLM_F_REQUEST | NLM_F_ACK
 
 
-def use_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
-    """Tells the kernel that a neighbour is in use, as a packet to it would.
+def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
+    """Makes an entry for a neighbour that has none and starts its resolution; acknowledged.
 
-    Creates the entry and starts resolution where there is none (or a failed one); a stale one is
-    probed. A reachable one is left alone. Acknowledged.
+    NLM_F_EXCL: where there is an entry, the kernel answers EEXIST and leaves it alone. Without it,
+    NTF_USE would take PERMANENT and NTF_EXT_LEARNED from the entry (Linux 5.16 on).
     """
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
-    return message(RTM_NEWNEIGH, _SET | NLM_F_CREATE, sequence, body + attribute(NDA_DST, address))
+    flags = _SET | NLM_F_CREATE | NLM_F_EXCL
+    return message(RTM_NEWNEIGH, flags, sequence, body + attribute(NDA_DST, address))
 
 
 def set_neighbor(sequence: int, ifindex: int, address: Address, mac: Mac) -> bytes:

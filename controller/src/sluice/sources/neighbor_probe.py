@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Empty datagrams to neighbours: they make the kernel resolve or confirm one that it has.
+
+The kernel treats an entry as it does for any packet: a stale one is confirmed, a failed one is
+resolved anew, and one that is permanent or NOARP stays as it is, whatever was last known of it.
+A netlink request cannot promise that: RTM_NEWNEIGH with NTF_USE takes PERMANENT and NTF_EXT_LEARNED
+from an entry (Linux 5.16 on).
+
+The datagrams are for the kernel only. `is_probe` knows them, so that whoever reads the host
+interfaces drops them there; nothing else on this host can send from their ports.
+"""
+
+from __future__ import annotations
+
+import socket
+from struct import Struct
+
+from sluice.model import Address, format_address
+
+ETHERTYPE_IPV4, ETHERTYPE_IPV6 = b"\x08\x00", b"\x86\xdd"
+IPV4_WITHOUT_OPTIONS, UDP = b"\x45", b"\x11"
+DISCARD_PORT = 9
+UDP_HEADER = Struct("!HHH")
+"""Ports, and the length, which here is the header's own."""
+IP_PKTINFO = 8
+# struct in_pktinfo: interface, source, destination
+IN_PKTINFO = Struct("=i4s4s")
+# struct in6_pktinfo: source, interface
+IN6_PKTINFO = Struct("=16sI")
+IPV4_UNSPECIFIED, IPV6_UNSPECIFIED = bytes(4), bytes(16)
+SO_SNDBUFFORCE = 32
+SEND_BUFFER = 4 << 20
+"""Bytes of datagrams that wait for resolution, about 1 KB each with what the kernel adds."""
+
+
+class NeighborProbe:
+    """One UDP socket for each family that the host has, in the network namespace of the caller."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[int, socket.socket] = {}
+        # How the UDP header of a probe begins, by the octets of an address.
+        self._headers: dict[int, bytes] = {}
+        for size, family in ((4, socket.AF_INET), (16, socket.AF_INET6)):
+            try:
+                self._sockets[size] = _open(family)
+            except OSError:  # a host without IPv6 has no IPv6 neighbours
+                continue
+            port = self._sockets[size].getsockname()[1]
+            self._headers[size] = UDP_HEADER.pack(port, DISCARD_PORT, 8)
+
+    def send(self, ifindex: int, address: Address) -> None:
+        """Hands the kernel a datagram for a neighbour of the interface.
+
+        Raises OSError, ENETUNREACH where an IPv6 neighbour is not on a prefix of the interface.
+        """
+        size = len(address)
+        if size not in self._sockets:
+            return
+        if size == 4:
+            where = IN_PKTINFO.pack(ifindex, IPV4_UNSPECIFIED, IPV4_UNSPECIFIED)
+            control = (socket.IPPROTO_IP, IP_PKTINFO, where)
+        else:
+            where = IN6_PKTINFO.pack(IPV6_UNSPECIFIED, ifindex)
+            control = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, where)
+        # MSG_DONTROUTE: an IPv4 neighbour outside of all prefixes counts as being on the link.
+        flags = socket.MSG_DONTROUTE | socket.MSG_DONTWAIT
+        to = (format_address(address), DISCARD_PORT)
+        self._sockets[size].sendmsg([b""], [control], flags, to)
+
+    def is_probe(self, frame: bytes) -> bool:
+        """Whether a frame that the host sent carries one of these datagrams."""
+        if frame[12:14] == ETHERTYPE_IPV4 and frame[14:15] == IPV4_WITHOUT_OPTIONS:
+            protocol, udp, size = frame[23:24], 34, 4
+            if frame[20] & 0x1F or frame[21]:  # a later fragment
+                return False
+        elif frame[12:14] == ETHERTYPE_IPV6:
+            protocol, udp, size = frame[20:21], 54, 16
+        else:
+            return False
+        return protocol == UDP and frame[udp : udp + 6] == self._headers.get(size)
+
+    def close(self) -> None:
+        """Closes the sockets; idempotent."""
+        for opened in self._sockets.values():
+            opened.close()
+
+
+def _open(family: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # nothing is ever read
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
+        except PermissionError:  # without CAP_NET_ADMIN up to net.core.wmem_max
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        opened.bind(("", 0))
+    except OSError:
+        opened.close()
+        raise
+    return opened
