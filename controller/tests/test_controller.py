@@ -18,7 +18,7 @@ from scenes import address, gateway, ifindex, link, neighbor, no_route, route, s
 from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
-from sluice.entities import NO_POLICY, Kind, Nexthop
+from sluice.entities import NO_POLICY, Group, Kind, Nexthop
 from sluice.inputs import Sources
 from sluice.model import (
     Address,
@@ -39,6 +39,7 @@ from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.election import LARGEST
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
+from sluice.state.nexthops import Path as NexthopPath
 from test_punts import ipv4, punt
 
 CODEC = load_codec()
@@ -285,6 +286,48 @@ def test_nobody_answers(play: Callable[..., None]) -> None:
         await world.until(lambda: len(world.controller.held) == 1)
         world.kernel.put(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
         await world.until(lambda: len(world.client.sent) == 2)
+
+    play(story)
+
+
+def group_sizes(world: World) -> list[int]:
+    groups = world.switch.of(Kind.GROUP).values()
+    return [len(group.members) for group in groups if isinstance(group, Group)]
+
+
+@pytest.mark.parametrize("failure", ["the kernel gives up", "packets wait in vain"])
+def test_a_silent_leg_leaves_its_group_until_it_answers(
+    play: Callable[..., None], failure: str
+) -> None:
+    async def story(world: World) -> None:
+        world.links()
+        world.routes.put(
+            route("20.0.0.0/8", gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)),
+        )
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: group_sizes(world) == [2])
+        path = NexthopPath(2, parse_address("10.0.2.9"))
+        if failure == "the kernel gives up":
+            world.kernel.put(neighbor(2, "10.0.2.9", None, NeighborState.FAILED))
+        else:
+            identifier = world.controller.fib.nexthops.id_of(path)
+            assert identifier is not None
+            frame = ipv4(destination="20.1.1.1")
+            packet = punt(frame, "NEIGHBOR_UNRESOLVED", egress_l3_if=2, nexthop_id=identifier)
+            world.client.punt((packet.frame, tuple(packet[1:])))
+            await world.until(lambda: world.client.sent)  # the ICMP error, by its deadline
+        await world.until(lambda: group_sizes(world) == [1])
+        (shown,) = [
+            item
+            for item in await Views(world.controller).answer({"command": "show", "what": "routes"})
+            if item["prefix"] == "20.0.0.0/8"
+        ]
+        assert [leg["gateway"] for leg in shown["nexthops"]] == ["10.0.1.9"]
+        assert [leg["gateway"] for leg in shown["dead_nexthops"]] == ["10.0.2.9"]
+        asked = len(world.kernel.asked)
+        await world.until(lambda: (ifindex(2), path.address) in world.kernel.asked[asked:])
+        world.kernel.put(neighbor(2, "10.0.2.9", 5))
+        await world.until(lambda: group_sizes(world) == [2])
 
     play(story)
 

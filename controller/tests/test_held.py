@@ -38,8 +38,8 @@ def test_who_waits_too_long_is_given_back() -> None:
     held.hold(B, packet(2), 1)
     held.hold(A, packet(3), 2)
     deadlines = [held.next_deadline]
-    assert held.expired(2.9) == []
-    assert held.expired(3) == [packet(1), packet(3)]
+    assert held.expired(2.9) == {}
+    assert held.expired(3) == {A: [packet(1), packet(3)]}
     deadlines.append(held.next_deadline)
     assert held.fail(B) == [packet(2)]
     deadlines.append(held.next_deadline)
@@ -68,7 +68,7 @@ def test_every_packet_leaves_exactly_once(steps: list[tuple[str, Path]]) -> None
         elif step == "fail":
             left = held.fail(path)
         else:
-            left = held.expired(now)
+            left = [gone for packets in held.expired(now).values() for gone in packets]
         for gone in left:
             inside.remove(gone)
         assert len(held) == len(inside) <= 4

@@ -319,7 +319,9 @@ class TestNeighbors:
         desk.handler.expire(2.9, early)
         desk.handler.expire(3.0, late)
         assert not early.packet_outs
+        assert not early.unanswered
         assert len(late.packet_outs) == 1
+        assert late.unanswered == [self.HOST]
 
     def test_resolved_in_the_meantime(self, desk: Desk) -> None:
         desk.apply(neighbor(1, "10.0.1.77", 5))

@@ -443,6 +443,8 @@ class Controller:
     def _drain_timers(self) -> bool:
         now, outcome = self._clock(), Outcome()
         self.punts.expire(now, outcome)
+        self._submit(self.fib.unanswered(outcome.unanswered))
+        self.resolution.unanswered(outcome.unanswered, now)
         self._carry_out(outcome)
         self.resolution.ask_due(now)
         due = self.sources.gate.due

@@ -67,15 +67,15 @@ class HeldPackets:
         self.counters["failed"] += len(packets)
         return packets
 
-    def expired(self, now: float) -> list[PuntedPacket]:
-        """The packets of neighbours of whom nothing was heard in time."""
+    def expired(self, now: float) -> dict[Path, list[PuntedPacket]]:
+        """The neighbours of whom nothing was heard in time, each with its packets."""
         # In the order of their deadlines, since each waits as long as any other.
-        late: list[PuntedPacket] = []
+        late: dict[Path, list[PuntedPacket]] = {}
         while self._waiting:
             path, waiting = next(iter(self._waiting.items()))
             if waiting.deadline > now:
                 break
-            late += self.fail(path)
+            late[path] = self.fail(path)
         return late
 
     @property

@@ -78,12 +78,13 @@ class PolicyDesk(Protocol):
 class Outcome:
     """What is to be done after a slice of packets."""
 
-    __slots__ = ("packet_outs", "resolve", "to_host")
+    __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
 
     def __init__(self) -> None:
         self.to_host: list[tuple[int, bytes]] = []
         self.packet_outs: list[tuple[bytes, Metadata]] = []
         self.resolve: list[Path] = []
+        self.unanswered: list[Path] = []
 
 
 class PuntHandler:
@@ -317,7 +318,9 @@ class PuntHandler:
     def expire(self, now: float, outcome: Outcome) -> None:
         """Answers for the packets that waited too long for a neighbour; drops late fragments."""
         self._first_packets.expire(now)
-        self.unreachable(self._held.expired(now), now, outcome)
+        for path, packets in self._held.expired(now).items():
+            outcome.unanswered.append(path)
+            self.unreachable(packets, now, outcome)
 
 
 def has_source_route(options: bytes) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from sluice.held import HeldPackets
 from sluice.inputs import KernelInput
-from sluice.model import NeighborChanged
+from sluice.model import NeighborChanged, NeighborState
 from sluice.state.fib import Fib
 from sluice.state.keeper import NeighborKeeper
 from sluice.state.nexthops import Path
@@ -52,6 +52,12 @@ class Resolution:
         """Takes notice of what the kernel says, after the Fib has."""
         in_use = self._fib.nexthops.id_of(path) is not None
         self._keeper.changed(path, event.state, in_use, now)
+
+    def unanswered(self, paths: Iterable[Path], now: float) -> None:
+        """Packets have waited for these in vain: asked again later, as after a failure."""
+        for path in paths:
+            in_use = self._fib.nexthops.id_of(path) is not None
+            self._keeper.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
         """Asks for the neighbours whose time has come, unless nobody wants them any more."""

@@ -19,7 +19,13 @@ from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 
-LEG = {"interface": "eth1", "gateway": "10.0.1.9", "mac": "02:00:00:00:09:04", "up": True}
+LEG = {
+    "interface": "eth1",
+    "gateway": "10.0.1.9",
+    "mac": "02:00:00:00:09:04",
+    "up": True,
+    "silent": False,
+}
 COUNT = {"packets": 1234, "bytes": 99}
 ANSWERS: dict[str, Any] = {
     "status": {
@@ -91,7 +97,10 @@ ANSWERS: dict[str, Any] = {
             "protocol": "bgp",
             "action": "group",
             "nexthops": [LEG | {"weight": 3}, LEG | {"weight": 1}],
-            "dead_nexthops": [],
+            "dead_nexthops": [
+                LEG | {"gateway": "10.0.1.10", "mac": None, "silent": True},
+                LEG | {"gateway": "10.0.1.11", "mac": None, "silent": True, "up": False},
+            ],
             "installed": True,
             "error": None,
         },
@@ -144,7 +153,13 @@ EXPECTED = {
         "object 42",
     ],
     "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],
-    "routes": ["via 10.0.1.9 dev eth1 weight 3", "blackhole", "RESOURCE_EXHAUSTED"],
+    "routes": [
+        "via 10.0.1.9 dev eth1 weight 3",
+        "via 10.0.1.10 dev eth1 (no answer)",
+        "via 10.0.1.11 dev eth1 (down)",
+        "blackhole",
+        "RESOURCE_EXHAUSTED",
+    ],
     "nexthops": ["02:00:00:00:09:04", "weight 2"],
     "neighbors": ["reachable"],
     "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 are held"],

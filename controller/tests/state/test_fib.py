@@ -45,7 +45,10 @@ from sluice.model import (
     NexthopObjectUpdated,
     NexthopSpec,
     RoutesSettled,
+    format_address,
+    parse_address,
 )
+from sluice.state.nexthops import Path
 
 GW1, GW2, GW3 = "10.0.1.9", "10.0.2.9", "10.0.3.9"
 
@@ -296,6 +299,103 @@ class TestLinks:
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)), device(1, carrier=False))
         assert not wanted.nexthop("192.0.2.0/24").up
         assert wanted.target("10.0.1.0/24") is None
+
+
+class TestSilentNeighbors:
+    """A neighbour that stopped to answer while its link stayed up."""
+
+    PREFIX = "192.0.2.0/24"
+
+    @pytest.fixture
+    def legs(self, wanted: Desired) -> Desired:
+        wanted.apply(neighbor(1, GW1, 1), neighbor(2, GW2, 2))
+        wanted.apply(route(self.PREFIX, gateway(GW1, 1), gateway(GW2, 2)))
+        assert self.ways(wanted) == {GW1, GW2}
+        return wanted
+
+    def ways(self, wanted: Desired) -> set[str]:
+        """The gateways that the group leads to."""
+        members = group_of(wanted, self.PREFIX).members
+        nexthops = [nexthop_ids(wanted)[member] for member, _ in members]
+        return {format_address(nexthop.address or b"") for nexthop in nexthops}
+
+    def test_it_leaves_its_group_and_comes_back(self, legs: Desired) -> None:
+        whole = group_of(legs, self.PREFIX)
+        changes = legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
+        assert self.ways(legs) == {GW2}
+        assert slot(self.PREFIX) not in changes.by_kind.get(Kind.ROUTE, {})
+        legs.apply(neighbor(1, GW1, 1))
+        assert group_of(legs, self.PREFIX) == whole
+
+    def test_all_groups_follow(self, legs: Desired) -> None:
+        legs.apply(route("198.51.100.0/24", gateway(GW1, 1), gateway(GW3, 3)))
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
+        assert len(group_of(legs, "198.51.100.0/24").members) == 1
+        assert self.ways(legs) == {GW2}
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            NeighborState.STALE,
+            NeighborState.DELAY,
+            NeighborState.PROBE,
+            NeighborState.NOARP,
+            NeighborState.PERMANENT,
+        ],
+    )
+    def test_a_neighbor_that_is_merely_confirmed_stays(
+        self, legs: Desired, state: NeighborState
+    ) -> None:
+        assert not legs.apply(neighbor(1, GW1, 1, state))
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED), neighbor(1, GW1, 1, state))
+        assert self.ways(legs) == {GW1, GW2}
+
+    @pytest.mark.parametrize("state", [NeighborState.INCOMPLETE, NeighborState.NONE])
+    def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
+        """The kernel forgets failed entries when it has many: a group must not flap by that."""
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
+        changes = legs.apply(neighbor(1, GW1, None, state))
+        assert Kind.GROUP not in changes.by_kind
+        assert self.ways(legs) == {GW2}
+
+    def test_one_that_was_not_resolved_yet_stays(self, legs: Desired) -> None:
+        legs.apply(neighbor(1, GW1, None, NeighborState.NONE))
+        assert self.ways(legs) == {GW1, GW2}
+
+    def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
+        path = Path(1, parse_address(GW1))
+        legs.take(legs.fib.unanswered([path]))
+        assert self.ways(legs) == {GW1, GW2}  # it is known: whoever waited was answered
+        legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
+        legs.take(legs.fib.unanswered([path, Path(1, parse_address("10.0.1.77"))]))
+        assert self.ways(legs) == {GW2}
+        legs.apply(neighbor(1, GW1, 1))
+        assert self.ways(legs) == {GW1, GW2}
+
+    def test_with_all_silent_the_group_keeps_asking_for_all(self, legs: Desired) -> None:
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
+        legs.apply(neighbor(2, GW2, None, NeighborState.FAILED))
+        assert self.ways(legs) == {GW1, GW2}
+        assert all(nexthop.up for nexthop in nexthop_ids(legs).values())
+        legs.apply(neighbor(2, GW2, 2))
+        assert self.ways(legs) == {GW2}
+
+    def test_a_silent_one_on_a_link_is_better_than_a_dead_link(self, legs: Desired) -> None:
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED), device(2, carrier=False))
+        assert self.ways(legs) == {GW1}
+        legs.apply(device(2, carrier=True))
+        assert self.ways(legs) == {GW2}
+
+    def test_a_new_group_knows_who_is_silent(self, legs: Desired) -> None:
+        legs.apply(neighbor(3, GW3, None, NeighborState.FAILED))
+        legs.apply(route(self.PREFIX, gateway(GW1, 1), gateway(GW3, 3)))
+        assert self.ways(legs) == {GW1}
+
+    def test_a_route_of_one_silent_neighbor_asks_for_it(self, legs: Desired) -> None:
+        """Its packets are punted, and the controller answers that the host is unreachable."""
+        legs.apply(route(self.PREFIX, gateway(GW1, 1)))
+        legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
+        assert legs.nexthop(self.PREFIX) == Nexthop(1, parse_address(GW1), None, True)
 
 
 def obj(identifier: int, text: str, n: int) -> NexthopObjectUpdated:

@@ -224,8 +224,8 @@ class Views:
             "vrf": slot.vrf,
             "prefix": str(slot.prefix),
             "protocol": self._protocol(slot),
-            "nexthops": [leg for leg in legs if leg["up"]],
-            "dead_nexthops": [leg for leg in legs if not leg["up"]],
+            "nexthops": [leg for leg in legs if is_alive(leg)],
+            "dead_nexthops": [leg for leg in legs if not is_alive(leg)],
             "action": target.kind.name.lower() if isinstance(target, Target) else None,
             "id": target.id if isinstance(target, Target) else None,
             "installed": installed == target,
@@ -261,6 +261,7 @@ class Views:
             "gateway": None if path.address is None else format_address(path.address),
             "mac": None if mac is None else format_mac(mac),
             "up": interface is not None and interface.usable,
+            "silent": self._controller.fib.nexthops.is_silent(path),
         }
 
     # -- next hops and neighbours
@@ -391,6 +392,11 @@ class Views:
             self._controller.counters[f"counters not read: {error}"] += 1
             return None
         return decode(entities)
+
+
+def is_alive(leg: dict[str, Any]) -> bool:
+    """Whether a next hop's link is up and its neighbour not known to be silent."""
+    return bool(leg["up"]) and not leg["silent"]
 
 
 def describe(key: object) -> str:

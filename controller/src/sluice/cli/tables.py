@@ -59,8 +59,9 @@ def _count(count: dict[str, int] | None, unit: str) -> str:
 def _nexthop(nexthop: dict[str, Any]) -> str:
     via = f"via {nexthop['gateway']} " if nexthop["gateway"] else ""
     weight = f" weight {nexthop['weight']}" if nexthop.get("weight", 1) != 1 else ""
-    down = "" if nexthop["up"] else " (down)"
-    return f"{via}dev {nexthop['interface']}{weight}{down}"
+    silent = " (no answer)" if nexthop["silent"] else ""
+    state = silent if nexthop["up"] else " (down)"
+    return f"{via}dev {nexthop['interface']}{weight}{state}"
 
 
 # --- views ---------------------------------------------------------------------------------------

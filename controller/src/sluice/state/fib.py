@@ -63,7 +63,7 @@ class Fib:
     ) -> None:
         self.interfaces = InterfaceTable(interfaces)
         self.neighbors = NeighborTable()
-        self.nexthops = NexthopTable()
+        self.nexthops = NexthopTable(self.neighbors.has_failed)
         self.path_sets = PathSets(
             self.nexthops, self._interface_of, self.interfaces.vrf_of, self.neighbors.mac_of
         )
@@ -136,6 +136,14 @@ class Fib:
         if self._hosts_touched:
             self._hosts_touched = False
             self.onlink.refresh_hosts(changes)
+        return changes
+
+    def unanswered(self, paths: Iterable[Path]) -> Changes:
+        """Packets have waited for these neighbours in vain, whatever the kernel says of them."""
+        changes = Changes()
+        for path in paths:
+            if self.neighbors.mac_of(path) is None:
+                self.nexthops.set_silent(path, True, changes)
         return changes
 
     def confirm_deleted(self, kind: Kind, identifier: int) -> None:
@@ -265,6 +273,8 @@ class Fib:
         if before != after:
             self.nexthops.set_mac(path, after, changes)
             self.onlink.refresh_host(path, changes)
+        if event.state is NeighborState.FAILED or after is not None:
+            self.nexthops.set_silent(path, after is None, changes)
         removed = event.state is NeighborState.NONE
         if removed and self.nexthops.id_of(path) is not None:
             changes.resolve[l3_if, event.address] = None

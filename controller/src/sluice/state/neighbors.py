@@ -79,6 +79,11 @@ class NeighborTable:
         neighbor = self._neighbors.get(path)
         return None if neighbor is None else neighbor.mac
 
+    def has_failed(self, path: Path) -> bool:
+        """Whether the kernel has given up resolving a neighbour."""
+        neighbor = self._neighbors.get(path)
+        return neighbor is not None and neighbor.state is NeighborState.FAILED
+
     def get(self, path: Path) -> Neighbor | None:
         """What is known of a neighbour."""
         return self._neighbors.get(path)

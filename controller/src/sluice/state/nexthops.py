@@ -4,8 +4,13 @@
 A next hop is (l3_if, gateway address), or (l3_if, None) for destinations on the link itself. What
 changes while a route stays the same, a neighbour's MAC address or a link, changes here and touches
 no route: the next hop's entity is modified, and a group loses or regains the members whose link is
-down or up. A group without a usable member keeps them all: each drops, while what an empty group
-does is undefined.
+down or up, and those whose neighbour is silent or answers.
+
+A neighbour is silent from the moment that its resolution failed until it is resolved again. What
+lies between (the kernel tries once more, or forgets the entry) is no answer and changes nothing, so
+that a group does not flap. Invariant: a group is never empty. Without a member that answers it
+keeps those whose link is up, so that packets go on asking for their neighbours; without a link it
+keeps them all, and each drops.
 
 Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released one does not
 come back before `confirm_deleted`; every change of an entity is recorded in the `Changes` given.
@@ -13,6 +18,7 @@ come back before `confirm_deleted`; every change of an entity is recorded in the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 from typing import NamedTuple
 
@@ -47,13 +53,14 @@ class WeightedPath(NamedTuple):
 
 
 class _NexthopState:
-    __slots__ = ("groups", "id", "mac", "path", "uses")
+    __slots__ = ("groups", "id", "mac", "path", "silent", "uses")
 
     def __init__(self, path: Path, identifier: int) -> None:
         self.path = path
         self.id = identifier
         self.uses = 0
         self.mac: Mac | None = None
+        self.silent = False
         self.groups: dict[int, _GroupState] = {}
 
 
@@ -67,9 +74,11 @@ class _GroupState:
 
 
 class NexthopTable:
-    """All next hops and groups in use."""
+    """All next hops and groups in use. `has_failed` says whether the kernel's last word on a
+    neighbour is that it does not answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_failed: Callable[[Path], bool] = lambda _: False) -> None:
+        self._has_failed = has_failed
         self._nexthops: dict[Path, _NexthopState] = {}
         self._groups: dict[tuple[WeightedPath, ...], _GroupState] = {}
         self._by_l3_if: dict[int, dict[Path, _NexthopState]] = {}
@@ -136,7 +145,7 @@ class NexthopTable:
         return list(self._groups_by_id)
 
     def members_of(self, group: int) -> tuple[WeightedPath, ...]:
-        """The members of a group in use, those whose link is down too."""
+        """The members of a group in use, those that get no packets too."""
         return self._groups_by_id.get(group, ())
 
     def acquire(self, path: Path, mac: Mac | None, changes: Changes) -> int:
@@ -167,6 +176,7 @@ class NexthopTable:
             identifier = self._nexthop_ids.take()
         state = _NexthopState(path, identifier)
         state.mac = mac
+        state.silent = mac is None and self._has_failed(path)
         self._nexthops[path] = state
         self._by_l3_if.setdefault(path.l3_if, {})[path] = state
         self._paths_by_id[identifier] = path
@@ -179,6 +189,19 @@ class NexthopTable:
         if state is not None and state.mac != mac:
             state.mac = mac
             self._write_nexthop(state, changes)
+
+    def is_silent(self, path: Path) -> bool:
+        """Whether the neighbour behind a next hop in use does not answer."""
+        state = self._nexthops.get(path)
+        return state is not None and state.silent
+
+    def set_silent(self, path: Path, silent: bool, changes: Changes) -> None:
+        """The neighbour behind a next hop does not answer, or does again."""
+        state = self._nexthops.get(path)
+        if state is not None and state.silent != silent:
+            state.silent = silent
+            for group in state.groups.values():
+                self._write_group(group, changes)
 
     def set_link(self, l3_if: int, up: bool, changes: Changes) -> bool:
         """An interface can or cannot carry packets; returns whether that is news."""
@@ -256,13 +279,11 @@ class NexthopTable:
         return group
 
     def _write_group(self, group: _GroupState, changes: Changes) -> None:
-        usable = [
-            (state.id, weight)
-            for state, weight in group.members
-            if state.path.l3_if not in self._down
-        ]
-        chosen = usable or [(state.id, weight) for state, weight in group.members]
-        changes.set(Kind.GROUP, group.id, Group(tuple(sorted(chosen))))
+        linked = [member for member in group.members if member[0].path.l3_if not in self._down]
+        answering = [member for member in linked if not member[0].silent]
+        chosen = answering or linked or group.members
+        members = sorted((state.id, weight) for state, weight in chosen)
+        changes.set(Kind.GROUP, group.id, Group(tuple(members)))
 
 
 def normalize_weights(weights: list[int]) -> list[int]:

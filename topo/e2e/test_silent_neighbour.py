@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gateway stops to answer while its link stays up: flows leave it, and come back with it.
+
+Static routes only, so that no routing protocol withdraws what leads there.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.wait import Stopwatch, wait_until
+from sluice_topo import probes
+from sluice_topo.description import two_sites
+from sluice_topo.network import Network, build_in_lab
+from sluice_topo.story import fib_legs, wait_for_legs
+from sluice_topo.traffic import PathWitness, UdpFlows
+
+ROUTES = {
+    "r1": (
+        *("ip route 10.2.0.0/24 10.0.1.2", "ip route 10.2.0.0/24 10.0.2.2"),
+        *("ipv6 route 2001:db8:2::/64 2001:db8:0:1::2",),
+        *("ipv6 route 2001:db8:2::/64 2001:db8:0:2::2",),
+        # Over t1 alone.
+        *("ip route 10.77.0.0/24 10.0.1.2", "ipv6 route 2001:db8:77::/64 2001:db8:0:1::2"),
+    ),
+    "r2": (
+        *("ip route 10.1.0.0/24 10.0.3.1", "ip route 10.1.0.0/24 10.0.4.1"),
+        *("ipv6 route 2001:db8:1::/64 2001:db8:0:3::1",),
+        *("ipv6 route 2001:db8:1::/64 2001:db8:0:4::1",),
+    ),
+    "t1": (
+        *("ip route 10.1.0.0/24 10.0.1.1", "ip route 10.2.0.0/24 10.0.3.2"),
+        *("ipv6 route 2001:db8:1::/64 2001:db8:0:1::1",),
+        *("ipv6 route 2001:db8:2::/64 2001:db8:0:3::2",),
+    ),
+    "t2": (
+        *("ip route 10.1.0.0/24 10.0.2.1", "ip route 10.2.0.0/24 10.0.4.2"),
+        *("ipv6 route 2001:db8:1::/64 2001:db8:0:2::1",),
+        *("ipv6 route 2001:db8:2::/64 2001:db8:0:4::2",),
+    ),
+}
+GATEWAY = {4: "10.0.1.2", 6: "2001:db8:0:1::2"}
+FAR_SITE = {4: "10.2.0.0/24", 6: "2001:db8:2::/64"}
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+
+
+def configurations() -> dict[str, str]:
+    """The two-site routers' files with static routes in the place of BGP."""
+    return {
+        router.name: router.frr_config().partition("router bgp")[0]
+        + "\n".join((*ROUTES[router.name], ""))
+        for router in two_sites().routers
+    }
+
+
+@pytest.fixture(scope="module")
+def network(module_lab: Lab) -> Network:
+    network = build_in_lab(
+        two_sites(), module_lab, os.environ.get("TARGET"), frr_configs=configurations()
+    )
+    network.start()
+    # Neighbours are doubted after a second and not after half a minute.
+    for family in ("ipv4", "ipv6"):
+        network.routers["r1"].namespace.sysctl(
+            **{
+                f"{family}__neigh__eth2__base_reachable_time_ms": 1000,
+                f"{family}__neigh__eth2__delay_first_probe_time": 1,
+            }
+        )
+    wait_for_legs(network, 2)
+    return network
+
+
+@contextmanager
+def silence(place: Namespace, interface: str) -> Iterator[None]:
+    """`interface` hears nothing any more; its link stays up."""
+    place.run("tc", "qdisc", "add", "dev", interface, "clsact")
+    try:
+        drop = "bpf", "da", "bytecode", "1,6 0 0 2,"  # TC_ACT_SHOT, after captures have seen it
+        place.run("tc", "filter", "add", "dev", interface, "ingress", *drop)
+        yield
+    finally:
+        place.run("tc", "qdisc", "del", "dev", interface, "clsact")
+
+
+def let_fail(network: Network, version: int) -> None:
+    """Wait until r1's kernel has given t1 up. r1 itself sends to it, as BGP would."""
+    router, address = network.p4_router("r1"), GATEWAY[version]
+
+    def failed() -> bool:
+        known = {entry["address"]: entry["state"] for entry in router.controller.show("neighbors")}
+        if known.get(address) == "failed":
+            return True
+        probes.ping(router.namespace, address, count=1, options=("-W", "0.2"))
+        return False
+
+    wait_until(failed, 40, f"{address} to be given up", interval=0.2)
+
+
+@VERSIONS
+def test_flows_leave_a_silent_neighbour_and_come_back(network: Network, version: int) -> None:
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    t1 = network.routers["t1"].namespace
+    with PathWitness(network) as witness, UdpFlows(h1, h2, version, flows=32) as traffic:
+        traffic.wait_for_more(320)
+        before = witness.flows()
+        assert min(len(before["t1"]), len(before["t2"])) > 0, before
+        with silence(t1, "eth1"):
+            let_fail(network, version)
+            wait_until(lambda: fib_legs(network, "r1", FAR_SITE[version]) == 1, 5, "one leg left")
+            moment = time.monotonic()
+            witness.clear()
+            traffic.wait_for_more(1000)
+            numbers = traffic.sent_since(moment)[:900]
+            assert traffic.arrived(numbers) == len(numbers)
+            assert witness.packets()["t1"] == 0
+            assert "up" in t1.run("cat", "/sys/class/net/eth1/operstate").stdout
+        watch = Stopwatch()
+        wait_until(lambda: witness.packets()["t1"] > 0, 40, "packets on t1 again")
+        print(f"back on both paths after {watch.seconds():.1f} s")
+        moment = time.monotonic()
+        traffic.wait_for_more(500)
+        numbers = traffic.sent_since(moment)[:400]
+        assert traffic.arrived(numbers) == len(numbers)
+        traffic.stop()
+    assert fib_legs(network, "r1", FAR_SITE[version]) == 2
+
+
+@VERSIONS
+def test_a_route_over_a_silent_neighbour_alone_is_unreachable(
+    network: Network, version: int
+) -> None:
+    h1 = network.hosts["h1"].namespace
+    address = {4: "10.77.0.1", 6: "2001:db8:77::1"}[version]
+    said = {4: "Destination Host Unreachable", 6: "Address unreachable"}[version]
+    with silence(network.routers["t1"].namespace, "eth1"):
+        let_fail(network, version)
+        seen = probes.ping(h1, address, count=5, interval=0.5, options=("-w", "10"))
+        assert seen.received == 0
+        assert said in seen.output, seen.output
+    wait_until(lambda: fib_legs(network, "r1", FAR_SITE[version]) == 2, 40, "both legs again")
