@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sluice.config import (
     PUNT_REASONS,
@@ -19,10 +17,9 @@ from sluice.config import (
     PuntRate,
     load_config,
 )
-from sluice.connection_config import HostPort, SwitchConfig, TlsConfig, UnixAddress
+from sluice.connection_config import UnixAddress
 from sluice.model import InterfaceAddress
 from sluice.p4.packets import PuntReason
-from sluice.yamlreader import Reader
 
 GOOD = """\
 router: r1
@@ -184,97 +181,8 @@ def test_who_may_run_ike(tmp_path: Path) -> None:
         assert said in problem
 
 
-@pytest.mark.parametrize("name", ['"et"h"', "eth*", "et\\h", '"et\a"', "eth/1", "eth:1", '"a b"'])
+@pytest.mark.parametrize("name", ['et"h', "eth*", "et\\h", "et\ah", "eth/1", "eth:1", "a b"])
 def test_interface_names_that_no_kernel_or_firewall_takes(tmp_path: Path, name: str) -> None:
-    text = f'router: r1\ninterfaces: [{{name: {name}, port: 1, mac: "02:00:00:00:01:01"}}]\n'
-    (problem,) = problems(tmp_path, text)
+    interface = f'{{name: {json.dumps(name)}, port: 1, mac: "02:00:00:00:01:01"}}'
+    (problem,) = problems(tmp_path, f"router: r1\ninterfaces: [{interface}]\n")
     assert "is not an interface name" in problem
-
-
-@pytest.mark.parametrize("text", ["", "[]", "router", "a: [", "a: 1\n\tb", "? [a]\n: 1", "&a [*a]"])
-def test_what_is_no_configuration_at_all(tmp_path: Path, text: str) -> None:
-    assert problems(tmp_path, text)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(ConfigError, match=str(path)):
-            load_config(path)
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="UTF-8"):
-        load_config(tmp_path / "binary")
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_no_text_makes_it_crash(data: st.DataObject) -> None:
-    lines = GOOD.splitlines()
-    chosen = data.draw(st.lists(st.sampled_from(lines), max_size=15))
-    noise = data.draw(st.text(max_size=20))
-    text = "\n".join([*chosen, noise])
-    with contextlib.suppress(ConfigError):
-        Reader(text, "x").root()
-
-
-def test_fpm_is_for_users_of_this_host(tmp_path: Path) -> None:
-    assert load(tmp_path, GOOD).fpm.users == ("frr", "root")
-    listed = "fpm: {users: [frr, 107, zebra$], listen: '[::1]:2620'}\n"
-    fpm = load(tmp_path, GOOD + listed).fpm
-    assert (fpm.users, str(fpm.listen)) == (("frr", "107", "zebra$"), "[::1]:2620")
-    for text, problem in (
-        ("{users: []}", "nobody could connect"),
-        ("{users: [true]}", "neither a user's name nor a number"),
-        ("{users: ['a b']}", "neither a user's name nor a number"),
-        ("{listen: '0.0.0.0:2620'}", "0.0.0.0:2620 is not a loopback address"),
-        ("{listen: '192.0.2.1:2620'}", "FPM has no authentication"),
-        ("{listen: '127.0.0.1:179'}", "keeps no privilege for ports below 1024"),
-    ):
-        assert problem in problems(tmp_path, GOOD + f"fpm: {text}\n")[0]
-
-
-TLS = "tls: {ca: ca.pem, certificate: /etc/sluice/r1.pem, key: r1.key"
-
-
-def test_how_the_switch_is_reached(tmp_path: Path) -> None:
-    def switch(text: str) -> SwitchConfig:
-        return load(tmp_path, GOOD + f"switch: {{{text}}}\n").switch
-
-    bmv2 = switch("target: bmv2")
-    assert (bmv2.address, bmv2.transport) == (HostPort("127.0.0.1", 9559), "TCP")
-    ours = switch("address: unix:/run/x.sock")
-    assert (ours.address, ours.transport) == (UnixAddress(Path("/run/x.sock")), "unix socket")
-    for local in ("127.0.0.1:9559", "127.8.8.8:1", "'[::1]:9559'", "localhost:9559"):
-        assert switch(f"address: {local}").transport == "TCP"
-    far = switch(f"address: 192.0.2.1:9559, {TLS}, server_name: switch-1}}")
-    assert far.transport == "mutual TLS"
-    assert far.tls == TlsConfig(
-        tmp_path / "ca.pem", Path("/etc/sluice/r1.pem"), tmp_path / "r1.key", "switch-1"
-    )
-    assert switch(f"address: 127.0.0.1:9559, {TLS}}}").transport == "mutual TLS"
-
-
-def test_what_could_be_reached_by_others_is_refused(tmp_path: Path) -> None:
-    for text, problem in (
-        ("address: 192.0.2.1:9559", "whoever reaches it could write to the switch; give `tls:`"),
-        ("address: switch.example:9559", "not a loopback address"),
-        ("address: 0.0.0.0:9559", "not a loopback address"),
-        (f"address: unix:/run/x.sock, {TLS}}}", "needs no TLS; remove this"),
-        ("address: unix:x.sock", "begins with /"),
-        (f"address: unix:/{'x' * 107}", "at most 107 bytes"),
-        ("address: 192.0.2.1:9559, tls: {ca: ca.pem}", "switch.tls.certificate: is missing"),
-        ("address: 192.0.2.1:9559, tls: {ca: a, certificate: b, key: c, x: d}", "unknown key"),
-    ):
-        found = problems(tmp_path, GOOD + f"switch: {{{text}}}\n")
-        assert any(problem in one for one in found), (text, found)
-    found = problems(tmp_path, GOOD + "fpm: {listen: 'unix:/run/fpm.sock'}\n")
-    assert "zebra speaks FPM over TCP only" in found[0]
-
-
-def test_a_file_that_every_user_can_write_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r1.yaml"
-    path.write_text(GOOD)
-    path.chmod(0o666)
-    with pytest.raises(ConfigError, match=f"every user can write it.*chmod o-w {path}"):
-        load_config(path)
-    path.chmod(0o664)
-    assert load_config(path).router == "r1"
