@@ -473,6 +473,7 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
     async def story(world: World) -> None:
         world.links()
         legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
+        world.routes.put(route("169.254.7.0/24", gateway("10.0.1.9", 1)))
         world.routes.put(route("20.0.0.0/8", *legs))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
         await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
@@ -484,7 +485,14 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
             assert entry["protocol"] == "bgp"
             assert [leg["weight"] for leg in entry["nexthops"]] == [3, 1]
             assert entry["nexthops"][0]["mac"] == "02:00:00:00:09:04"
+            assert entry["unrouted"] is None
+            (entry,) = [item for item in shown if item["prefix"] == "169.254.7.0/24"]
+            assert not entry["installed"]
+            assert entry["unrouted"] == "link-local: never forwarded (RFC 3927)"
+            assert entry["nexthops"][0]["gateway"] == "10.0.1.9"
         elif what == "status":
+            reason = "link-local: never forwarded (RFC 3927)"
+            assert shown["fpm"]["not_installed"] == {reason: 1}
             assert shown["synced"]
             assert shown["switch"]["connected"]
         elif what == "metrics":

@@ -51,6 +51,13 @@ def _metrics(
     )
     yield "sluice_switch_connected", "gauge", "1 with a session", [({}, switch["connected"])]
     yield "sluice_routes", "gauge", "routes of the routing daemon", [({}, status["fpm"]["routes"])]
+    unrouted = status["fpm"]["not_installed"].items()
+    yield (
+        "sluice_routes_not_installed",
+        "gauge",
+        "routes that are never installed, by why not",
+        [({"reason": reason}, count) for reason, count in unrouted],
+    )
     yield "sluice_pending_updates", "gauge", "updates to be made", [({}, reconciler["pending"])]
     yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
     installed = [({"kind": kind}, count) for kind, count in switch["installed"].items()]

@@ -45,6 +45,7 @@ ANSWERS: dict[str, Any] = {
             "routes": 3,
             "stale_routes": 2,
             "settled": False,
+            "not_installed": {"link-local: never forwarded (RFC 3927)": 16},
             "waiting_for_objects": {"42": 7},
         },
         "reconciler": {
@@ -102,6 +103,7 @@ ANSWERS: dict[str, Any] = {
                 LEG | {"gateway": "10.0.1.11", "mac": None, "silent": True, "up": False},
             ],
             "installed": True,
+            "unrouted": None,
             "error": None,
         },
         {
@@ -112,7 +114,19 @@ ANSWERS: dict[str, Any] = {
             "nexthops": [],
             "dead_nexthops": [],
             "installed": False,
+            "unrouted": None,
             "error": "RESOURCE_EXHAUSTED",
+        },
+        {
+            "prefix": "169.254.7.0/24",
+            "vrf": 0,
+            "protocol": "bgp",
+            "action": "group",
+            "nexthops": [LEG | {"weight": 3}],
+            "dead_nexthops": [],
+            "installed": False,
+            "unrouted": "link-local: never forwarded (RFC 3927)",
+            "error": None,
         },
     ],
     "nexthops": {

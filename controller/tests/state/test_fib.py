@@ -112,6 +112,33 @@ class TestInterfaces:
         assert wanted.target("fe80::/64") is None
         assert wanted.target("169.254.0.0/16") is None
 
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("169.254.0.0/16", "link-local: never forwarded (RFC 3927)"),
+            ("169.254.7.0/24", "link-local: never forwarded (RFC 3927)"),
+            ("fe80::/64", "link-local: never forwarded (RFC 4291)"),
+            ("239.1.0.0/16", "multicast: not routed"),
+            ("ff3e::/32", "multicast: not routed"),
+        ],
+    )
+    def test_a_route_that_is_never_installed_says_why(
+        self, wanted: Desired, text: str, reason: str
+    ) -> None:
+        wanted.apply(route(text, gateway(GW1, 1)))
+        assert wanted.target(text) is None
+        assert wanted.fib.unrouted == {slot(text): reason}
+        wanted.apply(route(text, gateway(GW2, 2)))
+        assert wanted.fib.unrouted == {slot(text): reason}
+        wanted.apply(no_route(text))
+        assert not wanted.fib.unrouted
+
+    @pytest.mark.parametrize("text", ["169.0.0.0/8", "169.253.0.0/16", "254.0.0.0/8", "fe00::/8"])
+    def test_a_prefix_next_to_those_that_are_not_routed(self, wanted: Desired, text: str) -> None:
+        wanted.apply(route(text, gateway(GW1, 1)))
+        assert wanted.target(text) is not None
+        assert not wanted.fib.unrouted
+
     def test_an_interface_taken_down_admits_nothing(self, wanted: Desired) -> None:
         wanted.apply(link(1, up=False))
         assert (Kind.L3_INTERFACE, Attachment(1, 0)) not in wanted.entities

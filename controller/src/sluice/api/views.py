@@ -24,6 +24,7 @@ from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.state.interfaces import InterfaceState
 from sluice.state.nexthops import Path
+from sluice.state.rib import RibEntry
 
 SHOWN_FAILURES = 20
 ROUTES_PER_SLICE = 2000
@@ -109,6 +110,7 @@ class Views:
                 "routes": len(rib),
                 "stale_routes": rib.stale,
                 "settled": controller.settled,
+                "not_installed": dict(Counter(controller.fib.unrouted.values())),
                 "waiting_for_objects": rib.waiting_objects(),
             },
             "reconciler": {
@@ -192,7 +194,8 @@ class Views:
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("limit is a whole number")
         desired = self._controller.reconciler.desired[Kind.ROUTE]
-        slots = [slot for slot in desired if isinstance(slot, RouteSlot)]
+        unrouted = self._controller.fib.unrouted
+        slots = [slot for slot in (*desired, *unrouted) if isinstance(slot, RouteSlot)]
         if wanted is not None:
             slots = [slot for slot in slots if slot.prefix == wanted]
         await asyncio.sleep(0)
@@ -200,7 +203,7 @@ class Views:
         routes = []
         for start in range(0, min(limit, len(slots)), ROUTES_PER_SLICE):
             chunk = slots[start : min(start + ROUTES_PER_SLICE, limit)]
-            routes += [self._route(slot) for slot in chunk if slot in desired]
+            routes += [self._route(slot) for slot in chunk if slot in desired or slot in unrouted]
             await asyncio.sleep(0)
         return routes
 
@@ -215,27 +218,32 @@ class Views:
             raise BadRequestError(str(error)) from None
 
     def _route(self, slot: RouteSlot) -> dict[str, Any]:
-        reconciler = self._controller.reconciler
-        target = reconciler.desired[Kind.ROUTE][slot]
+        reconciler, fib = self._controller.reconciler, self._controller.fib
+        entry = self._entry(slot)
+        target = reconciler.desired[Kind.ROUTE].get(slot) or (entry and entry.target)
         installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
         failure = reconciler.failures.get(Kind.ROUTE, slot)
         legs = self._target(target) if isinstance(target, Target) else []
         return {
             "vrf": slot.vrf,
             "prefix": str(slot.prefix),
-            "protocol": self._protocol(slot),
+            "protocol": self._protocol(slot, entry),
             "nexthops": [leg for leg in legs if is_alive(leg)],
             "dead_nexthops": [leg for leg in legs if not is_alive(leg)],
             "action": target.kind.name.lower() if isinstance(target, Target) else None,
             "id": target.id if isinstance(target, Target) else None,
-            "installed": installed == target,
+            "installed": target is not None and installed == target,
+            "unrouted": fib.unrouted.get(slot),
             "error": None if failure is None else str(failure),
         }
 
-    def _protocol(self, slot: RouteSlot) -> str:
-        fib = self._controller.fib
+    def _entry(self, slot: RouteSlot) -> RibEntry | None:
+        """The routing daemon's route."""
         table = {vrf.id: vrf.table for vrf in self._controller.config.vrfs}.get(slot.vrf, 0)
-        entry = fib.rib.get(RouteKey(table, slot.prefix))
+        return self._controller.fib.rib.get(RouteKey(table, slot.prefix))
+
+    @staticmethod
+    def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
         if entry is None:
             is_host = slot.prefix.length == len(slot.prefix.address) * 8
             return "neighbor" if is_host else "connected"

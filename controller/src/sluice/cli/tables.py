@@ -92,6 +92,8 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         lines.append(("refused", Text(f"{reconciler['failed']:,} updates", style="red")))
     lines += [("", f"{item['what']}: {item['error']}") for item in reconciler["failures"]]
     lines += [("problem", f"{text} ({count:,})") for text, count in data["problems"].items()]
+    unrouted = fpm["not_installed"].items()
+    lines += [("not installed", f"{n:,} routes, {reason}") for reason, n in unrouted]
     waiting = fpm["waiting_for_objects"].items()
     lines += [("waiting", f"{n:,} routes for next-hop object {number}") for number, n in waiting]
     grid = Table.grid(padding=(0, 2))
@@ -141,6 +143,8 @@ def _routes(console: Console, data: list[dict[str, Any]]) -> None:
         all_legs = route["nexthops"] + route["dead_nexthops"]
         legs = [_nexthop(nexthop) for nexthop in all_legs] or [route["action"] or "-"]
         state = Text("installed") if route["installed"] else Text("pending", style="yellow")
+        if route["unrouted"]:
+            state = Text(f"not installed: {route['unrouted']}", style="dim")
         if route["error"]:
             state = Text(route["error"], style="red")
         rows.append([route["prefix"], str(route["vrf"]), route["protocol"], legs[0], state])

@@ -40,7 +40,7 @@ from sluice.model import (
     RouteUpdated,
 )
 from sluice.state.ids import OutOfIdsError
-from sluice.state.interfaces import InterfaceTable, is_routed
+from sluice.state.interfaces import InterfaceTable, why_not_routed
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import NexthopTable, Path
 from sluice.state.onlink import LengthIndex, OnLink, RibMatch
@@ -48,7 +48,7 @@ from sluice.state.paths import PathSet, PathSets
 from sluice.state.rib import Rib
 
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
-"""First octets of prefixes that `is_routed` has to look at more closely."""
+"""First octets of prefixes that `why_not_routed` has to look at more closely."""
 
 
 class Fib:
@@ -72,6 +72,8 @@ class Fib:
             self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
         )
         self.problems: Counter[str] = Counter()
+        self.unrouted: dict[RouteSlot, str] = {}
+        """Routes of the routing daemon that the pipeline does not route by, and why not."""
         self.session: str | None = None
         self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
         others = next_hop_vrfs or {}
@@ -173,10 +175,14 @@ class Fib:
 
     def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
         prefix = key.prefix
-        if prefix.address[0] in _UNROUTED_HEADS and not is_routed(prefix):
-            return
         vrf = self._vrf_of_table[key.table]
         slot = RouteSlot(vrf, prefix)
+        if prefix.address[0] in _UNROUTED_HEADS and (reason := why_not_routed(prefix)):
+            if self.rib.get(key) is None:
+                self.unrouted.pop(slot, None)
+            else:
+                self.unrouted[slot] = reason
+            return
         if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf]:
             target: Target | None = paths.target
         else:

@@ -142,7 +142,7 @@ class InterfaceTable:
             for state in self.by_l3_if.values()
             if state.usable
             for address in sorted(state.addresses)
-            if address.length < len(address.address) * 8 and is_routed(address.prefix)
+            if address.length < len(address.address) * 8 and not why_not_routed(address.prefix)
         ]
 
     def local_addresses(self, vrf: int) -> list[Address]:
@@ -291,17 +291,25 @@ class InterfaceTable:
         changes.set(Kind.ROUTER_MAC, mac, ADMIT if up else None)
 
 
-def is_routed(prefix: Prefix) -> bool:
-    """Whether the pipeline routes to a prefix: not link-local, not multicast."""
+MULTICAST = "multicast: not routed"
+LINK_LOCAL = {
+    4: "link-local: never forwarded (RFC 3927)",
+    16: "link-local: never forwarded (RFC 4291)",
+}
+
+
+def why_not_routed(prefix: Prefix) -> str:
+    """Why the pipeline routes to no address of a prefix; empty where it does."""
     first, length = prefix.address, prefix.length
     if len(first) == 4:
-        return not (
-            (length >= 4 and first[0] >> 4 == 0xE) or (length >= 16 and first[:2] == b"\xa9\xfe")
-        )
-    return not (
-        (length >= 8 and first[0] == 0xFF)
-        or (length >= 10 and first[0] == 0xFE and first[1] & 0xC0 == 0x80)
-    )
+        multicast = length >= 4 and first[0] >> 4 == 0xE
+        link_local = length >= 16 and is_link_local(first)
+    else:
+        multicast = length >= 8 and first[0] == 0xFF
+        link_local = length >= 10 and is_link_local(first)
+    if multicast:
+        return MULTICAST
+    return LINK_LOCAL[len(first)] if link_local else ""
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
