@@ -262,6 +262,17 @@ def kernel(stage: Stage) -> None:
     stage.ip("route del 10.21.0.0/16")
 
 
+def kernel_tos(stage: Stage) -> None:
+    """Routes of the kernel that a TOS or a source address selects, beside plain ones."""
+    stage.start("no fpm use-next-hop-groups")
+    stage.step("start", wait_for_peer=True)
+    stage.ip("route add 10.30.0.0/16 via 10.0.1.2 tos 0x10")
+    stage.ip("route add 10.31.0.0/16 via 10.0.1.2")
+    stage.ip("route add 10.31.0.0/16 via 10.0.2.2 tos 0x10")
+    stage.ip("route del 10.31.0.0/16 tos 0x10")
+    stage.ip("-6 route add 2001:db8:78::/48 from 2001:db8:1::/64 via 2001:db8:1::9")
+
+
 def link(stage: Stage) -> None:
     """An ECMP leg fails and comes back, also while the FPM session is new."""
     stage.start()
@@ -300,6 +311,7 @@ SCENARIOS: dict[str, Callable[[Stage], None]] = {
     "static": static,
     "static_without_groups": static_without_groups,
     "kernel": kernel,
+    "kernel_tos": kernel_tos,
     "link": link,
     "bgp_unnumbered": bgp_unnumbered,
 }
