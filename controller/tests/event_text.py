@@ -44,9 +44,11 @@ def event_text(event: RouteEvent | KernelEvent) -> str:
             return f"object {identity}: {spec_text(spec)}"
         case NexthopObjectDeleted(identity):
             return f"no object {identity}"
-        case LinkChanged(ifindex, name, up, carrier, mtu, mac):
+        case LinkChanged(ifindex, name, up, carrier, mtu, mac, macvlan_on, held_down):
             state = f"{'up' if up else 'down'} {'carrier' if carrier else 'no carrier'}"
-            return f"link {ifindex} {name}: {state} mtu {mtu} mac {format_mac(mac)}"
+            state += " held down" if held_down else ""
+            above = "" if macvlan_on is None else f" macvlan on {macvlan_on}"
+            return f"link {ifindex} {name}: {state} mtu {mtu} mac {format_mac(mac)}{above}"
         case LinkRemoved(ifindex):
             return f"no link {ifindex}"
         case AddressAdded(ifindex, address):

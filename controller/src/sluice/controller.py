@@ -88,7 +88,9 @@ ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 """Updates pending at which routes stop being read, and at which they are read again."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
-ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkRemoved})
+ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemoved})
+"""Events by which this router's addresses may change; macvlan devices have theirs while they work.
+"""
 KERNEL_KINDS = (
     Kind.AUDITED_DROP,
     Kind.EGRESS_INTERFACE,

@@ -265,7 +265,11 @@ class RoutesSettled:
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """A kernel interface is there. `up`: administratively (IFF_UP); `carrier`: IFF_LOWER_UP."""
+    """A kernel interface is there. `up`: administratively (IFF_UP); `carrier`: IFF_LOWER_UP.
+
+    `macvlan_on` is the interface below, where this one is a macvlan device. `held_down`: a protocol
+    keeps it down (IFLA_PROTO_DOWN), as VRRP does while another router is master.
+    """
 
     ifindex: int
     name: str
@@ -273,6 +277,14 @@ class LinkChanged:
     carrier: bool
     mtu: int
     mac: Mac
+    macvlan_on: int | None = None
+    held_down: bool = False
+
+    @property
+    def works(self) -> bool:
+        """Whether packets go through it. A macvlan device gets its carrier back from the interface
+        below even while a protocol holds it down, so that the carrier alone does not tell."""
+        return self.up and self.carrier and not self.held_down
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ ANSWERS: dict[str, Any] = {
             "up": True,
             "carrier": False,
             "mac": "02:00:00:00:01:01",
+            "virtual_macs": ["00:00:5e:00:01:05"],
             "mtu": 1500,
             "addresses": ["10.0.1.1/24"],
             "received": COUNT,

@@ -60,6 +60,33 @@ def test_an_mtu_or_a_mac_address_closes_nothing_behind_it() -> None:
     assert not closing(held((Kind.EGRESS_INTERFACE, 1, egress)), WANTED)
 
 
+VIRTUAL = RouterMac(1, bytes([0, 0, 0x5E, 0, 1, 5]))
+
+
+def test_the_mac_addresses_of_an_interface_that_stays_are_left_to_the_kernel() -> None:
+    assert not closing(held((Kind.ROUTER_MAC, VIRTUAL, ADMIT)), WANTED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 7)),
+        (Kind.EGRESS_INTERFACE, 1, Egress(9, 0, MAC, 1500)),
+    ],
+)
+def test_the_mac_addresses_of_another_interface_are_withdrawn(
+    kind: Kind, key: Key, value: Value
+) -> None:
+    closed = closing(held((Kind.ROUTER_MAC, VIRTUAL, ADMIT), (kind, key, value)), WANTED)
+    assert (Kind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
+
+
+def test_the_mac_addresses_of_a_moved_number_are_withdrawn() -> None:
+    installed = held((Kind.ROUTER_MAC, VIRTUAL, ADMIT))
+    closed = closing(installed, WANTED, Moved(interfaces={1}))
+    assert (Kind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
@@ -68,7 +95,8 @@ def test_an_mtu_or_a_mac_address_closes_nothing_behind_it() -> None:
         (Kind.OUTBOUND_BINDING, 9, NO_POLICY),
         (Kind.INBOUND_SA, Spi(0, 8), Decrypt(7, 1, 2)),
         (Kind.INBOUND_SA, Spi(0, 9), UNKNOWN),
-        (Kind.ROUTER_MAC, RouterMac(1, bytes(6)), ADMIT),
+        (Kind.ROUTER_MAC, RouterMac(1, bytes(6)), UNKNOWN),
+        (Kind.ROUTER_MAC, RouterMac(3, MAC), ADMIT),
         (Kind.L3_INTERFACE, Attachment(3, 0), L3Interface(2, 0)),
     ],
 )

@@ -180,8 +180,9 @@ class Views:
             "up": state.up,
             "carrier": state.device_carrier,
             "mac": format_mac(state.mac),
+            "virtual_macs": [format_mac(mac) for mac in state.macs[1:]],
             "mtu": state.mtu,
-            "addresses": [str(address) for address in sorted(state.addresses)],
+            "addresses": [str(address) for address in state.addresses],
             "received": None if received is None else received._asdict(),
             "sent": None if sent is None else sent._asdict(),
         }
@@ -220,7 +221,8 @@ class Views:
     def _route(self, slot: RouteSlot) -> dict[str, Any]:
         reconciler, fib = self._controller.reconciler, self._controller.fib
         entry = self._entry(slot)
-        target = reconciler.desired[Kind.ROUTE].get(slot) or (entry and entry.target)
+        paths = None if entry is None else entry.paths
+        target = reconciler.desired[Kind.ROUTE].get(slot) or (paths and paths.target)
         installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
         failure = reconciler.failures.get(Kind.ROUTE, slot)
         legs = self._target(target) if isinstance(target, Target) else []

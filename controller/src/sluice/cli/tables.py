@@ -125,7 +125,7 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
             item["vrf"],
             _good(item["up"], "up", "down"),
             _good(item["carrier"], "yes", "no"),
-            item["mac"],
+            " ".join([item["mac"], *item["virtual_macs"]]),
             str(item["mtu"]),
             _count(item["received"], "packets"),
             _count(item["sent"], "packets"),

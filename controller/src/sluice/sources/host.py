@@ -7,7 +7,9 @@ pipeline punts for the host goes in there, what the host sends comes out as Host
 The kernel must never forward: its forwarding is switched off for each TAP (sources.silence), and in
 case somebody switches it on again, a frame whose IP source is not one of this router's addresses in
 the interface's VRF goes nowhere and is counted. Own addresses come from the kernel's events, see
-`apply`; those of other interfaces than ours belong to the default VRF. `shared_stack` says what
+`apply`; those of other interfaces than ours belong to the default VRF. Those of a macvlan device on
+a TAP (VRRP's virtual router) are own ones only while it works: at other times they are another
+router's. Such a device is silenced like the TAP below it, and in its VRF. `shared_stack` says what
 else keeps VRFs apart. Probes of neighbours (sources.neighbor_probe) have done their work in the
 kernel and end here.
 
@@ -16,6 +18,7 @@ Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel m
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -50,6 +53,8 @@ from sluice.wire.packet import (
 )
 
 DEFAULT_VRF = 0
+
+log = logging.getLogger(__name__)
 
 
 class Taps(Protocol):
@@ -103,7 +108,7 @@ class HostInterfaces:
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
-        # Of a TAP's ifindex; other interfaces are in the default VRF.
+        # Of a TAP, and of a macvlan device on it; other interfaces are in the default VRF.
         self._vrf: dict[int, int] = {}
         # What the configuration says, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
@@ -112,6 +117,9 @@ class HostInterfaces:
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
         self._own: dict[Address, set[int]] = {}
+        # Macvlan devices on the TAPs, and those of them that do not work.
+        self._macvlans: set[int] = set()
+        self._resting: set[int] = set()
         self.counters: Counter[str] = Counter()
 
     # --- set-up ----------------------------------------------------------------------------------
@@ -165,8 +173,11 @@ class HostInterfaces:
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Whether some interface of this host has the address."""
-        return address in self._own
+        """Whether some interface of this host has the address, and works where it is a macvlan."""
+        return bool(self._holders(address))
+
+    def _holders(self, address: Address) -> set[int]:
+        return self._own.get(address, set()) - self._resting
 
     # --- the kernel's events ---------------------------------------------------------------------
 
@@ -182,7 +193,9 @@ class HostInterfaces:
                 self._disown(address.address, ifindex)
             case LinkChanged(ifindex, name, up, carrier):
                 self._device_changed(ifindex, name, up and carrier)
+                self._macvlan_changed(event)
             case LinkRemoved(ifindex):
+                self._forget_macvlan(ifindex)
                 for own in list(self._own):
                     self._disown(own, ifindex)
                 self._device_changed(ifindex, None, False)
@@ -193,6 +206,31 @@ class HostInterfaces:
             holders.discard(ifindex)
             if not holders:
                 del self._own[address]
+
+    def _macvlan_changed(self, event: LinkChanged) -> None:
+        """Silences a macvlan device on a TAP when it is new, and notes whether it works."""
+        ifindex = event.ifindex
+        if event.macvlan_on not in self._l3_if:
+            self._forget_macvlan(ifindex)
+            return
+        self._vrf[ifindex] = self._vrf[event.macvlan_on]
+        if ifindex not in self._macvlans:
+            self._macvlans.add(ifindex)
+            try:
+                self._devices.silence(event.name)
+            except OSError as error:  # gone again, or renamed
+                self.counters["macvlan_not_silenced"] += 1
+                log.warning("macvlan device %s: %s", event.name, error)
+        if event.works:
+            self._resting.discard(ifindex)
+        else:
+            self._resting.add(ifindex)
+
+    def _forget_macvlan(self, ifindex: int) -> None:
+        if ifindex in self._macvlans:
+            self._macvlans.remove(ifindex)
+            self._resting.discard(ifindex)
+            del self._vrf[ifindex]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
         before = self._device_names.pop(ifindex, None)
@@ -273,7 +311,7 @@ class HostInterfaces:
         if is_unspecified(source):
             # Duplicate address detection, DHCP, IGMP; the kernel forwards no such packet.
             return None
-        holders = self._own.get(source)
+        holders = self._holders(source)
         if not holders:
             return "foreign_source"
         vrf = self._vrf.get(ifindex, DEFAULT_VRF)

@@ -287,7 +287,7 @@ class Fib:
 
     def _interface_of(self, ifindex: int | None, address: Address | None) -> int | None:
         if ifindex is not None:
-            return self.interfaces.l3_if_of(ifindex)
+            return self.interfaces.l3_if_by(ifindex)
         return None if address is None else self.interfaces.l3_if_covering(address)
 
     def host_slot(self, path: Path) -> RouteSlot | None:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The router's layer-3 interfaces: as configured, with the links and addresses the kernel has.
 
-Gives: the entities of an interface (attachment, router MAC, egress), the local prefixes (the
-router's own addresses and what every router listens to), the addresses that nobody else may send
-from, the connected prefixes, and which kernel interface is which of ours. IPv6 link-local addresses
-are no such sources: another link's host may have the same. Depends on model and entities.
+Gives: the entities of an interface (attachment, router MACs, egress), the local prefixes (the
+router's own addresses and what every router listens to), the connected prefixes, and which kernel
+interface is which of ours. Depends on model, entities and own_addresses.
 
 An interface is up when its TAP is administratively up and, where the port's own device is known
 (`device`), that has carrier. Addresses of any kernel interface of the host are the router's
 (the weak host model, as in Linux); only those of ours make connected prefixes.
+
+A macvlan device on a TAP gives the interface another MAC address and further addresses, as VRRP
+has them: while it works they are the interface's own, and at other times nobody's.
 """
 
 from __future__ import annotations
@@ -19,13 +21,11 @@ from typing import NamedTuple
 from sluice.entities import (
     ADMIT,
     LOCAL,
-    MARTIAN,
     Attachment,
     Changes,
     Egress,
     Kind,
     L3Interface,
-    OwnAddress,
     RouterMac,
     RouteSlot,
 )
@@ -41,9 +41,15 @@ from sluice.model import (
     Prefix,
     is_link_local,
 )
+from sluice.state.own_addresses import (
+    DEFAULT_VRF,
+    LOOPBACK6,
+    Holder,
+    OwnAddresses,
+    local_slots,
+)
 
-DEFAULT_VRF = 0
-LOOPBACK6 = bytes(15) + b"\x01"
+NO_MAC = bytes(6)
 
 ALWAYS_LOCAL = tuple(
     Prefix.parse(text)
@@ -59,10 +65,20 @@ class Connected(NamedTuple):
     l3_if: int
 
 
+class _Macvlan(NamedTuple):
+    """A macvlan device on a TAP."""
+
+    link: LinkChanged
+    holder: Holder
+
+
 class InterfaceState:
     """One configured interface."""
 
-    __slots__ = ("addresses", "carrier", "device_carrier", "ifindex", "mac", "mtu", "spec", "up")
+    __slots__ = (
+        *("admitted", "carrier", "device_carrier", "holder", "ifindex", "mac", "macvlans", "mtu"),
+        *("spec", "up"),
+    )
 
     def __init__(self, spec: InterfaceSpec) -> None:
         self.spec = spec
@@ -72,7 +88,21 @@ class InterfaceState:
         self.device_carrier = True
         self.mac: Mac = spec.mac
         self.mtu = spec.mtu
-        self.addresses: set[InterfaceAddress] = set()
+        self.holder = Holder()
+        self.macvlans: dict[int, _Macvlan] = {}
+        self.admitted: set[Mac] = set()
+
+    @property
+    def addresses(self) -> list[InterfaceAddress]:
+        """Its addresses: the TAP's, then those of macvlan devices that work."""
+        holders = (self.holder, *(each.holder for each in self.macvlans.values()))
+        return [address for holder in holders for address in holder.sorted()]
+
+    @property
+    def macs(self) -> list[Mac]:
+        """The MAC addresses at which it answers: the TAP's, then those of macvlan devices."""
+        virtual = (each.link.mac for each in self.macvlans.values() if each.link.works)
+        return [self.mac, *(mac for mac in virtual if mac != NO_MAC)]
 
     @property
     def usable(self) -> bool:
@@ -92,9 +122,9 @@ class InterfaceTable:
                 self._by_device.setdefault(state.spec.device, []).append(state)
         self._by_ifindex: dict[int, InterfaceState] = {}
         self._names: dict[int, str] = {}
-        self._other_addresses: dict[int, set[InterfaceAddress]] = {}
+        self._own = OwnAddresses()
+        self._macvlan_links: dict[int, LinkChanged] = {}
         self._vrfs = {state.spec.vrf for state in self.by_l3_if.values()} | {DEFAULT_VRF}
-        self._local: dict[RouteSlot, int] = {}
 
     def start(self, changes: Changes) -> None:
         """The entities that follow from the configuration alone."""
@@ -110,6 +140,12 @@ class InterfaceTable:
     def l3_if_of(self, ifindex: int) -> int | None:
         """The layer-3 interface that a kernel interface is the host's end of."""
         state = self._by_ifindex.get(ifindex)
+        return None if state is None else state.spec.l3_if
+
+    def l3_if_by(self, ifindex: int) -> int | None:
+        """The layer-3 interface by which the packets leave that the kernel sends on an interface:
+        a TAP's, or that of the TAP below a macvlan device."""
+        state = self._by_ifindex.get(ifindex) or self._below(ifindex)
         return None if state is None else state.spec.l3_if
 
     def vrf_of(self, l3_if: int) -> int:
@@ -141,7 +177,7 @@ class InterfaceTable:
             Connected(RouteSlot(state.spec.vrf, address.prefix), state.spec.l3_if)
             for state in self.by_l3_if.values()
             if state.usable
-            for address in sorted(state.addresses)
+            for address in state.addresses
             if address.length < len(address.address) * 8 and not why_not_routed(address.prefix)
         ]
 
@@ -151,17 +187,22 @@ class InterfaceTable:
             address.address
             for state in self.by_l3_if.values()
             if state.spec.vrf == vrf
-            for address in sorted(state.addresses)
+            for address in state.addresses
         ]
         if vrf == DEFAULT_VRF:
-            own += [a.address for others in self._other_addresses.values() for a in sorted(others)]
+            own += [
+                address.address
+                for ifindex, holder in self._own.holders.items()
+                if self.l3_if_by(ifindex) is None
+                for address in holder.sorted()
+            ]
         return own
 
     def answer_address(self, l3_if: int, vrf: int, size: int) -> Address | None:
         """An own address of `size` octets to send errors from: of the interface if it has one,
         else of the VRF; global ones before link-local ones."""
         state = self.by_l3_if.get(l3_if)
-        own = [] if state is None else [a.address for a in sorted(state.addresses)]
+        own = [] if state is None else [a.address for a in state.addresses]
         candidates = [a for a in own + self.local_addresses(vrf) if len(a) == size]
         usable = [a for a in candidates if a[0] != 127 and a != LOOPBACK6]
         return min(usable, key=is_link_local, default=None)
@@ -187,6 +228,8 @@ class InterfaceTable:
         if remapped and known is not None:  # renamed
             self._detach(known, changes)
         self._names[event.ifindex] = event.name
+        if event.macvlan_on is not None or event.ifindex in self._macvlan_links:
+            remapped |= self._macvlan_changed(event, changes)
         if state is None:
             return remapped
         if remapped:
@@ -205,64 +248,82 @@ class InterfaceTable:
         name = self._names.pop(event.ifindex, "")
         for device in self._by_device.get(name, ()):
             device.device_carrier = False
-        for address in self._other_addresses.pop(event.ifindex, set()):
-            self._release_local(DEFAULT_VRF, address, changes)
+        below = self._below(event.ifindex)
+        if self._macvlan_links.pop(event.ifindex, None) is not None:
+            self._follow_macvlans(below, changes)
         state = self._by_ifindex.get(event.ifindex)
+        if state is not None:
+            self._detach(state, changes)
+        self._own.forget(event.ifindex, changes)
         if state is None:
-            return False
-        self._detach(state, changes)
+            return below is not None
         if state.up:
             state.up = False
             self._write_admission(state, False, changes)
         return True
 
     def _attach(self, state: InterfaceState, ifindex: int, changes: Changes) -> None:
-        early = self._other_addresses.pop(ifindex, set())
-        for address in early:
-            self._release_local(DEFAULT_VRF, address, changes)
-        state.ifindex = ifindex
+        state.ifindex, state.holder = ifindex, self._own.holder(ifindex)
         self._by_ifindex[ifindex] = state
-        for address in early:
-            self.address_added(AddressAdded(ifindex, address), changes)
+        self._own.place(ifindex, state.spec.vrf, changes)
+        self._follow_macvlans(state, changes)
 
     def _detach(self, state: InterfaceState, changes: Changes) -> None:
-        for address in state.addresses:
-            self._release_local(state.spec.vrf, address, changes)
-        state.addresses.clear()
         if state.ifindex is not None:
             del self._by_ifindex[state.ifindex]
-        state.ifindex, state.carrier = None, False
+            self._own.place(state.ifindex, DEFAULT_VRF, changes)
+        above = list(state.macvlans)
+        state.ifindex, state.carrier, state.holder = None, False, Holder()
+        self._follow_macvlans(state, changes)
+        for ifindex in above:
+            self._own.place(ifindex, DEFAULT_VRF, changes)
+
+    # -- macvlan devices
+
+    def _below(self, ifindex: int) -> InterfaceState | None:
+        """The interface whose TAP a macvlan device is on."""
+        link = self._macvlan_links.get(ifindex)
+        if link is None or link.macvlan_on is None:
+            return None
+        return self._by_ifindex.get(link.macvlan_on)
+
+    def _macvlan_changed(self, event: LinkChanged, changes: Changes) -> bool:
+        """Returns whether a kernel interface leads out by another of ours now."""
+        before = self._below(event.ifindex)
+        if event.macvlan_on is None:  # its index was given to a device of another kind
+            del self._macvlan_links[event.ifindex]
+        else:
+            self._macvlan_links[event.ifindex] = event
+        after = self._below(event.ifindex)
+        if before is not after:
+            self._follow_macvlans(before, changes)
+        if after is None:
+            self._own.place(event.ifindex, DEFAULT_VRF, changes)
+        self._follow_macvlans(after, changes)
+        return before is not after
+
+    def _follow_macvlans(self, state: InterfaceState | None, changes: Changes) -> None:
+        """The macvlan devices on an interface's TAP have changed, or the TAP has."""
+        if state is None:
+            return
+        state.macvlans = {
+            ifindex: _Macvlan(link, self._own.holder(ifindex))
+            for ifindex, link in sorted(self._macvlan_links.items())
+            if link.macvlan_on == state.ifindex
+        }
+        for ifindex, (link, _) in state.macvlans.items():
+            self._own.place(ifindex, state.spec.vrf if link.works else None, changes)
+        self._write_macs(state, changes)
+
+    # -- addresses
 
     def address_added(self, event: AddressAdded, changes: Changes) -> None:
         """The router has one more address."""
-        addresses, vrf = self._addresses_of(event.ifindex)
-        if event.address not in addresses:
-            addresses.add(event.address)
-            for slot in local_slots(vrf, event.address):
-                self._local[slot] = self._local.get(slot, 0) + 1
-                changes.set(Kind.LOCAL_PREFIX, slot, LOCAL)
-                changes.set(Kind.OWN_SOURCE, OwnAddress(vrf, slot.prefix.address), MARTIAN)
+        self._own.add(event.ifindex, event.address, changes)
 
     def address_removed(self, event: AddressRemoved, changes: Changes) -> None:
         """The router has one address less."""
-        addresses, vrf = self._addresses_of(event.ifindex)
-        if event.address in addresses:
-            addresses.remove(event.address)
-            self._release_local(vrf, event.address, changes)
-
-    def _addresses_of(self, ifindex: int) -> tuple[set[InterfaceAddress], int]:
-        state = self._by_ifindex.get(ifindex)
-        if state is not None:
-            return state.addresses, state.spec.vrf
-        return self._other_addresses.setdefault(ifindex, set()), DEFAULT_VRF
-
-    def _release_local(self, vrf: int, address: InterfaceAddress, changes: Changes) -> None:
-        for slot in local_slots(vrf, address):
-            self._local[slot] -= 1
-            if not self._local[slot]:
-                del self._local[slot]
-                changes.set(Kind.LOCAL_PREFIX, slot, None)
-                changes.set(Kind.OWN_SOURCE, OwnAddress(vrf, slot.prefix.address), None)
+        self._own.remove(event.ifindex, event.address, changes)
 
     # -- entities
 
@@ -271,11 +332,9 @@ class InterfaceTable:
     ) -> None:
         if (state.mac, state.mtu) == (event.mac, event.mtu):
             return
-        old_mac, state.mac, state.mtu = state.mac, event.mac, event.mtu
+        state.mac, state.mtu = event.mac, event.mtu
         self._write_egress(state, changes)
-        if old_mac != event.mac and state.up:
-            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, old_mac), None)
-            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, event.mac), ADMIT)
+        self._write_macs(state, changes)
 
     def _write_egress(self, state: InterfaceState, changes: Changes) -> None:
         spec = state.spec
@@ -287,8 +346,15 @@ class InterfaceTable:
         interface = L3Interface(spec.l3_if, spec.vrf)
         attachment = Attachment(spec.port, spec.vlan)
         changes.set(Kind.L3_INTERFACE, attachment, interface if up else None)
-        mac = RouterMac(spec.l3_if, state.mac)
-        changes.set(Kind.ROUTER_MAC, mac, ADMIT if up else None)
+        self._write_macs(state, changes)
+
+    def _write_macs(self, state: InterfaceState, changes: Changes) -> None:
+        wanted = set(state.macs) if state.up else set()
+        for mac in state.admitted - wanted:
+            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), None)
+        for mac in wanted - state.admitted:
+            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), ADMIT)
+        state.admitted = wanted
 
 
 MULTICAST = "multicast: not routed"
@@ -310,23 +376,3 @@ def why_not_routed(prefix: Prefix) -> str:
     if multicast:
         return MULTICAST
     return LINK_LOCAL[len(first)] if link_local else ""
-
-
-def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
-    """What an own address makes local: itself and, for IPv4, its subnet's broadcast (RFC 2644).
-
-    Nothing for loopback (never on a wire) and IPv6 link-local (in ALWAYS_LOCAL).
-    """
-    address, length = own
-    if len(address) == 16:
-        if address == LOOPBACK6 or is_link_local(address):
-            return []
-        return [RouteSlot(vrf, Prefix.host(address))]
-    if address[0] == 127:
-        return []
-    slots = [RouteSlot(vrf, Prefix.host(address))]
-    if length <= 30:
-        host_bits = (1 << (32 - length)) - 1
-        broadcast = (int.from_bytes(address, "big") | host_bits).to_bytes(4, "big")
-        slots.append(RouteSlot(vrf, Prefix.host(broadcast)))
-    return slots

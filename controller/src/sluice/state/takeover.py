@@ -19,6 +19,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from sluice.entities import (
+    ADMIT,
     DROPS_WITHOUT,
     OPENING,
     RETIRED,
@@ -28,6 +29,7 @@ from sluice.entities import (
     Kind,
     L3Interface,
     Nexthop,
+    RouterMac,
     Value,
 )
 
@@ -78,17 +80,22 @@ def closing(
     """What of `installed` is not as `wanted`, which has what the configuration alone decides.
 
     Entities of the kinds in `swapped` change with the lists, in one write: they stay until then,
-    unless they name what is another interface by now.
+    unless they name what is another interface by now. So do the MAC addresses of an interface that
+    is what it was: those of virtual routers are the kernel's to tell, later.
     """
-    withdrawn = [
+    differing = [
         (kind, key)
         for kind in sorted(DROPS_WITHOUT, reverse=True)
         for key, value in installed[kind].items()
         if moved.concerns(kind, key, value)
         or not (kind in swapped or _equal(kind, wanted.get(kind, {}).get(key), value))
     ]
-    gone = frozenset(withdrawn)
-    kept = frozenset(_kept_interfaces(installed, gone))
+    kept = frozenset(_kept_interfaces(installed, frozenset(differing)))
+    withdrawn = [
+        (kind, key)
+        for kind, key in differing
+        if not (isinstance(key, RouterMac) and key.l3_if in kept) or installed[kind][key] != ADMIT
+    ]
     retired = [
         key
         for key, value in installed[Kind.NEXTHOP].items()

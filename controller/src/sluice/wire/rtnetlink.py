@@ -30,6 +30,7 @@ from sluice.wire.netlink import (
     NLM_F_EXCL,
     NLM_F_REPLACE,
     NLM_F_REQUEST,
+    U8,
     U32,
     attribute,
     attributes,
@@ -64,7 +65,9 @@ IFADDRMSG = Struct("=BBBBI")
 # family, pad, pad, ifindex, state, flags, type
 NDMSG = Struct("=BBHiHBB")
 
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU = 1, 3, 4
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK = 1, 3, 4, 5
+IFLA_LINKINFO, IFLA_LINK_NETNSID, IFLA_PROTO_DOWN = 18, 37, 39
+IFLA_INFO_KIND = 1
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS, IFA_PROTO = 1, 2, 4, 8, 11
 # Who gave an address (Linux 5.18 on); the values of the kernel itself are 1 to 3.
@@ -110,7 +113,20 @@ def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved
         bool(flags & IFF_LOWER_UP),
         fixed(attrs[IFLA_MTU], "IFLA_MTU", U32, base) if IFLA_MTU in attrs else 0,
         mac if len(mac) == MAC_SIZE else NO_MAC,
+        _macvlan_on(attrs, base),
+        IFLA_PROTO_DOWN in attrs and fixed(attrs[IFLA_PROTO_DOWN], "IFLA_PROTO_DOWN", U8, base) > 0,
     )
+
+
+def _macvlan_on(attrs: dict[int, bytes], base: int) -> int | None:
+    """The interface below a macvlan device; None for other links, and where that interface is in
+    another network namespace."""
+    if IFLA_LINKINFO not in attrs or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
+        return None
+    info = attributes(attrs[IFLA_LINKINFO], 0, base)
+    if info.get(IFLA_INFO_KIND, b"").rstrip(b"\0") != b"macvlan":
+        return None
+    return fixed(attrs[IFLA_LINK], "IFLA_LINK", U32, base)
 
 
 def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | AddressRemoved | None:
