@@ -95,8 +95,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     """Opens everything; `stack` closes it. Raises OSError in a sentence."""
     ike_ports = None
     if config.policy.spds:  # before there is an interface that a packet could leave by
-        names = [interface.name for interface in config.interfaces]
-        ike_ports = IkePorts(names, config.ike.users)
+        ike_ports = IkePorts(config.ike.users)
         stack.callback(ike_ports.close)
     probe = NeighborProbe()
     kernel = KernelMonitor(probe=probe)

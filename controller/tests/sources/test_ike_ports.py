@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,14 +38,20 @@ def tap() -> Iterator[Tap]:
 
 @contextmanager
 def guarded(*users: str) -> Iterator[IkePorts]:
-    ports = IkePorts(["eth0", "eth1"], users)
+    ports = IkePorts(users)
     try:
         yield ports
     finally:
         ports.close()
 
 
-def send(family: socket.AddressFamily, uid: int, port: int, size: int = 100) -> None:
+def send(
+    family: socket.AddressFamily,
+    uid: int,
+    port: int,
+    size: int = 100,
+    to: Mapping[socket.AddressFamily, str] = PEERS,
+) -> None:
     """A user's process sends a datagram from a port that it shares, and closes the socket."""
     child = os.fork()
     if child == 0:
@@ -54,7 +60,7 @@ def send(family: socket.AddressFamily, uid: int, port: int, size: int = 100) -> 
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.bind(("", port))
             with suppress(PermissionError):  # what the rule drops, the sender is told of
-                sender.sendto(MARK + bytes(size), (PEERS[family], 7000))
+                sender.sendto(MARK + bytes(size), (to[family], 7000))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -126,11 +132,26 @@ def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) ->
         assert sent(tap, socket.AF_INET) == 0
 
 
-def test_other_interfaces_are_not_touched(tap: Tap) -> None:
-    ports = IkePorts(["eth7"], ["root"])
-    send(socket.AF_INET, USER, 4500)
+def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
+    """VRRP's virtual router is a macvlan device, with addresses that are this router's own."""
+    ip(f"link add above link {tap.name} type macvlan mode bridge")
+    ip("link set above up")
+    ip("addr add 10.3.0.1/24 dev above")
+    ip("neigh replace 10.3.0.2 dev above lladdr 02:00:00:00:00:02 nud permanent")
+    above = {socket.AF_INET: "10.3.0.2"}
+    send(socket.AF_INET, USER, 4500, to=above)
     assert sent(tap, socket.AF_INET) == 1
-    ports.close()
+    with guarded("root"):
+        send(socket.AF_INET, USER, 4500, to=above)
+        assert sent(tap, socket.AF_INET) == 0
+
+
+def test_loopback_is_not_touched(tap: Tap) -> None:
+    with guarded("root"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 7000))
+        server.settimeout(10)
+        send(socket.AF_INET, USER, 4500, to={socket.AF_INET: "127.0.0.1"})
+        assert server.recv(200).startswith(MARK)
 
 
 def test_without_nftables_the_kernel_itself_must_keep_the_port(
@@ -139,12 +160,12 @@ def test_without_nftables_the_kernel_itself_must_keep_the_port(
     monkeypatch.setattr(ike_ports, "LIBRARY", "libnftables.of.no.host")
     start = tmp_path / "ip_unprivileged_port_start"
     start.write_text("4501\n")
-    assert IkePorts(["eth1"], ["root"], unprivileged_from=start).counters == {}
+    assert IkePorts(["root"], unprivileged_from=start).counters == {}
     with pytest.raises(OSError, match=r"cannot be kept.*no\.host.*install libnftables1"):
-        IkePorts(["eth1"], ["root", str(USER)], unprivileged_from=start)
+        IkePorts(["root", str(USER)], unprivileged_from=start)
     start.write_text("4500\n")
     with pytest.raises(OSError, match=r"set net\.ipv4\.ip_unprivileged_port_start=4501"):
-        IkePorts(["eth1"], ["root"], unprivileged_from=start)
+        IkePorts(["root"], unprivileged_from=start)
 
 
 def test_what_the_kernel_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ The generated rules bypass what this router sends from UDP ports 500 and 4500, t
 4500 is not privileged on Linux, so without this every local user could send past the SPD. A
 netfilter rule looks at the user of the socket while a packet leaves: to ask for the port's owner
 later would be too late, since SO_REUSEADDR lets two users hold one port, and a socket may be closed
-again by then. The rule comes before the host interfaces and goes with this process: its table has
-an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` leaves it alone.
+again by then. The rule is for all interfaces of the network namespace but loopback, since others
+may stand above a host interface (macvlan, ipvlan). It comes before the host interfaces and goes
+with this process: its table has an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush
+ruleset` leaves it alone.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -32,7 +34,7 @@ table inet {table} {{
   counter refused {{ }}
   chain leaving {{
     type filter hook postrouting priority 300; policy accept;
-    oifname {{ {interfaces} }} meta l4proto udp th sport {{ {ports} }} jump ike
+    oifname != "lo" meta l4proto udp th sport {{ {ports} }} jump ike
   }}
   chain ike {{
     {allowed}
@@ -44,14 +46,13 @@ _PACKETS = re.compile(r"packets (\d+)")
 
 
 class IkePorts:
-    """The rule for some interfaces; `close` takes it away.
+    """The rule; `close` takes it away.
 
     Raises OSError, with what to do, where neither the rule nor the kernel keeps the ports.
     """
 
     def __init__(
         self,
-        interfaces: Iterable[str],
         users: Iterable[str],
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
@@ -61,7 +62,7 @@ class IkePorts:
         numbers = {number for user in users if (number := user_number(user)) is not None}
         try:
             self._netfilter = Netfilter()
-            self._netfilter.run(_rules(self._table, interfaces, numbers))
+            self._netfilter.run(_rules(self._table, numbers))
         except OSError as error:
             self.close()
             if not numbers <= {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
@@ -88,11 +89,10 @@ class IkePorts:
             self._netfilter = None
 
 
-def _rules(table: str, interfaces: Iterable[str], users: Iterable[int]) -> str:
+def _rules(table: str, users: Iterable[int]) -> str:
     allowed = ", ".join(str(user) for user in sorted(users))
     return RULES.format(
         table=table,
-        interfaces=", ".join(f'"{name}"' for name in interfaces),
         ports=", ".join(str(port) for port in IKE_PORTS),
         # Where no user may, or the packet has no socket, the chain goes on to the drop.
         allowed=f"meta skuid {{ {allowed} }} accept" if allowed else "",
