@@ -29,6 +29,7 @@ from sluice.model import (
     AddressRemoved,
     HostFrame,
     InterfaceAddress,
+    KernelEvent,
     LinkChanged,
     LinkRemoved,
     parse_address,
@@ -75,11 +76,13 @@ class Host:
         self.interfaces = HostInterfaces(self.taps, self.monitor, is_probe=probe.is_probe)
         self.monitor.start()
         self.frames: list[HostFrame] = []
+        self.events: list[KernelEvent] = []
         self.carrier: dict[int, bool] = {}
 
     def step(self) -> None:
         """Takes in what there is, as the controller's loop would."""
         while events := self.monitor.poll(64):
+            self.events += events
             for event in events:
                 self.interfaces.apply(event)
                 if isinstance(event, LinkChanged):

@@ -12,7 +12,7 @@ import pytest
 
 import packets
 from kernel_namespace import ip, network_namespace, sysctl
-from sluice.model import HostFrame, parse_address, parse_mac
+from sluice.model import HostFrame, NeighborChanged, NeighborState, parse_address, parse_mac
 from sluice.wire import packet as wire
 from sources.test_host import PEER_MAC, Host, echo_request, interface, ipv4_of, resolve_peer
 
@@ -89,6 +89,21 @@ def test_while_it_is_held_down_nothing_leaves_with_its_address(host: Host) -> No
     assert not [frame for frame in host.frames if icmp_from(frame, VIRTUAL)]
     ip("link set vrrp protodown off")
     host.until(lambda: is_own(host))
+
+
+def test_to_a_backup_the_master_is_a_neighbour(host: Host) -> None:
+    """Although the kernel has the master's address itself, on the device that is held down."""
+    ip("link set vrrp protodown on")
+    host.until(lambda: not is_own(host))
+    ifindex = host.interfaces.ifindex(1)
+    assert ifindex is not None
+    host.monitor.use_neighbor(ifindex, parse_address(VIRTUAL))
+    host.sent(lambda frame: frame.frame[20:22] == b"\0\1")
+    there, here = VMAC + parse_address(VIRTUAL), interface(1).mac + parse_address("10.0.1.1")
+    answer = b"\0\1\x08\0\6\4\0\2" + there + here
+    host.interfaces.deliver([(1, interface(1).mac + VMAC + b"\x08\x06" + answer)])
+    known = NeighborChanged(ifindex, parse_address(VIRTUAL), VMAC, NeighborState.REACHABLE)
+    host.until(lambda: known in host.events)
 
 
 def test_the_interface_belows_addresses_stay_own(host: Host) -> None:

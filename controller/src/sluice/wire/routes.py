@@ -46,7 +46,7 @@ RTNEXTHOP = Struct("=HBBi")
 # id, weight less one, weight's high byte (6.13 on; zebra leaves it uninitialised), reserved
 NEXTHOP_GRP = Struct("=IBBH")
 
-RTN_UNSPEC, RTN_UNICAST = 0, 1
+RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL = 0, 1, 2
 RTN_NAMES = {2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 9: "throw", 10: "nat"}
 RTN_DROPS = {6: NexthopKind.BLACKHOLE, 7: NexthopKind.UNREACHABLE, 8: NexthopKind.PROHIBIT}
 

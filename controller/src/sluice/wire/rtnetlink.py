@@ -44,6 +44,7 @@ from sluice.wire.routes import (
     AF_UNSPEC,
     RTM_GETROUTE,
     RTMSG,
+    RTN_LOCAL,
     RTN_UNICAST,
     RTN_UNSPEC,
 )
@@ -156,7 +157,10 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
-    if form not in (RTN_UNSPEC, RTN_UNICAST):
+    # The kernel calls a neighbour local that has the address of one of its own interfaces, though
+    # that one is held down: VRRP's master, to a backup. What it does not resolve is itself.
+    to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
+    if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
         return None  # how the kernel sends to groups, broadcasts and itself: no neighbours
     attrs = attributes(body, NDMSG.size, base)
     address = attrs.get(NDA_DST)
