@@ -15,11 +15,12 @@ from fake_switch import (
     load_codec,
 )
 from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
-from sluice.entities import Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
-from sluice.model import Event
+from sluice.entities import OPENING, Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
+from sluice.model import Event, NexthopKind, NexthopSpec
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.reconciler import BATCH, Reconciler
+from sluice.readback import BATCH
+from sluice.reconciler import Reconciler
 from sluice.state.fib import Fib
 
 CODEC = load_codec()
@@ -54,7 +55,8 @@ class Bench:
                 await asyncio.sleep(0)
                 if task.done():
                     break
-                if until() if until else not self.reconciler.pending:
+                done = self.reconciler.compared and not self.reconciler.pending
+                if until() if until else done:
                     break
             else:
                 raise AssertionError("does not settle")
@@ -82,8 +84,12 @@ class Bench:
         assert self.reconciler.synced
 
 
+BLACKHOLE = NexthopSpec(None, None, 1, NexthopKind.BLACKHOLE)
+
+
 def many(count: int, *nexthops: object) -> list[Event]:
-    return [route(f"20.{n >> 8}.{n & 255}.0/24", *nexthops) for n in range(count)]  # type: ignore[arg-type]
+    prefixes = [f"{20 + (n >> 16)}.{n >> 8 & 255}.{n & 255}.0/24" for n in range(count)]
+    return [route(prefix, *nexthops) for prefix in prefixes]  # type: ignore[arg-type]
 
 
 def test_everything_goes_in_and_out_in_order() -> None:
@@ -333,5 +339,97 @@ def test_settings_are_written_at_every_connection() -> None:
             await bench.settle()
             assert (Operation.MODIFY, Kind.PUNT_METER, 6) in bench.switch.log
         assert bench.switch.violations == []
+
+    asyncio.run(story())
+
+
+def loaded(bench: Bench, count: int) -> None:
+    """A table behind two gateways, one of which is known; a default route, and one that drops."""
+    bench.reconciler.near = bench.fib.near_routes
+    for n in (1, 2, 3):
+        bench.feed(link(n), address(n, f"10.0.{n}.1/24"))
+    bench.feed(neighbor(1, "10.0.1.9", 4))
+    bench.feed(*many(count, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
+    bench.feed(route("0.0.0.0/0", gateway("10.0.1.9", 1)), route("20.0.0.0/12", BLACKHOLE))
+
+
+def test_an_empty_switch_gets_its_links_before_the_table() -> None:
+    """A restarted switch does not cut neighbours off for as long as a full table takes."""
+
+    async def story() -> None:
+        bench = Bench()
+        loaded(bench, 2_000)
+        await bench.connect()
+        await bench.settle()
+        bench.check()
+        order = [(kind, key) for _, kind, key in bench.switch.log]
+        routes = [key for kind, key in order if kind is Kind.ROUTE]
+        near = {slot(f"10.0.{n}.0/24") for n in (1, 2, 3)} | {slot("10.0.1.9/32")}
+        assert set(routes[: len(near)]) == near
+        others = [place for place, (kind, _) in enumerate(order) if kind is not Kind.ROUTE]
+        table = order.index((Kind.ROUTE, routes[len(near)]))
+        assert max(others) < table  # interfaces, MAC and local addresses, all of them
+        admitted = min(place for place in others if order[place][0] is Kind.L3_INTERFACE)
+        assert max(order.index((Kind.ROUTE, key)) for key in near) < admitted
+        assert routes[len(near)] == slot("20.0.0.0/12")
+        assert routes[len(near) + 1] == slot("0.0.0.0/0")
+
+    asyncio.run(story())
+
+
+def test_links_are_acknowledged_before_the_table_is_sent() -> None:
+    async def story() -> None:
+        bench = Bench()
+        loaded(bench, 100_000)
+        await bench.connect()
+        admitted = bench.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        await bench.settle(lambda: len(admitted) == 3)
+        sent = sum(kind is Kind.ROUTE for _, kind, _ in bench.switch.log)
+        assert sent == 4
+        assert bench.reconciler.desired[Kind.ROUTE].keys() > {slot("20.0.7.0/24")}
+
+    asyncio.run(story())
+
+
+def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
+    async def story() -> None:
+        bench = Bench()
+        bench.reconciler.hold(OPENING)
+        loaded(bench, 3_000)
+        await bench.connect()
+        task = asyncio.create_task(bench.reconciler.run(bench.switch))
+        while not bench.reconciler.compared:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not any(kind is Kind.ROUTE for _, kind, _ in bench.switch.log)
+        assert not any(kind is Kind.ROUTE for (kind, _), _ in bench.reconciler.failures.items())
+        bench.reconciler.open()
+        while not bench.reconciler.synced:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        bench.check()
+        kinds = [kind for _, kind, _ in bench.switch.log]
+        assert kinds[-3_000:] == [Kind.ROUTE] * 3_000
+        first = kinds.index(Kind.L3_INTERFACE)
+        assert kinds[:first].count(Kind.ROUTE) == 4
+
+    asyncio.run(story())
+
+
+def test_what_comes_while_the_table_is_compared_goes_first() -> None:
+    async def story() -> None:
+        bench = Bench()
+        loaded(bench, 1_500)
+        await bench.connect()
+        admitted = bench.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        await bench.settle(lambda: len(admitted) == 3)
+        assert not bench.reconciler.compared
+        bench.feed(neighbor(2, "10.0.2.9", 5), no_route("20.0.7.0/24"))
+        await bench.settle()
+        bench.check()
+        routes = [key for _, kind, key in bench.switch.log if kind is Kind.ROUTE]
+        assert routes[4] == slot("10.0.2.9/32")
 
     asyncio.run(story())

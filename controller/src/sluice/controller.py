@@ -136,6 +136,7 @@ class Controller:
         codec = Codec(schema)
         self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
+        self.reconciler.near = self.fib.near_routes
         limits = config.limits
         self.held = HeldPackets(
             limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds

@@ -39,11 +39,13 @@ class Kind(IntEnum):
     GROUP_MEMBER = 15  # nexthop id -> MEMBER
     GROUP = 16  # group id -> Group
     GROUP_ENTRY = 17  # group id -> GROUP_OF_SAME_ID
-    ROUTE = 18  # RouteSlot -> Target
-    OWN_SOURCE = 19  # OwnAddress -> MARTIAN
-    LOCAL_PREFIX = 20  # RouteSlot -> LOCAL
-    ROUTER_MAC = 21  # RouterMac -> ADMIT
-    L3_INTERFACE = 22  # Attachment -> L3Interface
+    OWN_SOURCE = 18  # OwnAddress -> MARTIAN
+    LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
+    ROUTER_MAC = 20  # RouterMac -> ADMIT
+    L3_INTERFACE = 21  # Attachment -> L3Interface
+    ROUTE = (
+        22  # RouteSlot -> Target; into an empty switch some go before OWN_SOURCE: Reconciler.near
+    )
 
 
 MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})

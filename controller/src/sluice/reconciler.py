@@ -5,8 +5,9 @@ Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop,
 route, ...), waiting for the acknowledgement of one kind before the next begins, and then deletes in
 descending order. An entity whose references are not installed waits; one that is still referred to
 is not deleted; a change is a MODIFY. So the switch never holds a dangling reference whatever fails.
-Links and neighbours concern next hops and groups only, and a long run of routes is interrupted for
-them after the batch at hand.
+Links, addresses and neighbours concern smaller kinds than routes, and a long run of routes is
+interrupted for them after the batch at hand. An empty switch (`compare`) gets the routes that are
+`near` before an interface is let in, and the rest of the table after it: see `table_order`.
 
 Errors. Every refused update is kept under its name (`failures`), retried with growing delay, and
 gone once it succeeds. "Already exists" and "not found" mean that the switch is not as it was
@@ -17,22 +18,21 @@ stand beside the new configuration, `compare` queues the difference. What is rig
 What nobody wants (an orphan) is deleted when its kind is released, which the controller does once
 the sources have said all they know. New entities of kinds that are held (`hold`) wait until `open`.
 
-Depends on entities, inventory, failures, p4 and p4runtime. One task (`run`) does all the writing.
+Depends on entities, inventory, failures, readback, table_order, p4 and p4runtime. One task (`run`)
+does all the writing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
-
-from finsy.proto import p4r
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
 
 from sluice.entities import (
     COMMITTED,
     MODIFY_ONLY,
-    RETIRED,
     UNKNOWN,
     Changes,
     Key,
@@ -50,27 +50,14 @@ from sluice.p4runtime.session import (
     P4RuntimeError,
     Status,
 )
+from sluice.readback import BATCH, OK_STATUS, Writer, close, read
 from sluice.state.takeover import Closing, Entities
+from sluice.table_order import in_order
 
-BATCH = 512
-"""Updates in one write, about 1.5 ms of encoding."""
 WINDOW = 4
 """Writes under way at a time."""
 BATCHES_PER_TURN = 32
 """Batches of routes before deletions get their turn."""
-OK_STATUS = Status((0, ""))
-SLICE = 2000
-"""Entities decoded or compared before the loop is let go."""
-
-
-class Writer(Protocol):
-    """What is needed of a `Session`."""
-
-    async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Statuses by update, or [] when all were applied."""
-
-    def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Entities in parts."""
 
 
 class _Batch(NamedTuple):
@@ -100,6 +87,7 @@ class Reconciler:
         self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._near: dict[Key, None] = {}
         self._in_flight: set[Key] = set()
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
@@ -107,6 +95,7 @@ class Reconciler:
         self._work = asyncio.Event()
         self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
         self.on_progress: Callable[[], None] = lambda: None
+        self.near: Callable[[], Iterable[Key]] = tuple
 
     # -- what is wanted
 
@@ -159,6 +148,7 @@ class Reconciler:
         return (
             sum(map(len, self._upserts.values()))
             + sum(map(len, self._deletes.values()))
+            + len(self._near)
             + len(self._in_flight)
         )
 
@@ -177,7 +167,8 @@ class Reconciler:
     def is_under_way(self, kind: Kind, key: Key) -> bool:
         """Whether an update of this entity is queued or sent."""
         queued = key in self._upserts[kind] or key in self._deletes[kind]
-        return queued or key in self._in_flight
+        near = kind is Kind.ROUTE and key in self._near
+        return queued or near or key in self._in_flight
 
     def found(self, kind: Kind, key: Key, value: Value | None) -> None:
         """The switch holds this, or nothing, whatever it was thought to hold: to be put right.
@@ -211,77 +202,50 @@ class Reconciler:
         installed = Inventory()
         requests = self._codec.read_requests()
         routes = [one for one in requests if self._codec.is_route(one)]
-        await self._read(session, [one for one in requests if one not in routes], installed)
+        others = [one for one in requests if one not in routes]
+        await read(session, self._codec, others, installed)
         closed = closing(installed.by_kind)
-        await self._close(session, closed, installed)
-        await self._read(session, routes, installed)
+        await close(session, self._codec, closed, installed)
+        await read(session, self._codec, routes, installed)
         self.installed = installed
         self.failures.clear()
         self._in_flight.clear()
         return bool(closed)
 
-    async def _read(
-        self, session: Writer, requests: list[p4r.Entity], installed: Inventory
-    ) -> None:
-        async for part in session.read(requests):
-            for start in range(0, len(part), SLICE):
-                found: dict[Kind, list[tuple[Key, Value]]] = {}
-                for entity in part[start : start + SLICE]:
-                    decoded = self._codec.decode(entity)
-                    if decoded is not None:
-                        kind, key, value = decoded
-                        found.setdefault(kind, []).append((key, value))
-                for kind, entries in found.items():
-                    installed.put(kind, entries)
-                await asyncio.sleep(0)
-
-    async def _close(self, session: Writer, closed: Closing, installed: Inventory) -> None:
-        """Before anything else is written, in this order, whatever refers to it.
-
-        Each of these updates makes packets drop, so that no order of them lets one pass. Raises
-        P4RuntimeError, also where one is refused.
-        """
-        entries: list[tuple[Kind, Key, Value | None]] = [
-            *((Kind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),
-            *((kind, key, None) for kind, key in closed.withdrawn),
-        ]
-        for start in range(0, len(entries), BATCH):
-            batch = entries[start : start + BATCH]
-            updates = [
-                self._codec.update(
-                    Operation.DELETE if value is None else Operation.MODIFY, kind, key, value
-                )
-                for kind, key, value in batch
-            ]
-            statuses = await session.write(updates) or [OK_STATUS] * len(batch)
-            for (kind, key, value), (code, message) in zip(batch, statuses, strict=True):
-                if code not in (0, NOT_FOUND):
-                    raise P4RuntimeError(code, f"{kind.name.lower()} {key}: {message}")
-                if value is None or code == NOT_FOUND:
-                    installed.remove(kind, [key])
-                else:
-                    installed.put(kind, [(key, value)])
-
     async def compare(self) -> None:
-        """Queues the difference between what is desired and what was read back."""
+        """Queues the difference between what is desired and what was read back; of routes those
+        that are near. The others are compared by the task, after what goes before them."""
+        self.compared = False
         for kind in Kind:
-            desired, held = self.desired[kind], self.installed.by_kind[kind]
-            self._upserts[kind] = {
-                key: None
-                for key, value in desired.items()
-                if held.get(key) != value and kind not in COMMITTED
-            }
-            await asyncio.sleep(0)
-            for key in [*self._deletes[kind], *self._orphans[kind]]:
-                if key not in held and key not in desired:
-                    self._confirm_deleted(kind, key)
-            self._orphans[kind] = {key: None for key in held if key not in desired}
-            self._deletes[kind] = {}
-            if kind in self._released:
-                self._delete_orphans(kind)
-            await asyncio.sleep(0)
-        self.compared = True
+            self._upserts[kind] = {}
+            if kind is not Kind.ROUTE:
+                await self._compare(kind)
+        desired, held = self.desired[Kind.ROUTE], self.installed.by_kind[Kind.ROUTE]
+        self._near = {
+            key: None for key in self.near() if key in desired and held.get(key) != desired[key]
+        }
         self._work.set()
+
+    async def _compare_routes(self) -> None:
+        await self._compare(Kind.ROUTE)
+        self.compared = True
+        self.on_progress()
+
+    async def _compare(self, kind: Kind) -> None:
+        """What is submitted meanwhile keeps its place, ahead of the rest."""
+        desired, held = self.desired[kind], self.installed.by_kind[kind]
+        if kind not in COMMITTED:
+            queue = await in_order(desired, held)
+            queue.update(self._upserts[kind])
+            self._upserts[kind] = queue
+        for key in [*self._deletes[kind], *self._orphans[kind]]:
+            if key not in held and key not in desired:
+                self._confirm_deleted(kind, key)
+        self._orphans[kind] = {key: None for key in held if key not in desired}
+        self._deletes[kind] = {}
+        if kind in self._released:
+            self._delete_orphans(kind)
+        await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
         """These entities of committed kinds were found installed and are wanted as they are."""
@@ -330,50 +294,66 @@ class Reconciler:
         while True:
             await self._wait_for_work()
             await self._cycle(session)
+            if not self.compared:
+                await self._compare_routes()
 
     async def _wait_for_work(self) -> None:
         self._requeue_due()
         self.on_progress()
-        if self.pending:
+        if self.pending > self._blocked or not self.compared:
             return
         self._work.clear()
         retry = self.failures.next_retry
         delay = None if retry == NEVER else max(0.0, retry - self._clock())
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._work.wait(), delay)
-        except TimeoutError:
-            self._requeue_due()
+        self._requeue_due()
 
     def _requeue_due(self) -> None:
         for kind, key in self.failures.due():
             wanted = key in self.desired[kind]
             (self._upserts if wanted else self._deletes)[kind][key] = None
 
+    @property
+    def _blocked(self) -> int:
+        """How many updates no cycle would try: routes, while no next hop can be installed because
+        all interfaces are held. A full table would be looked at and put aside in vain."""
+        held = Kind.EGRESS_INTERFACE in self._held
+        if not held or self.installed.by_kind[Kind.EGRESS_INTERFACE]:
+            return 0
+        return len(self._near) + len(self._upserts[Kind.ROUTE])
+
     async def _cycle(self, session: Writer) -> None:
         for kind in Kind:
-            if not await self._write_all(session, kind, Operation.INSERT):
+            if kind is Kind.OWN_SOURCE and self._near and not self._blocked:
+                await self._write_all(session, Kind.ROUTE, Operation.INSERT, self._near)
+            if kind is Kind.ROUTE and self._blocked:
+                continue
+            if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
                 return  # something of a smaller kind has come: it goes first
         for kind in reversed(Kind):
-            await self._write_all(session, kind, Operation.DELETE)
+            await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
-    async def _write_all(self, session: Writer, kind: Kind, operation: Operation) -> bool:
-        """Writes all that is queued of a kind; False when it stopped for something more urgent."""
+    async def _write_all(
+        self, session: Writer, kind: Kind, operation: Operation, queue: dict[Key, None]
+    ) -> bool:
+        """Writes all of a kind's queue; False when it stopped for something more urgent."""
         deleting = operation is Operation.DELETE
-        queue = (self._deletes if deleting else self._upserts)[kind]
         if not queue:
             return True
+        may_wait = not deleting and queue is not self._near
         under_way: set[asyncio.Task[None]] = set()
         complete = True
         try:
             for _ in range(BATCHES_PER_TURN):
-                batch = self._next_deletes(kind) if deleting else self._next_upserts(kind)
+                batch = self._next_deletes(kind) if deleting else self._next_upserts(kind, queue)
                 if batch.updates:
                     self._in_flight.update(key for key, _ in batch.entries)
                     under_way.add(asyncio.create_task(self._send(session, batch)))
                     await asyncio.sleep(0)
                 if len(under_way) >= WINDOW:
                     under_way = await _some_done(under_way)
-                if not deleting and self._more_urgent(kind):
+                if may_wait and self._more_urgent(kind):
                     complete = False
                     break
                 if not queue:
@@ -389,8 +369,8 @@ class Reconciler:
     def _more_urgent(self, kind: Kind) -> bool:
         return any(self._upserts[smaller] for smaller in Kind if smaller < kind)
 
-    def _next_upserts(self, kind: Kind) -> _Batch:
-        queue, desired = self._upserts[kind], self.desired[kind]
+    def _next_upserts(self, kind: Kind, queue: dict[Key, None]) -> _Batch:
+        desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
         missing: dict[Value, str] = {}  # routes: the same few targets again and again

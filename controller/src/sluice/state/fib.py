@@ -290,6 +290,11 @@ class Fib:
             return self.interfaces.l3_if_by(ifindex)
         return None if address is None else self.interfaces.l3_if_covering(address)
 
+    def near_routes(self) -> list[RouteSlot]:
+        """The routes without which the router's own links are cut off: connected prefixes, and host
+        routes of neighbours."""
+        return [slot for slot, _ in (*self.onlink.connected(), *self.onlink.hosts())]
+
     def host_slot(self, path: Path) -> RouteSlot | None:
         """The host route's prefix for a neighbour, whether or not it is installed."""
         interface = self.interfaces.by_l3_if.get(path.l3_if)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which order a table goes into a switch that does not hold it, such as one that was restarted.
+
+The queue is taken from its end. There stand the routes that drop their packets: written later than
+a shorter prefix, they would for a moment let pass what they are there to stop. Then come short
+prefixes before long ones, since few of them cover most addresses. Depends on entities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import chain
+
+from sluice.entities import Key, RouteSlot, Target, TargetKind, Value
+
+SLICE = 5000
+"""Entities that are looked at before the loop is let go."""
+FIRST = -1
+FORWARDING = frozenset({TargetKind.NEXTHOP, TargetKind.GROUP})
+
+
+async def in_order(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> dict[Key, None]:
+    """The keys of `desired` whose values `held` has not, what is to be written first at the end."""
+    ranks: dict[int, list[Key]] = {}
+    keys = list(desired)
+    for start in range(0, len(keys), SLICE):
+        for key in keys[start : start + SLICE]:
+            value = desired.get(key)
+            if value is not None and held.get(key) != value:
+                rank = _rank(key, value)
+                found = ranks.get(rank)
+                if found is None:
+                    found = ranks[rank] = []
+                found.append(key)
+        await asyncio.sleep(0)
+    return dict.fromkeys(chain.from_iterable(ranks[rank] for rank in sorted(ranks, reverse=True)))
+
+
+def _rank(key: Key, value: Value) -> int:
+    """The smaller, the earlier: the prefix length, or half of it for IPv6 (longer prefixes)."""
+    if type(value) is not Target or type(key) is not RouteSlot:
+        return FIRST
+    if value.kind not in FORWARDING:
+        return FIRST
+    address, length = key.prefix
+    return length if len(address) == 4 else length >> 1
