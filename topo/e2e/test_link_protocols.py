@@ -2,14 +2,19 @@
 """What speaks beside IP routing: IS-IS, which is not IP at all, and BFD, which is fast."""
 
 import os
+import time
 from functools import partial
 
 import pytest
 
 from sluice_testkit.namespaces import Lab
-from sluice_testkit.wait import wait_until
+from sluice_testkit.wait import Stopwatch, wait_until
 from sluice_topo.description import Kind, two_sites
 from sluice_topo.network import Network, build_in_lab
+from sluice_topo.story import has_legs
+from sluice_topo.traffic import PathWitness, UdpFlows
+
+from .faults import silent
 
 SYSTEM_IDS = {"r1": "0001", "r2": "0002", "t1": "0011", "t2": "0012"}
 ISIS_INTERFACE = """interface {name}
@@ -76,3 +81,24 @@ def test_isis_adjacencies(network: Network, router: str) -> None:
 @pytest.mark.parametrize("router", ["r1", "r2"])
 def test_bfd_sessions(network: Network, router: str) -> None:
     wait_until(partial(bfd_up, network, router), 60, f"BFD on {router}", interval=0.2)
+
+
+def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> None:
+    """Long before BGP's hold timer (9 s) or the kernel notices; the link stays up."""
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+    prefix = "10.2.0.0/24"
+    network.wait_for_bgp()
+    wait_until(partial(has_legs, network, "r1", prefix, 2), 60, "both legs", interval=0.1)
+    with PathWitness(network) as witness, UdpFlows(h1, h2, flows=32) as traffic:
+        traffic.wait_for_more(320)
+        assert witness.packets()["t1"] > 0
+        with silent(network.routers["t1"].namespace, "eth1"):
+            watch = Stopwatch()
+            wait_until(partial(has_legs, network, "r1", prefix, 1), 5, "one leg left")
+            print(f"withdrawn after {watch.seconds():.2f} s")
+            moment = time.monotonic()
+            traffic.wait_for_more(500)
+            numbers = traffic.sent_since(moment)[:400]
+            assert traffic.arrived(numbers) == len(numbers)
+        wait_until(partial(has_legs, network, "r1", prefix, 2), 60, "both legs", interval=0.1)
+        traffic.stop()

@@ -38,6 +38,11 @@ def states_of_neighbours(place: Namespace, interface: str) -> dict[str, list[str
     return {entry["dst"]: entry["state"] for entry in json.loads(shown)}
 
 
+def all_reachable(place: Namespace, addresses: tuple[str, ...]) -> bool:
+    states = states_of_neighbours(place, "eth2")
+    return all("REACHABLE" in states.get(address, []) for address in addresses)
+
+
 def test_a_killed_controller_loses_no_packet_that_the_switch_can_forward(network: Network) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     controller = network.p4_router("r1").controller
@@ -77,14 +82,7 @@ def test_a_restarted_controller_leaves_permanent_neighbours_alone(network: Netwo
     kept = states_of_neighbours(place, "eth2")
     for address in addresses:
         place.run("ip", "neigh", "del", address, "dev", "eth2")
-    for address in addresses:
-        wait_until(
-            lambda address=address: (
-                "REACHABLE" in states_of_neighbours(place, "eth2").get(address, [])
-            ),
-            20,
-            f"{address} to be resolved again",
-        )
+    wait_until(lambda: all_reachable(place, addresses), 20, "both to be resolved again")
     assert [kept[address] for address in addresses] == [["PERMANENT"], ["PERMANENT"]]
     assert outcome.lost == 0, outcome
 

@@ -6,18 +6,18 @@ Static routes only, so that no routing protocol withdraws what leads there.
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import Stopwatch, wait_until
 from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
 from sluice_topo.story import fib_legs, wait_for_legs
 from sluice_topo.traffic import PathWitness, UdpFlows
+
+from .faults import silent
 
 ROUTES = {
     "r1": (
@@ -75,18 +75,6 @@ def network(module_lab: Lab) -> Network:
     return network
 
 
-@contextmanager
-def silence(place: Namespace, interface: str) -> Iterator[None]:
-    """`interface` hears nothing any more; its link stays up."""
-    place.run("tc", "qdisc", "add", "dev", interface, "clsact")
-    try:
-        drop = "bpf", "da", "bytecode", "1,6 0 0 2,"  # TC_ACT_SHOT, after captures have seen it
-        place.run("tc", "filter", "add", "dev", interface, "ingress", *drop)
-        yield
-    finally:
-        place.run("tc", "qdisc", "del", "dev", interface, "clsact")
-
-
 def let_fail(network: Network, version: int) -> None:
     """Wait until r1's kernel has given t1 up. r1 itself sends to it, as BGP would."""
     router, address = network.p4_router("r1"), GATEWAY[version]
@@ -109,7 +97,7 @@ def test_flows_leave_a_silent_neighbour_and_come_back(network: Network, version:
         traffic.wait_for_more(320)
         before = witness.flows()
         assert min(len(before["t1"]), len(before["t2"])) > 0, before
-        with silence(t1, "eth1"):
+        with silent(t1, "eth1"):
             let_fail(network, version)
             wait_until(lambda: fib_legs(network, "r1", FAR_SITE[version]) == 1, 5, "one leg left")
             moment = time.monotonic()
@@ -137,7 +125,7 @@ def test_a_route_over_a_silent_neighbour_alone_is_unreachable(
     h1 = network.hosts["h1"].namespace
     address = {4: "10.77.0.1", 6: "2001:db8:77::1"}[version]
     said = {4: "Destination Host Unreachable", 6: "Address unreachable"}[version]
-    with silence(network.routers["t1"].namespace, "eth1"):
+    with silent(network.routers["t1"].namespace, "eth1"):
         let_fail(network, version)
         seen = probes.ping(h1, address, count=5, interval=0.5, options=("-w", "10"))
         assert seen.received == 0

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults that a test puts into a running network."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sluice_testkit.namespaces import Namespace
+
+DROP = ("bpf", "da", "bytecode", "1,6 0 0 2,")  # TC_ACT_SHOT
+
+
+@contextmanager
+def silent(place: Namespace, interface: str) -> Iterator[None]:
+    """`interface` hears and says nothing any more, and its link stays up.
+
+    A capture on it still sees what comes.
+    """
+    place.run("tc", "qdisc", "add", "dev", interface, "clsact")
+    try:
+        for direction in ("ingress", "egress"):
+            place.run("tc", "filter", "add", "dev", interface, direction, *DROP)
+        yield
+    finally:
+        place.run("tc", "qdisc", "del", "dev", interface, "clsact")
