@@ -29,6 +29,7 @@ def test_a_configuration_says_which_daemons_it_needs() -> None:
     assert daemons_of(STATIC) == ["zebra", "staticd"]
     assert daemons_of("router ospf6\nrouter bgp 1\n") == ["zebra", "bgpd", "ospf6d"]
     assert daemons_of("router ospf\n") == ["zebra", "ospfd"]
+    assert daemons_of("interface eth1\n vrrp 5\n") == ["zebra", "vrrpd"]
 
 
 @needs_root

@@ -19,7 +19,7 @@ from sluice_testkit.process import CommandFailed, Process, Supervisor, run
 from sluice_testkit.wait import wait_until
 
 DAEMON_DIRECTORY = Path("/usr/lib/frr")
-ORDER = ("zebra", "staticd", "bfdd", "bgpd", "ospfd", "ospf6d", "isisd")
+ORDER = ("zebra", "staticd", "bfdd", "bgpd", "ospfd", "ospf6d", "isisd", "vrrpd")
 FPM_MODULE = "dplane_fpm_nl"
 _STARTS_DAEMON = {
     "router bgp": "bgpd",
@@ -29,6 +29,7 @@ _STARTS_DAEMON = {
     "bfd": "bfdd",
     "ip route": "staticd",
     "ipv6 route": "staticd",
+    " vrrp": "vrrpd",
 }
 
 
