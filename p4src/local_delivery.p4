@@ -95,6 +95,7 @@ control local_delivery(inout metadata_t meta) {
             (_, _, _, _, _, PROTOCOL_ICMPV6, _, 0x8800 &&& 0xfe00, ETHERTYPE_IPV6, _): refuse(drop_reason_t.ND_INVALID);
             (0, _, 1, _, _, _, _, _, _, _): refuse(drop_reason_t.MULTICAST);
             (1, _, _, _, _, PROTOCOL_OSPF, _, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
+            (1, _, _, _, _, PROTOCOL_VRRP, _, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
             (1, _, _, _, _, PROTOCOL_TCP, PORT_BGP, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
             (1, _, _, _, _, PROTOCOL_TCP, _, PORT_BGP, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);
             (1, _, _, _, _, PROTOCOL_TCP, PORT_LDP, _, _, _): deliver(punt_reason_t.ROUTING_PROTOCOL);

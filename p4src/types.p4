@@ -44,6 +44,7 @@ const bit<8> PROTOCOL_ESP      = 50;
 const bit<8> PROTOCOL_ICMPV6   = 58;
 const bit<8> PROTOCOL_DEST_OPT = 60;
 const bit<8> PROTOCOL_OSPF     = 89;
+const bit<8> PROTOCOL_VRRP     = 112;
 const bit<8> PROTOCOL_SCTP     = 132;
 
 const bit<16> PORT_BGP       = 179;
@@ -126,7 +127,7 @@ enum bit<8> punt_reason_t {
     ARP                 = 1,
     LINK_PROTOCOL       = 2,   // LLDP, IS-IS
     NEIGHBOR_DISCOVERY  = 3,
-    ROUTING_PROTOCOL    = 4,   // BGP, OSPF, BFD, LDP, RIP
+    ROUTING_PROTOCOL    = 4,   // BGP, OSPF, BFD, LDP, RIP, VRRP
     IKE                 = 5,
     LOCAL               = 6,   // anything else for this router
     TTL_EXCEEDED        = 7,

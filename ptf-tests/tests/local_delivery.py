@@ -217,13 +217,16 @@ def routing_protocols(router: Router) -> None:
 
 @ptf_test
 def routing_protocols_in_groups(router: Router) -> None:
-    """OSPF and RIP hellos come by multicast, OSPFv3 and RIPng from link-local addresses."""
+    """OSPF and RIP hellos come by multicast, OSPFv3 and RIPng from link-local addresses; VRRP's
+    advertisements (RFC 5798)."""
     for packet in (
         ip4("224.0.0.5", Raw(bytes(24)), proto=89, ttl=1),
         ip4("224.0.0.6", Raw(bytes(24)), proto=89, ttl=1),
         ip4("224.0.0.9", udp(dport=520, sport=520), ttl=1),
         ip6("ff02::5", Raw(bytes(24)), nh=89, hlim=1, src=LINK_LOCAL6),
         ip6("ff02::9", udp(dport=521, sport=521), hlim=255, src=LINK_LOCAL6),
+        ip4("224.0.0.18", Raw(bytes(12)), proto=112, ttl=255),
+        ip6("ff02::12", Raw(bytes(24)), nh=112, hlim=255, src=LINK_LOCAL6),
     ):
         delivered(router, A, group_frame(packet), "ROUTING_PROTOCOL")
 
