@@ -46,6 +46,7 @@ from sluice.state.nexthops import NexthopTable, Path
 from sluice.state.onlink import LengthIndex, OnLink, RibMatch
 from sluice.state.paths import PathSet, PathSets
 from sluice.state.rib import Rib
+from sluice.state.route_order import RouteOrder
 
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes that `why_not_routed` has to look at more closely."""
@@ -71,6 +72,8 @@ class Fib:
         self.onlink = OnLink(
             self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
         )
+        self.order = RouteOrder()
+        """Prefixes of the routing daemon's routes, connected prefixes and hosts."""
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
         """Routes of the routing daemon that the pipeline does not route by, and why not."""
@@ -164,6 +167,7 @@ class Fib:
         self.rib.update(route, changes)
         if is_new:
             self._lengths.count(key.table, key.prefix, 1)
+            self.order.add(RouteSlot(self._vrf_of_table[key.table], key.prefix))
 
     def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
         self._delete_route(event.key, changes)
@@ -172,6 +176,7 @@ class Fib:
         if self.rib.get(key) is not None:
             self._lengths.count(key.table, key.prefix, -1)
             self.rib.delete(key, changes)
+            self._order_slot(RouteSlot(self._vrf_of_table[key.table], key.prefix))
 
     def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
         prefix = key.prefix
@@ -196,6 +201,16 @@ class Fib:
     def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
         paths = self._paths_of(slot.vrf, slot.prefix)
         changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if paths is None else paths.target)
+        self._order_slot(slot)
+
+    def _order_slot(self, slot: RouteSlot) -> None:
+        """Keeps the order true to whether anything is known of a prefix."""
+        table = self._table_of_vrf.get(slot.vrf)
+        known = table is not None and self.rib.get(RouteKey(table, slot.prefix)) is not None
+        if known or self.onlink.target(slot) is not None:
+            self.order.add(slot)
+        else:
+            self.order.discard(slot)
 
     def _paths_of(self, vrf: int, prefix: Prefix) -> PathSet | None:
         """Where the routing daemon's route leads, if there is one that counts."""
