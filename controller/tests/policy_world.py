@@ -13,6 +13,7 @@ import pytest
 from fake_switch import FakeSwitch, load_codec
 from packets import ethernet, ipv4
 from sluice.api.requests import Requests
+from sluice.api.rows import Rows
 from sluice.config import load_config
 from sluice.numbers import InterfaceNumbers
 from sluice.policy_model import Direction
@@ -86,7 +87,8 @@ class PolicyWorld(World):
         return [metadata(values) for _, values in self.client.sent]
 
     async def ask(self, command: str, **more: Any) -> Any:
-        return await Requests(self.controller).answer({"command": command} | more)
+        answer = await Requests(self.controller).answer({"command": command} | more)
+        return await answer.whole() if isinstance(answer, Rows) else answer
 
     async def commit(self, *texts: str) -> Any:
         files = [{"name": f"{n}.yaml", "text": text} for n, text in enumerate(texts)]

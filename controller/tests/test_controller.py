@@ -15,6 +15,7 @@ import pytest
 from fake_client import FakeClient
 from fake_switch import PIPELINE, FakeSwitch, load_codec
 from scenes import address, gateway, ifindex, link, neighbor, no_route, route, slot
+from sluice.api.rows import Rows
 from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
@@ -39,6 +40,7 @@ from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.election import LARGEST
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
+from sluice.stalls import Stalls
 from sluice.state.nexthops import Path as NexthopPath
 from test_punts import ipv4, punt
 
@@ -115,8 +117,14 @@ class FakeDump:
 
 
 class World:
+    make_client: type[FakeClient] = FakeClient
+
     def __init__(
-        self, config: Config, switch: FakeSwitch, numbers: InterfaceNumbers | None = None
+        self,
+        config: Config,
+        switch: FakeSwitch,
+        numbers: InterfaceNumbers | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self.routes, self.kernel, self.host = FakeInput(), FakeInput(), FakeInput()
         self.dump = FakeDump()
@@ -134,12 +142,12 @@ class World:
         )
         pipeline = load_pipeline(PIPELINE)
         self.controller = Controller(
-            config, pipeline, sources, self._connect, self.ready.set, numbers=numbers
+            config, pipeline, sources, self._connect, self.ready.set, numbers=numbers, stalls=stalls
         )
 
     def _connect(self, election_id: tuple[int, int]) -> FakeClient:
         self.clients.append(
-            FakeClient(self.switch, arbitration=self.arbitration, election_id=election_id)
+            self.make_client(self.switch, arbitration=self.arbitration, election_id=election_id)
         )
         return self.clients[-1]
 
@@ -290,6 +298,12 @@ def test_nobody_answers(play: Callable[..., None]) -> None:
     play(story)
 
 
+async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
+    request = {"command": "show", "what": "routes"} | more
+    rows: Rows = await Views(world.controller).answer(request)
+    return await rows.whole()
+
+
 def group_sizes(world: World) -> list[int]:
     groups = world.switch.of(Kind.GROUP).values()
     return [len(group.members) for group in groups if isinstance(group, Group)]
@@ -317,11 +331,7 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
             world.client.punt((packet.frame, tuple(packet[1:])))
             await world.until(lambda: world.client.sent)  # the ICMP error, by its deadline
         await world.until(lambda: group_sizes(world) == [1])
-        (shown,) = [
-            item
-            for item in await Views(world.controller).answer({"command": "show", "what": "routes"})
-            if item["prefix"] == "20.0.0.0/8"
-        ]
+        (shown,) = await routes_shown(world, prefix="20.0.0.0/8")
         assert [leg["gateway"] for leg in shown["nexthops"]] == ["10.0.1.9"]
         assert [leg["gateway"] for leg in shown["dead_nexthops"]] == ["10.0.2.9"]
         asked = len(world.kernel.asked)
@@ -479,6 +489,8 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
         await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
         await world.synced()
         shown = await Views(world.controller).answer({"command": "show", "what": what})
+        if isinstance(shown, Rows):
+            shown = await shown.whole()
         if what == "routes":
             (entry,) = [item for item in shown if item["prefix"] == "20.0.0.0/8"]
             assert entry["installed"]

@@ -44,6 +44,7 @@ from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.spdstore import SpdStore, SpdStoreError, prepare
+from sluice.stalls import Stalls, measured_loop
 
 OK, FAILED = 0, 1
 FAILURES = (
@@ -68,21 +69,36 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
         numbers = InterfaceNumbers(config.state_dir)
-        asyncio.run(_run(numbers.give(config), numbers))
+        stalls = Stalls()
+        with asyncio.Runner(loop_factory=partial(measured_loop, stalls)) as runner:
+            runner.run(_run(numbers.give(config), numbers, stalls))
     except FAILURES as error:
         print(f"sluice: {error}", file=sys.stderr)
         return FAILED
     return OK
 
 
-async def _run(config: Config, numbers: InterfaceNumbers) -> None:
+async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
     async with contextlib.AsyncExitStack() as stack:
         sources = _make_sources(config, stack)
         controller = Controller(
-            config, pipeline, sources, partial(_connect, config), _say_ready, numbers=numbers
+            config,
+            pipeline,
+            sources,
+            partial(_connect, config),
+            _say_ready,
+            numbers=numbers,
+            stalls=stalls,
         )
-        await stack.enter_async_context(ApiServer(config.api_socket, Requests(controller).answer))
+        stack.callback(stalls.watch_garbage())
+        api = ApiServer(
+            config.api_socket,
+            Requests(controller).answer,
+            turn=controller.views.next,
+            measured=stalls.measured,
+        )
+        await stack.enter_async_context(api)
         # What is alive now lives as long as the daemon; and a full table's garbage collections
         # would otherwise walk millions of routes that never are garbage.
         gc.collect()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
 class SwitchConnection:
     """One switch. When what it holds has been read, `closing` says what of it is to be closed
     before anything is written; then `on_read` is called, before the rest is compared. `companion`
-    runs beside the reconciler for as long as a session does.
+    runs beside the reconciler for as long as a session does; `measured` times what is awaited.
 
     Packets name interfaces by number, in the sense of who sent them: they go neither way before
     the switch and the configuration mean the same by all numbers that it still holds."""
@@ -50,7 +50,9 @@ class SwitchConnection:
         closing: Callable[[Entities], Closing],
         on_read: Callable[[], None],
         companion: Callable[[Session], Coroutine[Any, Any, None]],
+        measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
     ) -> None:
+        self._measured = measured
         self._config = config
         self._pipeline = pipeline
         self._packets = packets
@@ -137,7 +139,7 @@ class SwitchConnection:
 
     async def _write_until_closed(self, session: Session) -> P4RuntimeError:
         tasks = [
-            asyncio.create_task(self._reconciler.run(session)),
+            asyncio.create_task(self._measured("reconciler", self._reconciler.run(session))),
             asyncio.create_task(self._companion(session)),
         ]
         ends: set[asyncio.Future[Any]] = {*tasks, session.closed}

@@ -7,13 +7,14 @@ Walks (docs/ARCHITECTURE.md):
   a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
   a host frame  host inlet -> packet-out (to a port, or of local origin)
   a first packet  punts inlet -> FirstPackets.answer -> FlowTables.offer, then packet-out
+  a view        API -> its slices, one at each of its turns -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
 Work comes in by inlets of the `scheduler`, in order of priority: timers, kernel (links, addresses,
-neighbours), punts, host frames, routes, the comparison with the kernel's routes. Each takes a
-bounded slice. Policy commits do not queue behind any of it: they are tasks of their own, and their
-writes go to the switch at once. Routes are not read while the reconciler is far behind, which FPM's
-TCP connection passes on to zebra.
+neighbours), punts, host frames, routes, the comparison with the kernel's routes, and last the views
+that are being made (`turns`). Each takes a bounded slice. Policy commits do not queue behind any of
+it: they are tasks of their own, and their writes go to the switch at once. Routes are not read
+while the reconciler is far behind, which FPM's TCP connection passes on to zebra.
 
 Until the switch has been read for the first time, no event is applied: which ids it uses is not
 known yet. Depends on state, reconciler, punts; sources come as arguments (`Sources`).
@@ -74,12 +75,14 @@ from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
 from sluice.resolution import Resolution
 from sluice.scheduler import Inlet, Scheduler
+from sluice.stalls import Stalls
 from sluice.state.audit import Repair
 from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.takeover import Closing, Entities
+from sluice.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +108,7 @@ ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Ki
 class Controller:
     """One router. `connect` makes a P4Runtime client that asks with an election id; `on_ready` is
     called once, when the switch is programmed with the interfaces. `numbers` gave the
-    configuration's interfaces theirs."""
+    configuration's interfaces theirs, `stalls` is told how long the loop was busy."""
 
     def __init__(
         self,
@@ -116,8 +119,10 @@ class Controller:
         on_ready: Callable[[], None] = lambda: None,
         *,
         numbers: InterfaceNumbers | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self.config = config
+        self.stalls = stalls or Stalls()
         self._numbers = numbers
         self.sources = sources
         self._on_ready = on_ready
@@ -211,13 +216,14 @@ class Controller:
             closing=self._closing,
             on_read=self._adopt,
             companion=self._companion,
+            measured=self.stalls.measured,
         )
         self.ready = False
         self.settled = False
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
         self.reconciler.submit(self._settings())
@@ -241,6 +247,7 @@ class Controller:
             self._dump,
         ):
             self.scheduler.add(inlet)
+        self.views = Turns(self.scheduler, "views", 6)
         self.scheduler.enable(self._kernel, False)
         self.scheduler.enable(self._routes, False)
 
@@ -261,7 +268,7 @@ class Controller:
         """Runs until cancelled. What is in the switch stays there and goes on forwarding."""
         tasks = [
             asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self.connection.run()),
+            asyncio.create_task(self.stalls.measured("session", self.connection.run())),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -279,7 +286,10 @@ class Controller:
 
     async def _companion(self, session: Session) -> None:
         """What a session has beside the reconciler."""
-        serving = (self.policy.run(session), self.auditor.run(session))
+        serving = (
+            self.stalls.measured("policy", self.policy.run(session)),
+            self.stalls.measured("auditor", self.auditor.run(session)),
+        )
         tasks = [asyncio.create_task(each) for each in serving]
         try:
             await asyncio.gather(*tasks)

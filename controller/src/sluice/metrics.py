@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts as Prometheus text (exposition format 0.0.4), made from the API's own views.
 
-Pure: plain data in, text out.
+Pure: plain data in, lines of text out, made as they are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 Sample = tuple[dict[str, str], float]
 
 
-def render(
+def lines(
     *,
     router: str,
     status: dict[str, Any],
@@ -21,19 +21,18 @@ def render(
     counters: dict[str, Any],
     interfaces: list[dict[str, Any]],
     policy: list[dict[str, Any]],
-) -> str:
-    """One text of all metrics; what the switch did not tell is left out."""
-    lines: list[str] = []
+) -> Iterator[str]:
+    """Yields the lines of all metrics; what the switch did not tell is left out."""
     metrics = chain(_metrics(status, punts, counters, interfaces), _policy_metrics(policy))
     for name, form, text, samples in metrics:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {form}"]
+        yield f"# HELP {name} {text}"
+        yield f"# TYPE {name} {form}"
         for labels, value in samples:
             joined = ",".join(
                 f'{label}="{_escape(content)}"'
                 for label, content in {"router": router, **labels}.items()
             )
-            lines.append(f"{name}{{{joined}}} {value:g}")
-    return "\n".join(lines) + "\n"
+            yield f"{name}{{{joined}}} {value:g}"
 
 
 def _metrics(
@@ -41,7 +40,7 @@ def _metrics(
     punts: dict[str, Any],
     counters: dict[str, Any],
     interfaces: list[dict[str, Any]],
-) -> Iterator[tuple[str, str, str, list[Sample]]]:
+) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
     reconciler, switch = status["reconciler"], status["switch"]
     yield (
         "sluice_synced",
@@ -62,6 +61,14 @@ def _metrics(
     yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
     installed = [({"kind": kind}, count) for kind, count in switch["installed"].items()]
     yield "sluice_installed_entities", "gauge", "entities in the switch", installed
+    for field, name, text in (
+        ("longest_stall", "sluice_loop_longest_stall_seconds", "since the start"),
+        ("last_minute", "sluice_loop_longest_stall_last_minute_seconds", "in the last minute"),
+    ):
+        samples: list[Sample] = [
+            ({"name": part}, stall[field]) for part, stall in status["loop"].items()
+        ]
+        yield name, "gauge", f"longest time without a turn for others, {text}", samples
     audit = status["auditor"].items()
     repairs = [
         ({"part": part, "kind": kind}, count)
@@ -113,7 +120,9 @@ def _metrics(
     yield "sluice_controller_events_total", "counter", "the controller's own counters", samples
 
 
-def _policy_metrics(lists: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, list[Sample]]]:
+def _policy_metrics(
+    lists: list[dict[str, Any]],
+) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
     """One item of `lists` for each list of each SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
@@ -128,13 +137,17 @@ def _policy_metrics(lists: list[dict[str, Any]]) -> Iterator[tuple[str, str, str
         ("hits", "packets that the flow cache served by a rule"),
         ("searched", "packets that the controller searched and found a rule for"),
     ):
-        samples = [
-            ({**labels, "rule": rule["name"]}, rule[field])
-            for labels, one in named
-            for rule in (*one["rules"], {"name": "(final)", **one["final_discard"]})
-            if rule[field] is not None
-        ]
-        yield f"sluice_rule_{field}_total", "counter", text, samples
+        yield f"sluice_rule_{field}_total", "counter", text, _rule_samples(named, field)
+
+
+def _rule_samples(
+    named: list[tuple[dict[str, str], dict[str, Any]]], field: str
+) -> Iterator[Sample]:
+    """One at a time: lists may have tens of thousands of rules."""
+    for labels, one in named:
+        for rule in chain(one["rules"], ({"name": "(final)", **one["final_discard"]},)):
+            if rule[field] is not None:
+                yield {**labels, "rule": rule["name"]}, rule[field]
 
 
 def _escape(text: str) -> str:

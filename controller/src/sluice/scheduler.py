@@ -6,13 +6,15 @@ it is woken, and its `drain` does one slice of work and says whether more may be
 inlet of the highest priority goes first, but one that was passed over `PATIENCE` times has its turn
 before it. Between slices the event loop runs. Work that the event loop itself brings while nothing
 else waits has its slice at once (`serve`): a task's turn would cost a lone packet more than its
-work. Depends on asyncio only.
+work. How long each slice took is told to `Stalls`. Depends on asyncio and stalls.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+
+from sluice.stalls import Stalls
 
 PATIENCE = 8
 
@@ -36,7 +38,9 @@ class Inlet:
 class Scheduler:
     """The inlets of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, stalls: Stalls | None = None) -> None:
+        self.running = False
+        self._stalls = stalls or Stalls()
         self._loop = asyncio.get_running_loop()
         self._inlets: list[Inlet] = []
         self._wake = asyncio.Event()
@@ -82,6 +86,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Drains the inlets until cancelled."""
+        self.running = True
         try:
             while True:
                 if self._failed is not None:
@@ -98,19 +103,20 @@ class Scheduler:
                     self._watch(inlet)
                 await asyncio.sleep(0)
         finally:
-            self._waits = False
+            self.running = self._waits = False
             for inlet in self._inlets:
                 if inlet.fileno is not None:
                     self._loop.remove_reader(inlet.fileno)
 
-    @staticmethod
-    def _take(inlet: Inlet) -> None:
+    def _take(self, inlet: Inlet) -> None:
         """One slice."""
         inlet.passed_over = 0
         inlet.slices += 1
         inlet.ready = False
+        began = self._stalls.clock()
         if inlet.drain():
             inlet.ready = True
+        self._stalls.note(inlet.name, self._stalls.clock() - began)
 
     def _next(self) -> Inlet | None:
         ready = [inlet for inlet in self._inlets if inlet.ready and inlet.enabled]

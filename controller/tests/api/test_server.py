@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.api.limits import REQUEST_BYTES, Limits
+from sluice.api.rows import Rows
 from sluice.api.server import ApiServer, BadRequestError, Handler
 from sluice.audit_log import ASKED_BY
 
@@ -227,6 +229,103 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
         stalled.close()
 
     with_server(path, story, Limits(answered_at_once=1, patience=0.2))
+
+
+def rows_of(
+    slices: Iterable[list[Any]], more: dict[str, Any] | None = None, ran: list[int] | None = None
+) -> Handler:
+    """Answers with these slices; `ran` gets the number of each as it is made."""
+
+    async def made() -> AsyncGenerator[list[Any], None]:
+        for number, part in enumerate(slices):
+            if ran is not None:
+                ran.append(number)
+            yield part
+            await asyncio.sleep(0)
+
+    async def answer(request: dict[str, Any]) -> Any:
+        return Rows(made(), more or {}) if request.get("what") == "rows" else request
+
+    return answer
+
+
+async def raw(path: Path, request: dict[str, Any]) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path, limit=1 << 26)
+    writer.write(json.dumps(request).encode() + b"\n")
+    line = await reader.readline()
+    writer.close()
+    return line
+
+
+def test_a_list_in_slices_is_one_object_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def story() -> None:
+        line = await raw(path, {"what": "rows"})
+        assert json.loads(line) == {"data": [1, "2\n", {"3": 3}], "next": "on", "ok": True}
+
+    slices: list[list[Any]] = [[], [1], ["2\n", {"3": 3}], []]
+    with_server(path, story, handler=rows_of(slices, {"next": "on"}))
+
+
+def test_a_list_that_fails_on_its_way_says_so_at_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    def slices() -> Iterator[list[Any]]:
+        yield [1, 2]
+        raise RuntimeError("a bug")
+
+    async def story() -> None:
+        answer = json.loads(await raw(path, {"what": "rows"}))
+        assert (answer["ok"], answer["data"]) == (False, [1, 2])
+        assert "internal error: a bug" in answer["error"]
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
+
+    with_server(path, story, handler=rows_of(slices()))
+
+
+def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+    ran: list[int] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        seen: list[int] = []  # by a timer that is due all the time
+
+        def tick() -> None:
+            seen.append(len(ran))
+            loop.call_soon(tick)
+
+        task = asyncio.create_task(raw(path, {"what": "rows"}))
+        while not ran:
+            await asyncio.sleep(0)
+        tick()
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
+        answered_at = len(ran)
+        assert len(json.loads(await task)["data"]) == 20_000 * 10
+        assert answered_at < 20_000
+        steps = [after - before for before, after in itertools.pairwise(seen)]
+        assert max(steps) <= 1  # the timer had its turn after every slice
+
+    slices = ([number] * 10 for number in range(20_000))
+    with_server(path, story, handler=rows_of(slices, ran=ran))
+
+
+def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+    ran: list[int] = []
+
+    async def story() -> None:
+        stalled = socket.socket(socket.AF_UNIX)
+        stalled.connect(str(path))
+        stalled.sendall(b'{"what": "rows"}\n')
+        # The only place is taken until the server loses its patience.
+        assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
+        assert len(ran) * 10_000 < 2_000_000  # what the buffers of both sides hold
+        stalled.close()
+
+    limits = Limits(answered_at_once=1, patience=0.2)
+    with_server(path, story, limits, rows_of(itertools.repeat(["x" * 10_000]), ran=ran))
 
 
 def test_nobody_there(tmp_path: Path) -> None:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice import __version__
-from sluice.cli import asking
+from sluice.cli import asking, route_table
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -27,6 +31,20 @@ LEG = {
     "silent": False,
 }
 COUNT = {"packets": 1234, "bytes": 99}
+ROUTE = {
+    "prefix": "20.0.0.0/8",
+    "vrf": 0,
+    "protocol": "bgp",
+    "action": "group",
+    "nexthops": [LEG | {"weight": 3}, LEG | {"weight": 1}],
+    "dead_nexthops": [
+        LEG | {"gateway": "10.0.1.10", "mac": None, "silent": True},
+        LEG | {"gateway": "10.0.1.11", "mac": None, "silent": True, "up": False},
+    ],
+    "installed": True,
+    "unrouted": None,
+    "error": None,
+}
 ANSWERS: dict[str, Any] = {
     "status": {
         "router": "r1",
@@ -53,6 +71,10 @@ ANSWERS: dict[str, Any] = {
             "orphans": 4,
             "failed": 1,
             "failures": [{"what": "route 20.0.0.0/8 vrf 0", "error": "RESOURCE_EXHAUSTED"}],
+        },
+        "loop": {
+            "loop": {"longest_stall": 0.0317, "last_minute": 0.0041},
+            "routes": {"longest_stall": 0.0212, "last_minute": 0.0},
         },
         "auditor": {
             "policy": {
@@ -93,20 +115,7 @@ ANSWERS: dict[str, Any] = {
         }
     ],
     "routes": [
-        {
-            "prefix": "20.0.0.0/8",
-            "vrf": 0,
-            "protocol": "bgp",
-            "action": "group",
-            "nexthops": [LEG | {"weight": 3}, LEG | {"weight": 1}],
-            "dead_nexthops": [
-                LEG | {"gateway": "10.0.1.10", "mac": None, "silent": True},
-                LEG | {"gateway": "10.0.1.11", "mac": None, "silent": True, "up": False},
-            ],
-            "installed": True,
-            "unrouted": None,
-            "error": None,
-        },
+        ROUTE,
         {
             "prefix": "21.0.0.0/8",
             "vrf": 0,
@@ -166,6 +175,7 @@ EXPECTED = {
         "20.0.0.0/8",
         "kernel table 77",
         "object 42",
+        "4 ms in the last minute, 32 ms since the start (routes: 21 ms)",
     ],
     "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],
     "routes": [
@@ -174,6 +184,7 @@ EXPECTED = {
         "via 10.0.1.11 dev eth1 (down)",
         "blackhole",
         "RESOURCE_EXHAUSTED",
+        "not installed: link-local: never forwarded (RFC 3927)",
     ],
     "nexthops": ["02:00:00:00:09:04", "weight 2"],
     "neighbors": ["reachable"],
@@ -282,6 +293,16 @@ EXPECTED |= {
 }
 
 
+PAGES: dict[str | None, dict[str, Any]] = {
+    "1.0.0.0/8": {
+        "data": [ROUTE | {"prefix": f"{n}.0.0.0/8"} for n in range(2, 5)],
+        "next": {"after": "4.0.0.0/8", "after_vrf": 3},
+    },
+    "4.0.0.0/8": {"data": [ROUTE | {"prefix": "100.100.100.0/24", "vrf": 3}]},
+}
+"""Routes by the prefix that they are asked for behind."""
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
     """A socket that answers from ANSWERS, and keeps the requests beside it."""
@@ -300,7 +321,9 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
                 request = json.loads(lines.readline())
                 with (tmp_path / "requests").open("a") as log:
                     log.write(json.dumps(request) + "\n")
-                answer = {"ok": True, "data": ANSWERS[_name(request)]}
+                answer = {"ok": True, "data": ANSWERS[_name(request)]} | PAGES.get(
+                    request.get("after"), {}
+                )
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -343,6 +366,78 @@ def test_rules_are_sent_as_text(daemon: Path, action: str, words: list[str]) -> 
     (line,) = (daemon.parent / "requests").read_text().splitlines()
     files = [{"name": str(path), "text": "spd: corp\n"}]
     assert json.loads(line) == {"command": f"spd {action}", "files": files}
+
+
+def asked(daemon: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (daemon.parent / "requests").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_routes_are_asked_for_page_by_page(daemon: Path, as_json: bool) -> None:
+    words = ["show", "routes", "--after", "1.0.0.0/8", "--socket", str(daemon)]
+    done = sluice(*words, *(["--json"] if as_json else []))
+    assert done.exit_code == 0, done.output
+    expected = ["2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/8", "100.100.100.0/24"]
+    if as_json:
+        assert [route["prefix"] for route in json.loads(done.stdout)] == expected
+    else:
+        lines = done.stdout.splitlines()
+        assert [line.split()[0] for line in lines if "bgp" in line] == expected
+        assert [line for line in lines if "protocol" in line] == lines[:1]
+    first, second = asked(daemon)
+    assert (first["after"], first["limit"]) == ("1.0.0.0/8", asking.PAGE)
+    assert (second["after"], second["after_vrf"]) == ("4.0.0.0/8", 3)
+
+
+def test_no_more_pages_are_asked_for_than_the_limit_needs(daemon: Path) -> None:
+    done = sluice("show", "routes", "--after", "1.0.0.0/8", "--limit", "3", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    assert [request["limit"] for request in asked(daemon)] == [3]
+    alone = sluice("show", "routes", "--after-vrf", "3", "--socket", str(daemon))
+    assert alone.exit_code == USAGE
+
+
+def test_a_page_that_fails_ends_the_command(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PAGES, "4.0.0.0/8", {"ok": False, "error": "internal error"})
+    done = sluice("show", "routes", "--after", "1.0.0.0/8", "--socket", str(daemon))
+    assert done.exit_code == FAILED
+    assert "3.0.0.0/8" in done.stdout
+    assert "internal error" in done.stderr
+
+
+def test_rows_are_printed_as_they_come() -> None:
+    """The next page is not asked for before the one at hand is out."""
+    printed: list[str] = []
+
+    def found() -> Iterator[list[dict[str, Any]]]:
+        for n in range(3):
+            yield [ROUTE | {"prefix": f"{n}.0.0.0/8"}]
+            printed.append(out.getvalue())
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        route_table.show(found())
+    assert [text.count("bgp") for text in printed] == [1, 2, 3]
+
+
+def test_no_routes(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ANSWERS, "routes", [])
+    assert sluice("show", "routes", "--socket", str(daemon)).stdout == "no routes\n"
+    as_json = sluice("show", "routes", "--json", "--socket", str(daemon))
+    assert json.loads(as_json.stdout) == []
+
+
+def test_whoever_stops_reading_is_told_nothing(daemon: Path) -> None:
+    """`sluice show routes | head`, the pipe full and its reader gone."""
+    PAGES["endless"] = {"data": [ROUTE] * 1000, "next": {"after": "endless"}}
+    command = [sys.executable, "-c", "from sluice.cli.main import main; main()"]
+    command += ["show", "routes", "--after", "endless", "--socket", str(daemon)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"prefix" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == FAILED
 
 
 def test_an_unreadable_file_of_rules_fails(daemon: Path) -> None:

@@ -28,7 +28,15 @@ class RequestError(Exception):
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
-    """The answer's data. Raises DaemonAbsentError or RequestError, in sentences for people."""
+    """The answer's data. Raises as `answer` does."""
+    return answer(path, request).get("data")
+
+
+def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer, with `next` where it is a page and more is to be had.
+
+    Raises DaemonAbsentError or RequestError, in sentences for people.
+    """
     line = json.dumps(request).encode() + b"\n"
     if len(line) - 1 > REQUEST_BYTES:
         raise RequestError(
@@ -42,7 +50,7 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
             connection.connect(str(path))
             with suppress(BrokenPipeError, ConnectionResetError):  # refused: the answer says why
                 connection.sendall(line)
-            answer = json.loads(_line(connection))
+            found = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise DaemonAbsentError(
             f"no controller answers on {path}; start one with `sluice run CONFIG`, or name its "
@@ -54,10 +62,10 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
         raise RequestError(f"{path}: no answer within {timeout:.0f} s") from error
     except (OSError, ValueError) as error:
         raise RequestError(f"{path}: {error}") from error
-    if not isinstance(answer, dict) or not answer.get("ok"):
-        message = answer.get("error") if isinstance(answer, dict) else None
-        raise RequestError(str(message or f"{path}: an answer that is none: {answer!r}"))
-    return answer.get("data")
+    if not isinstance(found, dict) or not found.get("ok"):
+        message = found.get("error") if isinstance(found, dict) else None
+        raise RequestError(str(message or f"{path}: an answer that is none: {found!r}"))
+    return found
 
 
 def _line(connection: socket.socket) -> bytes:

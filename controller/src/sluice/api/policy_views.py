@@ -6,16 +6,16 @@ A part of `views`. Depends on controller.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from itertools import islice
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from sluice.api.rows import Rows, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.p4.counters import Request
 from sluice.p4.flows import FlowSlot
-from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass
+from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass, Rule
 from sluice.policy_review import describe
 from sluice.policy_start import PolicyError
 from sluice.state.flow_cache import FlowVerdict
@@ -23,7 +23,7 @@ from sluice.state.spd import FINAL_DISCARD, ListState
 
 DEFAULT_FLOW_LIMIT = 1000
 
-View: TypeAlias = Callable[[dict[str, Any]], Awaitable[list[dict[str, Any]]]]
+View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
 """Reads counters from the switch and decodes them; None without a switch."""
 
@@ -34,11 +34,12 @@ class PolicyViews:
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
         self._read = read
+        self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
         """A view that says so while the SPDs are not in force yet, rather than shows none."""
 
-        async def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
+        async def answer(request: dict[str, Any]) -> Any:
             policy = self._controller.policy
             if not policy.started:
                 raise BadRequestError(
@@ -69,39 +70,49 @@ class PolicyViews:
 
     async def spd(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """One item for each list."""
-        return [await self._list(state) for state in self.lists(request)]
+        return [await self._list(state, _rule) for state in self.lists(request)]
 
-    async def _list(self, state: ListState) -> dict[str, Any]:
-        codec = self._controller.flow_codec
-        requests = codec.rule_requests(state.direction, (*state.rule_ids, state.final_id))
-        counts = await self._read(
-            requests, lambda entities: codec.rule_counts(state.direction, entities)
-        )
+    async def counts(self) -> list[dict[str, Any]]:
+        """The same for all lists, with no more of the rules than their names and counts."""
+        return [await self._list(state, _rule_name) for state in self.lists({})]
+
+    async def _list(
+        self, state: ListState, show: Callable[[int, int, Rule], dict[str, Any]]
+    ) -> dict[str, Any]:
         searched = self._controller.policy.searched
-        rules = [
-            {
-                "position": position,
-                "id": rule_id,
-                "name": rule.name,
-                "action": rule.action.name.lower(),
-                "bundle": rule.bundle,
-                "text": describe(rule),
-                "generated": rule.generated,
-                "hits": None if counts is None else counts.get(rule_id, (0, 0))[0],
-                "searched": searched[state.list_id, rule_id],
-            }
-            for position, (rule, rule_id) in enumerate(
-                zip(state.rules, state.rule_ids, strict=True), 1
-            )
-        ]
+        rules: list[dict[str, Any]] = []
+        numbered = enumerate(zip(state.rules, state.rule_ids, strict=True), 1)
+        for part in sliced(numbered):
+            hits = await self._hits(state, [rule_id for _, (_, rule_id) in part])
+            rules += [
+                show(position, rule_id, rule)
+                | {
+                    "hits": None if hits is None else hits.get(rule_id, (0, 0))[0],
+                    "searched": searched[state.list_id, rule_id],
+                }
+                for position, (rule, rule_id) in part
+            ]
+            await self._turn()
+        hits = await self._hits(state, [state.final_id])
         return self._summary(state) | {
             "digest": state.digest,
             "rules": rules,
             "final_discard": {
-                "hits": None if counts is None else counts.get(state.final_id, (0, 0))[0],
+                "hits": None if hits is None else hits.get(state.final_id, (0, 0))[0],
                 "searched": searched[state.list_id, state.final_id],
             },
         }
+
+    async def _hits(
+        self, state: ListState, rule_ids: list[int]
+    ) -> dict[int, tuple[int, int]] | None:
+        """What the switch has served by these rules."""
+        codec = self._controller.flow_codec
+        requests = codec.rule_requests(state.direction, rule_ids)
+        read: dict[int, tuple[int, int]] | None = await self._read(
+            requests, lambda entities: codec.rule_counts(state.direction, entities)
+        )
+        return read
 
     def _summary(self, state: ListState) -> dict[str, Any]:
         policy = self._controller.policy
@@ -125,33 +136,45 @@ class PolicyViews:
         """One item for each list, without its rules."""
         return [self._summary(state) for state in self.lists(request)]
 
-    async def flows(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    async def flows(self, request: dict[str, Any]) -> Rows:
         """The flows in the switch, list by list, those first that have to go first."""
         limit = request.get("limit") or DEFAULT_FLOW_LIMIT
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("limit is a whole number")
-        chosen = list(islice(self._all_flows(request), limit))
+        return Rows(self._flow_slices(self.lists(request), limit), {})
+
+    async def _flow_slices(
+        self, states: list[ListState], limit: int
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Each flow as it is when its turn has come; the order is that of the beginning."""
         codec = self._controller.flow_codec
-        slots = [FlowSlot(state.direction, state.list_id, key) for state, key, _ in chosen]
-        requests = [codec.count_request(slot) for slot in slots]
-        counts = await self._read(requests, codec.counts) if requests else {}
-        return [
-            self._flow(state, key, verdict)
-            | {"packets": None if counts is None else counts.get(slot)}
-            for (state, key, verdict), slot in zip(chosen, slots, strict=True)
-        ]
-
-    def _all_flows(
-        self, request: dict[str, Any]
-    ) -> Iterable[tuple[ListState, FlowKey, FlowVerdict]]:
-        for state in self.lists(request):
+        for state in states:
             known = self._controller.policy.flows.caches.get(state.list_id)
-            if known is not None:
-                for key, verdict in known.cache.flows():
-                    yield state, key, verdict
+            if known is None:
+                continue
+            names = {state.final_id: FINAL_DISCARD}
+            for rules in sliced(zip(state.rule_ids, state.rules, strict=True)):
+                names |= {rule_id: rule.name for rule_id, rule in rules}
+                await self._turn()
+            for keys in sliced(known.cache.first_to_go(limit)):
+                limit -= len(keys)
+                slots = [FlowSlot(state.direction, state.list_id, key) for key in keys]
+                requests = [codec.count_request(slot) for slot in slots]
+                counts = await self._read(requests, codec.counts)
+                verdicts = [(slot, known.cache.verdict_of(slot.key)) for slot in slots]
+                yield [
+                    self._flow(state, slot.key, verdict, names)
+                    | {"packets": None if counts is None else counts.get(slot)}
+                    for slot, verdict in verdicts
+                    if verdict is not None
+                ]
+                await self._turn()
 
-    def _flow(self, state: ListState, key: FlowKey, verdict: FlowVerdict) -> dict[str, Any]:
+    def _flow(
+        self, state: ListState, key: FlowKey, verdict: FlowVerdict, rules: Mapping[int, str]
+    ) -> dict[str, Any]:
         names = {number: name for name, number in self._bundles().items()}
+        stale = verdict.epoch != state.counts.epoch
         is_later = key.fragment is FragmentClass.LATER
         is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
         return {
@@ -171,19 +194,26 @@ class PolicyViews:
             "carried_by": names.get(key.bundle),
             "action": verdict.action.name.lower(),
             "bundle": names.get(verdict.bundle) if verdict.action is Action.PROTECT else None,
-            "rule": self._rule_name(state, verdict),
-            "stale": verdict.epoch != state.counts.epoch,
+            # Of an earlier epoch: the rule may be gone, its number another's.
+            "rule": None if stale else rules.get(verdict.rule_id),
+            "stale": stale,
         }
-
-    @staticmethod
-    def _rule_name(state: ListState, verdict: FlowVerdict) -> str | None:
-        """The rule's name; None for a flow of an earlier epoch, whose rule may be gone."""
-        if verdict.epoch != state.counts.epoch:
-            return None
-        if verdict.rule_id == state.final_id:
-            return FINAL_DISCARD
-        at = state.rule_ids.index(verdict.rule_id) if verdict.rule_id in state.rule_ids else None
-        return None if at is None else state.rules[at].name
 
     def _bundles(self) -> dict[str, int]:
         return self._controller.config.policy.bundle_ids()
+
+
+def _rule(position: int, rule_id: int, rule: Rule) -> dict[str, Any]:
+    return {
+        "position": position,
+        "id": rule_id,
+        "name": rule.name,
+        "action": rule.action.name.lower(),
+        "bundle": rule.bundle,
+        "text": describe(rule),
+        "generated": rule.generated,
+    }
+
+
+def _rule_name(position: int, rule_id: int, rule: Rule) -> dict[str, Any]:
+    return {"name": rule.name}

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The local API's server: requests in, answers out, no policy of its own.
 
+Long answers are encoded and sent in slices, with a `turn` for the loop after each, and wait for
+their client between two slices.
+
 `ApiServer` listens while it is entered (``async with``). A socket file that a dead daemon left is
 replaced; one on which somebody answers is not, and starting fails with a sentence. Connections,
 requests under way and their bytes are bounded by `limits`; a refused client is told the reason.
@@ -14,12 +17,13 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sluice.api.limits import Limits
+from sluice.api.rows import Rows, Turn, pieces
 from sluice.audit_log import ASKED_BY, Asker
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,15 @@ _CREDENTIALS = struct.Struct("3i")
 CHUNK = 1 << 16
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
+Measured: TypeAlias = Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]]
+
+
+async def _unmeasured(name: str, work: Awaitable[None]) -> None:
+    await work
+
+
+async def _yield() -> None:
+    await asyncio.sleep(0)
 
 
 class BadRequestError(Exception):
@@ -40,11 +53,24 @@ class _TooLongError(Exception):
 
 
 class ApiServer:
-    """A Unix socket on which `handler` answers."""
+    """A Unix socket on which `handler` answers, with plain data or with `Rows`.
 
-    def __init__(self, path: Path, handler: Handler, limits: Limits | None = None) -> None:
+    `turn` is awaited between two slices of an answer; `measured` times the work on each request.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        handler: Handler,
+        limits: Limits | None = None,
+        *,
+        turn: Turn = _yield,
+        measured: Measured = _unmeasured,
+    ) -> None:
         self._path = path
         self._handler = handler
+        self._turn = turn
+        self._measured = measured
         self._limits = limits or Limits()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -95,29 +121,75 @@ class ApiServer:
                 if not line:
                     return
                 async with self._answering:
-                    await self._send(writer, await self._answer(line))
+                    await self._measured("API", self._answer(line, writer))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
         """Returns when the client has taken nearly all. Raises TimeoutError."""
-        writer.write(json.dumps(answer).encode() + b"\n")
+        text: list[str] = []
+        size = 0
+        for piece in pieces(answer):
+            text.append(piece)
+            size += len(piece)
+            if size >= CHUNK:
+                await self._write(writer, "".join(text))
+                text, size = [], 0
+                await self._turn()
+        await self._write(writer, "".join(text) + "\n")
+
+    async def _send_rows(self, writer: asyncio.StreamWriter, rows: Rows, line: bytes) -> None:
+        """Sends a list as it is made. Whether that goes well is known, and said, last."""
+        await self._write(writer, '{"data": [')
+        before = ""
+        end: dict[str, Any] = {"ok": True}
+        async with aclosing(_guarded(rows, line)) as slices:
+            async for part in slices:
+                if isinstance(part, dict):
+                    end = part
+                elif part:
+                    await self._write(writer, before + json.dumps(part)[1:-1])
+                    before = ", "
+        await self._write(writer, "], " + json.dumps(rows.more | end)[1:] + "\n")
+
+    async def _write(self, writer: asyncio.StreamWriter, text: str) -> None:
+        writer.write(text.encode())
         async with asyncio.timeout(self._limits.patience):
             await writer.drain()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
                 raise BadRequestError("a request is a JSON object")
-            return {"ok": True, "data": await self._handler(request)}
-        except BadRequestError as error:
-            return _refusal(str(error))
+            data = await self._handler(request)
         except ValueError as error:
-            return _refusal(f"not JSON: {error}")
-        except RecursionError:
-            return _refusal("lists and objects are nested too deeply; no request needs that")
+            await self._send(writer, _refusal(f"not JSON: {error}"))
         except Exception as error:
-            log.exception("API request failed: %r", line[:200])
-            return _refusal(f"internal error: {error}; the controller's log says more")
+            await self._send(writer, _failure(error, line))
+        else:
+            if isinstance(data, Rows):
+                await self._send_rows(writer, data, line)
+            else:
+                await self._send(writer, {"ok": True, "data": data})
+
+
+async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
+    """The slices; where making one fails, the end of the answer that says so comes last."""
+    async with aclosing(rows.slices) as slices:
+        try:
+            async for part in slices:
+                yield part
+        except Exception as error:
+            yield _failure(error, line)
+
+
+def _failure(error: Exception, line: bytes) -> dict[str, Any]:
+    """What the client is told of an exception."""
+    if isinstance(error, BadRequestError):
+        return _refusal(str(error))
+    if isinstance(error, RecursionError):
+        return _refusal("lists and objects are nested too deeply; no request needs that")
+    log.error("API request failed: %r", line[:200], exc_info=error)
+    return _refusal(f"internal error: {error}; the controller's log says more")
 
 
 class _Lines:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API tells: the controller's state as plain data.
+"""What the API tells: the controller's state as plain data, or as `Rows` of it.
 
-`Views(controller).answer(request)` is the handler of the server. Counters are read from the switch
+`Views(controller).answer(request)` is the handler of the server. Whatever grows with the network is
+made in slices, with a turn for everything else after each. Counters are read from the switch
 when they are asked for; without a switch they are null. Depends on controller and what it holds.
 """
 
@@ -9,46 +10,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from heapq import merge
 from itertools import islice
 from typing import Any
 
 from sluice import __version__
 from sluice.api.policy_views import PolicyViews
+from sluice.api.route_view import RouteView
+from sluice.api.rows import Rows, made, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
-from sluice.metrics import render
-from sluice.model import Prefix, RouteKey, format_address, format_mac
+from sluice.metrics import lines
+from sluice.model import format_address, format_mac
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.state.interfaces import InterfaceState
+from sluice.state.neighbors import Neighbor
 from sluice.state.nexthops import Path
-from sluice.state.rib import RibEntry
 
 SHOWN_FAILURES = 20
-ROUTES_PER_SLICE = 2000
-DEFAULT_ROUTE_LIMIT = 10_000_000
-
-PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
-    2: "kernel",
-    3: "boot",
-    4: "static",
-    11: "zebra",
-    186: "bgp",
-    187: "isis",
-    188: "ospf",
-    189: "rip",
-    190: "ripng",
-    191: "nhrp",
-    192: "eigrp",
-    193: "ldp",
-    194: "sharp",
-    195: "pbr",
-    196: "static",
-    197: "openfabric",
-    198: "srte",
-}
+LINES = 512
+"""Lines of metrics that are made before the loop is let go."""
 
 
 class Views:
@@ -56,11 +40,13 @@ class Views:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._turn = controller.views.next
         self._policy = PolicyViews(controller, self._read)
+        self._paths = RouteView(controller, self._turn)
         self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "interfaces": self._interfaces,
-            "routes": self._routes,
+            "routes": self._paths.answer,
             "nexthops": self._nexthops,
             "neighbors": self._neighbors,
             "punts": self._punts,
@@ -124,6 +110,10 @@ class Views:
                 **reconciler.counters,
             },
             "auditor": self._auditor(),
+            "loop": {
+                name: {"longest_stall": longest.ever, "last_minute": longest.last_minute}
+                for name, longest in controller.stalls.longest().items()
+            },
             "problems": dict(controller.fib.problems),
         }
 
@@ -187,138 +177,68 @@ class Views:
             "sent": None if sent is None else sent._asdict(),
         }
 
-    # -- routes
-
-    async def _routes(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        wanted = self._prefix(request)
-        limit = request.get("limit") or DEFAULT_ROUTE_LIMIT
-        if not isinstance(limit, int) or limit < 0:
-            raise BadRequestError("limit is a whole number")
-        desired = self._controller.reconciler.desired[Kind.ROUTE]
-        unrouted = self._controller.fib.unrouted
-        slots = [slot for slot in (*desired, *unrouted) if isinstance(slot, RouteSlot)]
-        if wanted is not None:
-            slots = [slot for slot in slots if slot.prefix == wanted]
-        await asyncio.sleep(0)
-        slots.sort(key=lambda slot: (slot.vrf, len(slot.prefix.address), slot.prefix))
-        routes = []
-        for start in range(0, min(limit, len(slots)), ROUTES_PER_SLICE):
-            chunk = slots[start : min(start + ROUTES_PER_SLICE, limit)]
-            routes += [self._route(slot) for slot in chunk if slot in desired or slot in unrouted]
-            await asyncio.sleep(0)
-        return routes
-
-    @staticmethod
-    def _prefix(request: dict[str, Any]) -> Prefix | None:
-        text = request.get("prefix")
-        if text is None:
-            return None
-        try:
-            return Prefix.parse(str(text))
-        except ValueError as error:
-            raise BadRequestError(str(error)) from None
-
-    def _route(self, slot: RouteSlot) -> dict[str, Any]:
-        reconciler, fib = self._controller.reconciler, self._controller.fib
-        entry = self._entry(slot)
-        paths = None if entry is None else entry.paths
-        target = reconciler.desired[Kind.ROUTE].get(slot) or (paths and paths.target)
-        installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
-        failure = reconciler.failures.get(Kind.ROUTE, slot)
-        legs = self._target(target) if isinstance(target, Target) else []
-        return {
-            "vrf": slot.vrf,
-            "prefix": str(slot.prefix),
-            "protocol": self._protocol(slot, entry),
-            "nexthops": [leg for leg in legs if is_alive(leg)],
-            "dead_nexthops": [leg for leg in legs if not is_alive(leg)],
-            "action": target.kind.name.lower() if isinstance(target, Target) else None,
-            "id": target.id if isinstance(target, Target) else None,
-            "installed": target is not None and installed == target,
-            "unrouted": fib.unrouted.get(slot),
-            "error": None if failure is None else str(failure),
-        }
-
-    def _entry(self, slot: RouteSlot) -> RibEntry | None:
-        """The routing daemon's route."""
-        table = {vrf.id: vrf.table for vrf in self._controller.config.vrfs}.get(slot.vrf, 0)
-        return self._controller.fib.rib.get(RouteKey(table, slot.prefix))
-
-    @staticmethod
-    def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
-        if entry is None:
-            is_host = slot.prefix.length == len(slot.prefix.address) * 8
-            return "neighbor" if is_host else "connected"
-        return PROTOCOLS.get(entry.route.protocol, str(entry.route.protocol))
-
-    def _target(self, target: Target) -> list[dict[str, Any]]:
-        nexthops = self._controller.fib.nexthops
-        if target.kind is TargetKind.NEXTHOP:
-            path = nexthops.path_of(target.id)
-            return [] if path is None else [self._path(path) | {"weight": 1}]
-        if target.kind is TargetKind.GROUP:
-            return [
-                self._path(member.path) | {"weight": member.weight}
-                for member in nexthops.members_of(target.id)
-            ]
-        return []
-
-    def _path(self, path: Path) -> dict[str, Any]:
-        interface = self._controller.fib.interfaces.by_l3_if.get(path.l3_if)
-        mac = self._controller.fib.neighbors.mac_of(path)
-        return {
-            "interface": None if interface is None else interface.spec.name,
-            "gateway": None if path.address is None else format_address(path.address),
-            "mac": None if mac is None else format_mac(mac),
-            "up": interface is not None and interface.usable,
-            "silent": self._controller.fib.nexthops.is_silent(path),
-        }
-
     # -- next hops and neighbours
 
     async def _nexthops(self, request: dict[str, Any]) -> dict[str, Any]:
         controller, table = self._controller, self._controller.fib.nexthops
         schema = controller.counter_schema
-        paths = {table.id_of(path): path for path in table.paths()}
-        known = {identifier: path for identifier, path in paths.items() if identifier is not None}
+        known = sorted(table.identifiers())
         held = controller.reconciler.installed
-        installed = [i for i in known if i in held.by_kind[Kind.NEXTHOP]]
-        counts = await self._read([schema.nexthop_request(i) for i in installed], schema.direct)
+        counts: dict[tuple[int, ...], Count] | None = {}
+        for part in sliced([i for i in known if i in held.by_kind[Kind.NEXTHOP]]):
+            read = await self._read([schema.nexthop_request(i) for i in part], schema.direct)
+            counts = None if counts is None or read is None else counts | read
+            await self._turn()
+
+        def nexthop(identifier: int) -> dict[str, Any]:
+            path = table.path_of(identifier)
+            return ({} if path is None else self._paths.path(path)) | {
+                "id": identifier,
+                "used_by": held.uses((Kind.NEXTHOP, identifier)),
+                "sent": _as_dict(None if counts is None else counts.get((identifier,))),
+            }
+
+        def group(identifier: int) -> dict[str, Any]:
+            return {
+                "id": identifier,
+                "used_by": held.uses((Kind.GROUP_ENTRY, identifier)),
+                "members": self._paths.legs(Target(TargetKind.GROUP, identifier)),
+            }
+
         return {
             "nexthops": [
-                self._path(path)
-                | {
-                    "id": identifier,
-                    "used_by": held.uses((Kind.NEXTHOP, identifier)),
-                    "sent": _as_dict(None if counts is None else counts.get((identifier,))),
-                }
-                for identifier, path in sorted(known.items())
+                item for item in await made(known, nexthop, self._turn) if "interface" in item
             ],
             "groups": [
-                {
-                    "id": identifier,
-                    "used_by": held.uses((Kind.GROUP_ENTRY, identifier)),
-                    "members": self._target(Target(TargetKind.GROUP, identifier)),
-                }
-                for identifier in sorted(table.group_ids())
+                item
+                for item in await made(sorted(table.group_ids()), group, self._turn)
+                if item["members"]
             ],
         }
 
-    async def _neighbors(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    async def _neighbors(self, request: dict[str, Any]) -> Rows:
+        return Rows(self._neighbor_slices(), {})
+
+    async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """In order by interface and address, each as it is when its turn has come."""
         controller = self._controller
-        now = asyncio.get_running_loop().time()
-        return [
-            self._path(neighbor.path)
-            | {
-                "address": format_address(neighbor.path.address or b""),
-                "state": neighbor.state.name.lower(),
-                "age": round(now - neighbor.since, 1),
-                "nexthop": controller.fib.nexthops.id_of(neighbor.path),
-            }
-            for neighbor in sorted(
-                controller.fib.neighbors, key=lambda n: (n.path.l3_if, n.path.address or b"")
-            )
-        ]
+        runs = []
+        for part in sliced(controller.fib.neighbors.paths()):
+            runs.append(sorted(part, key=_by_interface))
+            await self._turn()
+        clock = asyncio.get_running_loop().time
+        for paths in sliced(merge(*runs, key=_by_interface)):
+            found = map(controller.fib.neighbors.get, paths)
+            yield [self._neighbor(one, clock()) for one in found if one is not None]
+            await self._turn()
+
+    def _neighbor(self, neighbor: Neighbor, now: float) -> dict[str, Any]:
+        return self._paths.path(neighbor.path) | {
+            "address": format_address(neighbor.path.address or b""),
+            "state": neighbor.state.name.lower(),
+            "age": round(now - neighbor.since, 1),
+            "nexthop": self._controller.fib.nexthops.id_of(neighbor.path),
+        }
 
     # -- counts
 
@@ -379,14 +299,20 @@ class Views:
         return {name: dict(counters) for name, counters in groups.items()}
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        return render(
+        """One text, made a slice of its lines at a time: each rule has some."""
+        text: list[str] = []
+        made_of = lines(
             router=self._controller.config.router,
             status=await self._status(request),
             punts=await self._punts(request),
             counters=await self._counters(request),
             interfaces=await self._interfaces(request),
-            policy=await self._policy.spd({}),
+            policy=await self._policy.counts(),
         )
+        for part in sliced(made_of, LINES):
+            text += part
+            await self._turn()
+        return "\n".join(text) + "\n"
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
         """What the switch counts; None without a switch."""
@@ -404,16 +330,15 @@ class Views:
         return decode(entities)
 
 
-def is_alive(leg: dict[str, Any]) -> bool:
-    """Whether a next hop's link is up and its neighbour not known to be silent."""
-    return bool(leg["up"]) and not leg["silent"]
-
-
 def describe(key: object) -> str:
     """An entity's key, for people."""
     if isinstance(key, RouteSlot):
         return f"{key.prefix} vrf {key.vrf}"
     return str(key)
+
+
+def _by_interface(path: Path) -> tuple[int, bytes]:
+    return path.l3_if, path.address or b""
 
 
 def _as_dict(count: Count | None) -> dict[str, int] | None:

@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sluice.api.client import DaemonAbsentError, RequestError, ask
+from sluice.api.client import DaemonAbsentError, RequestError, answer
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
 SWITCH_SOCKET_END = "-p4rt.sock"
 """P4Runtime sockets of switches lie there too; see connection_config."""
 
+PAGE = 1000
+"""Rows that are asked for at a time."""
 EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
 
@@ -60,9 +62,35 @@ def _find_socket(socket: Path | None) -> Path:
 
 
 def request(socket: Path | None, asked: dict[str, Any]) -> Any:
-    """The controller's answer. Raises CommandFailedError."""
+    """The data of the controller's answer. Raises CommandFailedError."""
+    return _answer(socket, asked).get("data")
+
+
+def pages(
+    socket: Path | None, asked: dict[str, Any], limit: int | None
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of a view, at most `limit`, in pages that are asked for one by one.
+
+    So the controller makes no more than is read, and neither side keeps it. Raises
+    CommandFailedError.
+    """
+    path = _find_socket(socket)
+    while True:
+        size = PAGE if limit is None else min(PAGE, limit)
+        found = _answer(path, asked | {"limit": size})
+        rows = found.get("data") or []
+        yield rows
+        if limit is not None:
+            limit -= len(rows)
+        following = found.get("next")
+        if following is None or limit == 0:
+            return
+        asked = asked | following
+
+
+def _answer(socket: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ask(_find_socket(socket), asked)
+        return answer(_find_socket(socket), asked)
     except DaemonAbsentError as error:
         raise NoDaemonError(str(error)) from error
     except RequestError as error:

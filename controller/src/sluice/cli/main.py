@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from sluice import __version__
-from sluice.cli import tables
-from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, request
+from sluice.cli import route_table, tables
+from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
 from sluice.cli.policy import flow_cache, spd
 
 
@@ -92,10 +93,43 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@click.option("--after", metavar="PREFIX", help="Begin behind this prefix.")
+@click.option(
+    "--after-vrf", type=click.IntRange(min=0), metavar="VRF", help="The VRF of --after; default: 0."
+)
 @common
-def show_routes(prefix: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
-    """Show the prefixes that the switch forwards by, all of them or one PREFIX."""
-    _show("routes", socket, as_json, prefix=prefix, limit=limit)
+def show_routes(
+    *,
+    prefix: str | None,
+    limit: int | None,
+    after: str | None,
+    after_vrf: int | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Show the prefixes that the switch forwards by, all of them or one PREFIX.
+
+    They are printed as they come, in order by VRF, IPv4 before IPv6, and prefix.
+    """
+    if after_vrf is not None and after is None:
+        raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
+    filters = {"prefix": prefix, "after": after, "after_vrf": after_vrf}
+    asked: dict[str, Any] = {"command": "show", "what": "routes"}
+    asked |= {name: value for name, value in filters.items() if value is not None}
+    found = pages(socket, asked, limit)
+    if as_json:
+        _print_pages(found)
+    else:
+        route_table.show(found)
+
+
+def _print_pages(found: Iterable[list[Any]]) -> None:
+    """Prints a JSON list, one row a line, page by page."""
+    before = "[\n"
+    for page in filter(None, found):
+        click.echo(before + ",\n".join(f"  {json.dumps(row)}" for row in page), nl=False)
+        before = ",\n"
+    click.echo("[]" if before == "[\n" else "\n]")
 
 
 @show.command("spd", epilog=EPILOG)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.cli.route_table import nexthop
 from sluice.policy_coverage import name_some
 
 Row = list[str | Text]
@@ -56,14 +57,6 @@ def _count(count: dict[str, int] | None, unit: str) -> str:
     return "-" if count is None else _number(count[unit])
 
 
-def _nexthop(nexthop: dict[str, Any]) -> str:
-    via = f"via {nexthop['gateway']} " if nexthop["gateway"] else ""
-    weight = f" weight {nexthop['weight']}" if nexthop.get("weight", 1) != 1 else ""
-    silent = " (no answer)" if nexthop["silent"] else ""
-    state = silent if nexthop["up"] else " (down)"
-    return f"{via}dev {nexthop['interface']}{weight}{state}"
-
-
 # --- views ---------------------------------------------------------------------------------------
 
 
@@ -78,6 +71,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
         ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
     ]
+    lines.append(("longest stall", _stalls(data["loop"])))
     lines += [(f"auditor: {part}", _auditor(report)) for part, report in data["auditor"].items()]
     lines += [
         ("repaired", Text(repair, style="red"))
@@ -100,6 +94,20 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _stalls(loop: dict[str, dict[str, float]]) -> str:
+    """How long the controller's loop kept all else waiting, and which part of it the longest."""
+    whole = loop["loop"]
+    text = (
+        f"{whole['last_minute'] * 1000:.0f} ms in the last minute,"
+        f" {whole['longest_stall'] * 1000:.0f} ms since the start"
+    )
+    parts = {name: part["longest_stall"] for name, part in loop.items() if name != "loop"}
+    if not parts:
+        return text
+    worst = max(parts, key=parts.__getitem__)
+    return f"{text} ({worst}: {parts[worst] * 1000:.0f} ms)"
 
 
 def _auditor(report: dict[str, Any]) -> str | Text:
@@ -137,21 +145,6 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
     _table(console, [*columns, "addresses"], rows, "no interfaces")
 
 
-def _routes(console: Console, data: list[dict[str, Any]]) -> None:
-    rows: list[Row] = []
-    for route in data:
-        all_legs = route["nexthops"] + route["dead_nexthops"]
-        legs = [_nexthop(nexthop) for nexthop in all_legs] or [route["action"] or "-"]
-        state = Text("installed") if route["installed"] else Text("pending", style="yellow")
-        if route["unrouted"]:
-            state = Text(f"not installed: {route['unrouted']}", style="dim")
-        if route["error"]:
-            state = Text(route["error"], style="red")
-        rows.append([route["prefix"], str(route["vrf"]), route["protocol"], legs[0], state])
-        rows += [["", "", "", leg, ""] for leg in legs[1:]]
-    _table(console, ["prefix", "vrf", "protocol", "next hop", "state"], rows, "no routes")
-
-
 def _nexthops(console: Console, data: dict[str, Any]) -> None:
     rows: list[Row] = [
         [
@@ -171,7 +164,7 @@ def _nexthops(console: Console, data: dict[str, Any]) -> None:
         console.print()
     rows = []
     for group in data["groups"]:
-        legs = [_nexthop(member) for member in group["members"]]
+        legs = [nexthop(member) for member in group["members"]]
         rows.append([str(group["id"]), _number(group["used_by"]), legs[0] if legs else "-"])
         rows += [["", "", leg] for leg in legs[1:]]
     if rows:
@@ -400,7 +393,6 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
 _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "status": _status,
     "interfaces": _interfaces,
-    "routes": _routes,
     "nexthops": _nexthops,
     "neighbors": _neighbors,
     "punts": _punts,

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
 from sluice.policy_model import Action, FlowKey
@@ -117,6 +117,10 @@ class FlowCache:
 
     def __len__(self) -> int:
         return len(self._flows)
+
+    def first_to_go(self, limit: int) -> list[FlowKey]:
+        """Returns the first `limit` flows in the order in which they would be evicted."""
+        return list(islice(chain.from_iterable(self._pools), limit))
 
     def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
         """What the switch may hold, in the order in which it would be evicted."""

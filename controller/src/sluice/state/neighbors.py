@@ -88,6 +88,10 @@ class NeighborTable:
         """What is known of a neighbour."""
         return self._neighbors.get(path)
 
+    def paths(self) -> list[Path]:
+        """All neighbours, in no order."""
+        return list(self._neighbors)
+
     def on_interface(self, l3_if: int) -> list[Path]:
         """The neighbours of one interface."""
         return [path for path in self._neighbors if path.l3_if == l3_if]

@@ -140,6 +140,10 @@ class NexthopTable:
         """All next hops in use."""
         return list(self._nexthops)
 
+    def identifiers(self) -> list[int]:
+        """Their ids."""
+        return list(self._paths_by_id)
+
     def group_ids(self) -> list[int]:
         """The groups in use."""
         return list(self._groups_by_id)

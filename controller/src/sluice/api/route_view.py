@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prefixes that the switch forwards by, in order, a slice at a time, page by page.
+
+A part of `views`. Each route is looked up when its turn comes: it is shown as it was then, if it
+was there then, and once. Depends on controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from sluice.api.rows import Rows, Turn, sliced
+from sluice.api.server import BadRequestError
+from sluice.controller import Controller
+from sluice.entities import Kind, RouteSlot, Target, TargetKind, Value
+from sluice.model import Prefix, RouteKey, format_address, format_mac
+from sluice.state.nexthops import Path
+from sluice.state.rib import RibEntry
+
+PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
+    2: "kernel",
+    3: "boot",
+    4: "static",
+    11: "zebra",
+    186: "bgp",
+    187: "isis",
+    188: "ospf",
+    189: "rip",
+    190: "ripng",
+    191: "nhrp",
+    192: "eigrp",
+    193: "ldp",
+    194: "sharp",
+    195: "pbr",
+    196: "static",
+    197: "openfabric",
+    198: "srte",
+}
+
+
+class RouteView:
+    """The answer to `show routes`."""
+
+    def __init__(self, controller: Controller, turn: Turn) -> None:
+        self._controller = controller
+        self._turn = turn
+        self._tables = {vrf.id: vrf.table for vrf in controller.config.vrfs}
+
+    async def answer(self, request: dict[str, Any]) -> Rows:
+        """Returns the routes, behind `after` and `limit` at most. Raises BadRequestError."""
+        wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
+        limit, vrf = _number(request, "limit"), _number(request, "after_vrf")
+        start = None if after is None else RouteSlot(vrf or 0, after)
+        more: dict[str, Any] = {}
+        if wanted is None:
+            slots = self._controller.fib.order.walk(start)
+        else:
+            found = (RouteSlot(vrf.id, wanted) for vrf in self._controller.config.vrfs)
+            slots = iter(
+                [[slot for slot in found if start is None or _place(slot) > _place(start)]]
+            )
+        return Rows(self._slices(slots, limit or None, more), more)
+
+    async def _slices(
+        self, slots: Iterator[list[RouteSlot]], limit: int | None, more: dict[str, Any]
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        shown, last = 0, None
+        for block in slots:
+            for part in sliced(block):
+                rows: list[dict[str, Any]] = []
+                legs: dict[Value | None, list[dict[str, Any]]] = {}  # of a slice's few targets
+                for slot in part:
+                    entry = self._entry(slot)
+                    target = self._target(slot, entry)
+                    if target is None and slot not in self._controller.fib.unrouted:
+                        continue
+                    if shown == limit and last is not None:  # there is something behind the page
+                        more["next"] = {"after": str(last.prefix), "after_vrf": last.vrf}
+                        break
+                    if target not in legs:
+                        legs[target] = self.legs(target) if isinstance(target, Target) else []
+                    rows.append(self._route(slot, entry, target, legs[target]))
+                    shown, last = shown + 1, slot
+                yield rows
+                if more:
+                    return
+                await self._turn()
+
+    def _entry(self, slot: RouteSlot) -> RibEntry | None:
+        """The routing daemon's route."""
+        return self._controller.fib.rib.get(RouteKey(self._tables.get(slot.vrf, 0), slot.prefix))
+
+    def _target(self, slot: RouteSlot, entry: RibEntry | None) -> Value | None:
+        """What is desired, or for a prefix that is never routed by, where its route would lead."""
+        desired = self._controller.reconciler.desired[Kind.ROUTE].get(slot)
+        if desired is not None or slot not in self._controller.fib.unrouted:
+            return desired
+        paths = None if entry is None else entry.paths
+        return None if paths is None else paths.target
+
+    def _route(
+        self,
+        slot: RouteSlot,
+        entry: RibEntry | None,
+        target: Value | None,
+        legs: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        reconciler = self._controller.reconciler
+        installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
+        failure = reconciler.failures.get(Kind.ROUTE, slot)
+        return {
+            "vrf": slot.vrf,
+            "prefix": str(slot.prefix),
+            "protocol": _protocol(slot, entry),
+            "nexthops": [leg for leg in legs if is_alive(leg)],
+            "dead_nexthops": [leg for leg in legs if not is_alive(leg)],
+            "action": target.kind.name.lower() if isinstance(target, Target) else None,
+            "id": target.id if isinstance(target, Target) else None,
+            "installed": target is not None and installed == target,
+            "unrouted": self._controller.fib.unrouted.get(slot),
+            "error": None if failure is None else str(failure),
+        }
+
+    def legs(self, target: Target) -> list[dict[str, Any]]:
+        """Returns the next hops of a target, with their weights."""
+        nexthops = self._controller.fib.nexthops
+        if target.kind is TargetKind.NEXTHOP:
+            path = nexthops.path_of(target.id)
+            return [] if path is None else [self.path(path) | {"weight": 1}]
+        if target.kind is TargetKind.GROUP:
+            return [
+                self.path(member.path) | {"weight": member.weight}
+                for member in nexthops.members_of(target.id)
+            ]
+        return []
+
+    def path(self, path: Path) -> dict[str, Any]:
+        """Returns one way out."""
+        interface = self._controller.fib.interfaces.by_l3_if.get(path.l3_if)
+        mac = self._controller.fib.neighbors.mac_of(path)
+        return {
+            "interface": None if interface is None else interface.spec.name,
+            "gateway": None if path.address is None else format_address(path.address),
+            "mac": None if mac is None else format_mac(mac),
+            "up": interface is not None and interface.usable,
+            "silent": self._controller.fib.nexthops.is_silent(path),
+        }
+
+
+def is_alive(leg: dict[str, Any]) -> bool:
+    """Returns whether a next hop's link is up and its neighbour not known to be silent."""
+    return bool(leg["up"]) and not leg["silent"]
+
+
+def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
+    if entry is None:
+        is_host = slot.prefix.length == len(slot.prefix.address) * 8
+        return "neighbor" if is_host else "connected"
+    return PROTOCOLS.get(entry.route.protocol, str(entry.route.protocol))
+
+
+def _place(slot: RouteSlot) -> tuple[int, int, Prefix]:
+    """The order of `RouteOrder`."""
+    return slot.vrf, len(slot.prefix.address), slot.prefix
+
+
+def _prefix(request: dict[str, Any], name: str) -> Prefix | None:
+    text = request.get(name)
+    if text is None:
+        return None
+    try:
+        return Prefix.parse(str(text))
+    except ValueError as error:
+        raise BadRequestError(str(error)) from None
+
+
+def _number(request: dict[str, Any], name: str) -> int | None:
+    number = request.get(name)
+    if number is not None and (not isinstance(number, int) or number < 0):
+        raise BadRequestError(f"{name} is a whole number")
+    return number

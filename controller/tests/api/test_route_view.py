@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A full table shown: in bounded slices, page by page, while it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_switch import FakeSwitch
+from sluice.api.client import RequestError, answer
+from sluice.api.requests import Requests
+from sluice.api.rows import SLICE, Rows
+from sluice.api.server import ApiServer, BadRequestError
+from sluice.api.views import Views
+from sluice.config import load_config
+from sluice.entities import UNREACHABLE, Changes, Kind, RouteSlot
+from sluice.model import Prefix
+from sluice.stalls import LOOP, Stalls, measured_loop
+from test_controller import CODEC, CONFIG, World
+
+FULL = 900_000
+BOUND = 0.020
+"""Seconds of processor time that one turn of the loop may take."""
+
+
+def slot(n: int, vrf: int = 0) -> RouteSlot:
+    return RouteSlot(vrf, Prefix(((1 << 24) + (n << 8)).to_bytes(4, "big"), 24))
+
+
+def put(world: World, slots: list[RouteSlot]) -> None:
+    """Routes, without the events that make them."""
+    changes = Changes()
+    for one in slots:
+        changes.set(Kind.ROUTE, one, UNREACHABLE)
+        world.controller.fib.order.add(one)
+    world.controller.reconciler.submit(changes)
+
+
+def take(world: World, slots: list[RouteSlot]) -> None:
+    changes = Changes()
+    for one in slots:
+        changes.set(Kind.ROUTE, one, None)
+        world.controller.fib.order.discard(one)
+    world.controller.reconciler.submit(changes)
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., None]:
+    (tmp_path / "r1.yaml").write_text(CONFIG)
+    config = load_config(tmp_path / "r1.yaml")
+
+    def run(story: Story, stalls: Stalls | None = None) -> None:
+        async def scene() -> None:
+            world = World(config, FakeSwitch(CODEC), stalls=stalls)
+            try:
+                await story(world)
+            finally:
+                world.close()
+
+        factory = None if stalls is None else lambda: measured_loop(stalls)
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(scene())
+
+    return run
+
+
+async def rows(world: World, **request: Any) -> Rows:
+    found = await Views(world.controller).answer({"command": "show", "what": "routes"} | request)
+    assert isinstance(found, Rows)
+    return found
+
+
+async def prefixes(world: World, **request: Any) -> list[str]:
+    return [row["prefix"] for row in await (await rows(world, **request)).whole()]
+
+
+def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -> None:
+    """Measured by the loop's own processor time, with everything that runs in it."""
+    stalls = Stalls(time.thread_time)
+    path = tmp_path / "r1.sock"
+
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(FULL)])
+        gc.collect()
+        gc.freeze()  # as the daemon does with a full table, see sluice.garbage
+        controller = world.controller
+        api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
+        task = asyncio.create_task(controller.scheduler.run())
+        async with api:
+            await asyncio.sleep(0)  # what came before is one turn, and none of a view's
+            await asyncio.sleep(0.001)
+            stalls.forget()
+            reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
+            writer.write(b'{"command": "show", "what": "routes"}\n')
+            size = 0
+            while size < 10_000_000:  # of all: the rest is like it
+                size += len(await reader.read(1 << 20))
+            writer.close()
+            for request in (
+                {"what": "routes", "limit": 1000, "after": str(slot(FULL // 2).prefix)},
+                {"what": "routes", "prefix": str(slot(FULL - 1).prefix)},
+                {"what": "metrics"},
+                {"what": "status"},
+            ):
+                await asyncio.to_thread(answer, path, {"command": "show"} | request)
+            longest = stalls.longest()
+        task.cancel()
+        assert 0 < longest[LOOP].ever < BOUND, longest
+
+    try:
+        play(story, stalls)
+    finally:
+        gc.unfreeze()
+
+
+def test_no_slice_is_longer_than_the_bound(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(10_000)])
+        sizes = [len(part) async for part in (await rows(world)).slices]
+        assert max(sizes) <= SLICE
+        assert sum(sizes) == 10_000
+
+    play(story)
+
+
+def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(0, 20_000, 2)])
+        met: list[str] = []
+        async for part in (await rows(world)).slices:
+            met += [row["prefix"] for row in part]
+            at = len(met)
+            take(world, [slot(n) for n in range(at // 2, at + 4000, 200)])
+            put(world, [slot(n) for n in range(1 + at // 2 * 2, 1 + at * 2 + 4000, 400)])
+        assert len(set(met)) == len(met)
+        assert met == sorted(met, key=Prefix.parse)
+        stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
+        evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
+        assert (evens & stays) <= set(met)  # these were never taken out: nothing puts evens back
+
+    play(story)
+
+
+def test_pages_are_the_whole(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(1000)] + [slot(n, 7) for n in range(500)])
+        whole = [(row["vrf"], row["prefix"]) for row in await (await rows(world)).whole()]
+        paged: list[tuple[int, str]] = []
+        request: dict[str, Any] = {"limit": 250}
+        for _ in range(6):
+            page = await rows(world, **request)
+            found = await page.whole()
+            assert len(found) == 250
+            paged += [(row["vrf"], row["prefix"]) for row in found]
+            request |= page.more.get("next", {"ended": True})
+        assert "ended" in request  # no page for nothing at the end
+        assert paged == whole
+        assert whole[-1][0] == 7
+        # The prefix that a page ended with may be gone by then.
+        take(world, [slot(249)])
+        assert (await prefixes(world, after=str(slot(249).prefix), limit=1)) == [
+            str(slot(250).prefix)
+        ]
+
+    play(story)
+
+
+def test_filters(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(10)])
+        assert await prefixes(world, prefix="1.0.3.0/24") == ["1.0.3.0/24"]
+        assert await prefixes(world, prefix="1.0.3.0/25") == []
+        assert await prefixes(world, prefix="1.0.3.0/24", after="1.0.2.0/24") == ["1.0.3.0/24"]
+        assert await prefixes(world, prefix="1.0.3.0/24", after="1.0.3.0/24") == []
+        assert await prefixes(world, after="::/0") == []
+        assert len(await prefixes(world, limit=3)) == 3
+        for bad in ({"limit": -1}, {"after": "1.0.0.1/24"}, {"after_vrf": "x"}, {"prefix": "x"}):
+            with pytest.raises(BadRequestError, match=r"whole number|after its length|not an IPv4"):
+                await rows(world, **bad)
+
+    play(story)
+
+
+def test_a_client_of_pages(play: Callable[..., None], tmp_path: Path) -> None:
+    path = tmp_path / "r1.sock"
+
+    async def story(world: World) -> None:
+        put(world, [slot(n) for n in range(3)])
+        async with ApiServer(path, Requests(world.controller).answer):
+            asked = {"command": "show", "what": "routes", "limit": 2}
+            page = await asyncio.to_thread(answer, path, asked)
+            assert page["next"] == {"after": "1.0.1.0/24", "after_vrf": 0}
+            rest = await asyncio.to_thread(answer, path, asked | page["next"])
+            assert [row["prefix"] for row in rest["data"]] == ["1.0.2.0/24"]
+            assert "next" not in rest
+            with pytest.raises(RequestError, match="limit is a whole number"):
+                await asyncio.to_thread(answer, path, asked | {"limit": "all"})
+
+    play(story)
