@@ -19,7 +19,7 @@ from sluice.api.rows import Rows
 from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
-from sluice.entities import NO_POLICY, Group, Kind, Nexthop
+from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
 from sluice.inputs import Sources
 from sluice.model import (
     Address,
@@ -100,6 +100,8 @@ class FakeDump:
 
     def __init__(self) -> None:
         self.routes: dict[RouteKey, Route] = {}
+        self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = dict
+        """How they are given: the controller keeps what it gets."""
         self.running = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
 
@@ -113,11 +115,13 @@ class FakeDump:
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
         os.eventfd_read(self._fd)
         self.running = False
-        return self.routes
+        return self.give(self.routes)
 
 
 class World:
     make_client: type[FakeClient] = FakeClient
+    quiet = 60.0
+    """Seconds without an event after which the routing daemon's replay counts as over."""
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class World:
         self.ready = asyncio.Event()
         sources = Sources(
             routes=self.routes,
-            gate=ReplayGate(60.0),
+            gate=ReplayGate(self.quiet),
             dump=self.dump,
             kernel=self.kernel,
             host=self.host,
@@ -471,6 +475,64 @@ def test_routes_wait_while_the_reconciler_is_behind(
         await world.synced()
         assert most <= 300 + 256
         assert len(world.switch.of(Kind.ROUTE)) == 3003
+
+    play(story)
+
+
+def after_a_restart_of_the_daemon(world: World) -> None:
+    """2,000 routes of an earlier session; the kernel has half of them."""
+    routes = [
+        route(f"{20 + n // 256}.{n % 256}.0.0/16", gateway("10.0.1.9", 1)) for n in range(2000)
+    ]
+    world.dump.routes = {one.route.key: one.route for one in routes[::2]}
+    world.routes.put(FpmSessionOpened("zebra"), *routes, FpmSessionOpened("zebra, restarted"))
+
+
+def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "quiet", 0.3)
+
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        after_a_restart_of_the_daemon(world)
+        controller = world.controller
+        await world.until(lambda: controller.settled)
+        assert controller.fib.rib.stale == len(controller.fib.rib) == 1000
+        assert controller.sources.gate.due is not None  # the kernel is asked again
+        assert controller._dump.slices > 4
+        await world.synced()
+        routes = [
+            target for target in world.switch.of(Kind.ROUTE).values() if target != UNREACHABLE
+        ]
+        assert len(routes) == 1000 + 3
+
+    play(story)
+
+
+def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's routes are older than what they would be compared with."""
+    monkeypatch.setattr(World, "quiet", 0.3)
+
+    async def story(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        after_a_restart_of_the_daemon(world)
+        controller, rib = world.controller, world.controller.fib.rib
+        while controller._sweep is None or len(rib) == 2000:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(controller.sources.gate, "_quiet", 60.0)
+        world.routes.put(FpmSessionOpened("zebra, restarted again"))
+        await world.until(lambda: controller._sweep is None)
+        assert 1000 < len(rib) < 2000
+        assert rib.stale == len(rib)
+        assert not controller.settled
+        due = controller.sources.gate.due
+        assert due is not None
+        assert due > asyncio.get_running_loop().time() + 50
 
     play(story)
 

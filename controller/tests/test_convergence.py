@@ -43,9 +43,9 @@ from sluice.model import (
     NexthopObjectUpdated,
     NexthopSpec,
     RouteDeleted,
-    RoutesSettled,
     RouteUpdated,
 )
+from sluice.state.stale_sweep import StaleSweep
 from test_reconciler import Bench
 
 PREFIXES = ["0.0.0.0/0", "20.0.0.0/8", "20.1.0.0/16", "10.0.1.0/24", "10.0.1.8/29", "10.0.1.9/32"]
@@ -200,7 +200,9 @@ def test_a_new_session_replaces_the_old(before: list[Event], after: list[Event])
         for event in after:
             facts.note(event)
             bench.feed(event)
-        bench.feed(RoutesSettled())
+        sweep = StaleSweep(bench.fib, {})
+        while (gone := sweep.next()) is not None:
+            bench.feed(gone)
         await bench.settle()
         bench.check()
         assert installed(bench) == from_scratch(facts, bench)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import sys
@@ -23,6 +22,7 @@ from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
+from sluice.garbage import Garbage
 from sluice.inputs import Sources
 from sluice.model import MAIN_TABLE
 from sluice.numbers import InterfaceNumbers, NumbersError
@@ -99,11 +99,10 @@ async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> Non
             measured=stalls.measured,
         )
         await stack.enter_async_context(api)
-        # What is alive now lives as long as the daemon; and a full table's garbage collections
-        # would otherwise walk millions of routes that never are garbage.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 50, 100)
+        garbage = Garbage()
+        controller.on_routes = garbage.made
+        garbage.start()
+        stack.callback(garbage.stop)
         await _until_signal(asyncio.create_task(controller.run()))
 
 

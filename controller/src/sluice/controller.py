@@ -81,6 +81,7 @@ from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
+from sluice.state.stale_sweep import StaleSweep
 from sluice.state.takeover import Closing, Entities
 from sluice.turns import Turns
 
@@ -206,6 +207,8 @@ class Controller:
             audit_drop=self.audit.packet_dropped,
             delivering=self.host_errors.delivered,
         )
+        self.on_routes: Callable[[int], None] = lambda _: None
+        """Is told how many events of the routing daemon were taken in."""
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -223,6 +226,9 @@ class Controller:
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
+        self._sweep: StaleSweep | None = None
+        self._session_changed = False
+        """The routing daemon's, since the kernel was asked for its routes."""
         self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
@@ -430,26 +436,45 @@ class Controller:
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 log.info("FPM: %s", event)
                 gate.note(event, now)
+                self._session_changed = True
         gate.note(events[-1], now)
         self._submit(self.fib.apply(events, now))
+        self.on_routes(len(events))
         self._set_timer()
         return True
 
     def _drain_dump(self) -> bool:
+        if self._sweep is not None:
+            return self._sweep_stale(self._sweep)
         if not self.sources.dump.running:
             return False
         kernel = self.sources.dump.poll(DUMP_SLICE)
-        if kernel is None:
-            return False
+        if kernel is not None:
+            self._sweep = StaleSweep(self.fib, kernel)
+        return kernel is not None
+
+    def _sweep_stale(self, sweep: StaleSweep) -> bool:
+        """One slice of the comparison with the kernel's routes."""
         now, gate = self._clock(), self.sources.gate
-        left_out = gate.left_out(kernel, self.fib.rib.is_current)
-        self._submit(self.fib.apply(left_out, now))
-        stale = frozenset(self.fib.rib.stale_keys())
-        verdict = gate.settle(stale, frozenset(kernel), now)
-        self._submit(self.fib.apply([verdict], now))
-        if not self.settled:
-            self.settled = True
-            self.reconciler.release(ROUTE_KINDS)
+        routes = () if self._session_changed else sweep.kernel_routes()
+        if routes:
+            left_out = gate.left_out(routes, self.fib.rib.is_current)
+            self._submit(self.fib.apply(left_out, now))
+            self.on_routes(len(left_out))
+            return True
+        gone = None if self._session_changed else sweep.next()
+        if gone is not None:
+            self._submit(self.fib.apply([gone], now))
+            self.on_routes(len(gone.keys))
+            return True
+        if sweep.free():
+            return True
+        self._sweep = None
+        if not self._session_changed:  # else the dump is older than what it was compared with
+            gate.settled(sweep.kept, now)
+            if not self.settled:
+                self.settled = True
+                self.reconciler.release(ROUTE_KINDS)
         self._set_timer()
         return False
 
@@ -461,14 +486,19 @@ class Controller:
         self._carry_out(outcome)
         self.resolution.ask_due(now)
         due = self.sources.gate.due
-        if due is not None and due <= now and not self.sources.dump.running:
+        if due is not None and due <= now and not self._is_comparing:
+            self._session_changed = False
             self.sources.dump.start()
         self._set_timer()
         return False
 
+    @property
+    def _is_comparing(self) -> bool:
+        return self.sources.dump.running or self._sweep is not None
+
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
-        gate_due = None if self.sources.dump.running else self.sources.gate.due
+        gate_due = None if self._is_comparing else self.sources.gate.due
         fragments_due = self.first_packets.fragments.next_deadline
         dues = (self.held.next_deadline, self.resolution.next_due, gate_due, fragments_due)
         due = min((due for due in dues if due is not None), default=None)

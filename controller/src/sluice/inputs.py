@@ -19,7 +19,6 @@ from sluice.model import (
     Route,
     RouteEvent,
     RouteKey,
-    RoutesSettled,
     RouteUpdated,
 )
 
@@ -122,14 +121,12 @@ class ReplayGate(Protocol):
         """Takes notice of an event."""
 
     def left_out(
-        self, kernel: Mapping[RouteKey, Route], is_current: Callable[[RouteKey], bool]
+        self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Routes that the replay did not name, though the daemon has them."""
+        """Those of the kernel's routes that the replay did not name, though the daemon has them."""
 
-    def settle(
-        self, stale: frozenset[RouteKey], kernel: frozenset[RouteKey], now: float
-    ) -> RoutesSettled:
-        """The verdict on the routes that were not named again."""
+    def settled(self, kept: int, now: float) -> None:
+        """The comparison is done; so many routes were kept though they were not named again."""
 
 
 class RouteDump(Protocol):
@@ -146,7 +143,7 @@ class RouteDump(Protocol):
         """Begins a dump."""
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
-        """The routes, when the dump is complete."""
+        """The routes, when the dump is complete; the dictionary is the caller's then."""
 
 
 @dataclass(frozen=True, slots=True)

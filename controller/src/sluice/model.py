@@ -250,14 +250,11 @@ class FpmSessionClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutesSettled:
-    """The replay is over: what the current session has not named again is no route any more.
+class StaleRoutesGone:
+    """The replay is over: these routes the current session has not named again, and the kernel does
+    not hold them either. Those of them that are still stale are no routes any more."""
 
-    Sent by whoever gates the sweep. `keep` names routes that the kernel still holds, so that the
-    two sides do not agree yet: they stay until a later RoutesSettled.
-    """
-
-    keep: frozenset[RouteKey] = frozenset()
+    keys: tuple[RouteKey, ...]
 
 
 # --- events: links, addresses, neighbours (from the kernel) --------------------------------------
@@ -392,7 +389,7 @@ RouteEvent: TypeAlias = (
     | NexthopObjectDeleted
     | FpmSessionOpened
     | FpmSessionClosed
-    | RoutesSettled
+    | StaleRoutesGone
 )
 KernelEvent: TypeAlias = LinkChanged | LinkRemoved | AddressAdded | AddressRemoved | NeighborChanged
 Event: TypeAlias = RouteEvent | KernelEvent

@@ -44,11 +44,13 @@ from sluice.model import (
     NexthopObjectDeleted,
     NexthopObjectUpdated,
     NexthopSpec,
-    RoutesSettled,
+    Route,
+    StaleRoutesGone,
     format_address,
     parse_address,
 )
 from sluice.state.nexthops import Path
+from sluice.state.stale_sweep import StaleSweep
 
 GW1, GW2, GW3 = "10.0.1.9", "10.0.2.9", "10.0.3.9"
 
@@ -482,10 +484,16 @@ class TestSessions:
         assert wanted.nexthop("192.0.2.0/24").l3_if == 2
         assert wanted.nexthop("198.51.100.0/24").l3_if == 1
         assert wanted.fib.rib.stale == 2
-        wanted.apply(RoutesSettled(keep=frozenset({key("203.0.113.0/24")})))
+        sweep = StaleSweep(
+            wanted.fib, {key("203.0.113.0/24"): Route(key("203.0.113.0/24"), 186, 20, ())}
+        )
+        while (gone := sweep.next()) is not None:
+            wanted.apply(gone)
+        assert sweep.kept == 1
         assert wanted.target("198.51.100.0/24") is None
         assert wanted.nexthop("203.0.113.0/24").l3_if == 1
-        wanted.apply(RoutesSettled())
+        wanted.apply(StaleRoutesGone((key("203.0.113.0/24"), key("192.0.2.0/24"))))
+        assert wanted.nexthop("192.0.2.0/24").l3_if == 2  # named again: not stale
         assert wanted.target("203.0.113.0/24") is None
 
 

@@ -57,7 +57,8 @@ class KernelRouteDump:
             self._ask_next_family()
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
-        """Reads at most so many datagrams (32 KiB each); the routes when the dump has ended."""
+        """Reads at most so many datagrams (32 KiB each); the routes when the dump has ended, which
+        are the caller's: to forget a million of them at once takes its time."""
         for _ in range(datagrams):
             try:
                 datagram = self._socket.receive()
@@ -69,7 +70,8 @@ class KernelRouteDump:
             try:
                 if self._read(datagram):
                     self._running = False
-                    return self._routes
+                    complete, self._routes = self._routes, {}
+                    return complete
             except WireError as error:
                 self.counters[error.name] += 1
                 self._interrupted = True

@@ -4,18 +4,18 @@
 After connecting, zebra sends everything it knows and no end mark. Routes that it does not name
 again have to go, but a timer alone would remove valid ones when convergence is slow. `ReplayGate`
 demands quiet, and then the kernel's routes as the second witness: zebra keeps those as well, so
-what the kernel still holds is kept (`RoutesSettled.keep`), and the question is asked again later.
+what the kernel still holds is kept (`state.stale_sweep`), and the question is asked again later.
 
 A replay has gaps, too: zebra 8.4.4 replays the tables of its own VRFs only, and where the kernel
 has no VRF devices every table but the main one is in none of these. Of such tables the kernel's
 routes are taken in the replay's place (`left_out`).
 
-Pure: the caller brings the clock and the kernel's routes (`sources.kernel_routes`).
+Pure: the caller brings the clock, and compares with the kernel (`sources.kernel_routes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from sluice.model import (
     FpmSessionClosed,
@@ -23,7 +23,6 @@ from sluice.model import (
     Route,
     RouteEvent,
     RouteKey,
-    RoutesSettled,
     RouteUpdated,
 )
 
@@ -32,7 +31,7 @@ FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
 
 
 class ReplayGate:
-    """Says when to compare with the kernel, and what follows from the comparison."""
+    """Says when to compare with the kernel, and which of its routes are taken from there."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class ReplayGate:
 
     @property
     def due(self) -> float | None:
-        """When to ask for the kernel's routes and call `settle`; None: nothing to settle."""
+        """When to ask for the kernel's routes and call `settled`; None: nothing to settle."""
         return self._due
 
     def note(self, event: RouteEvent, now: float) -> None:
@@ -58,23 +57,22 @@ class ReplayGate:
         elif self._due is not None or isinstance(event, FpmSessionOpened):
             self._due = now + self._quiet
 
-    def settle(
-        self, stale: frozenset[RouteKey], kernel: frozenset[RouteKey], now: float
-    ) -> RoutesSettled:
-        """The verdict on `stale`, which this session has not named, given the kernel's routes."""
-        keep = stale & kernel
-        self._due = now + self._ask_again if keep else None
-        return RoutesSettled(keep)
+    def settled(self, kept: int, now: float) -> None:
+        """The comparison is done: so many stale routes were kept, since the kernel holds them."""
+        self._due = now + self._ask_again if kept else None
 
     def left_out(
-        self, kernel: Mapping[RouteKey, Route], is_current: Callable[[RouteKey], bool]
+        self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """zebra's routes that the kernel has in `tables` and this session has not named.
+        """Those of the kernel's routes that are zebra's and in `tables`, and that this session has
+        not named.
 
         When zebra withdraws one, it says so over FPM as of any other.
         """
         return [
             RouteUpdated(route)
-            for key, route in kernel.items()
-            if key.table in self._tables and route.protocol in FRR_PROTOCOLS and not is_current(key)
+            for route in routes
+            if route.key.table in self._tables
+            and route.protocol in FRR_PROTOCOLS
+            and not is_current(route.key)
         ]

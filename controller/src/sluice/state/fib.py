@@ -36,8 +36,8 @@ from sluice.model import (
     Prefix,
     RouteDeleted,
     RouteKey,
-    RoutesSettled,
     RouteUpdated,
+    StaleRoutesGone,
 )
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
@@ -93,7 +93,7 @@ class Fib:
             NexthopObjectDeleted: lambda event, _, changes: self.rib.delete_object(event, changes),
             FpmSessionOpened: self._session_opened,
             FpmSessionClosed: self._session_closed,
-            RoutesSettled: self._routes_settled,
+            StaleRoutesGone: self._stale_routes_gone,
             LinkChanged: self._link_changed,
             LinkRemoved: self._link_removed,
             AddressAdded: self._address_changed,
@@ -203,6 +203,10 @@ class Fib:
         changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if paths is None else paths.target)
         self._order_slot(slot)
 
+    def key_of(self, slot: RouteSlot) -> RouteKey:
+        """The routing daemon's name of a prefix of a VRF; of a table that has none, none's."""
+        return RouteKey(self._table_of_vrf.get(slot.vrf, -1), slot.prefix)
+
     def _order_slot(self, slot: RouteSlot) -> None:
         """Keeps the order true to whether anything is known of a prefix."""
         table = self._table_of_vrf.get(slot.vrf)
@@ -239,9 +243,9 @@ class Fib:
     def _session_closed(self, event: FpmSessionClosed, now: float, changes: Changes) -> None:
         self.session = None
 
-    def _routes_settled(self, event: RoutesSettled, now: float, changes: Changes) -> None:
-        for key in self.rib.stale_keys():
-            if key not in event.keep:
+    def _stale_routes_gone(self, event: StaleRoutesGone, now: float, changes: Changes) -> None:
+        for key in event.keys:
+            if self.rib.is_stale(key):
                 self._delete_route(key, changes)
 
     # -- links, addresses, neighbours

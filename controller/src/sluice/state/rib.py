@@ -4,8 +4,8 @@
 Objects may come after the routes or groups that name them (zebra sends groups in hash order): such
 a route waits, unpublished, until its object is complete. A new session starts with no objects; the
 routes of the session before keep what they resolved to and are stale until named again; the caller
-deletes those of `stale_keys` once the replay is over. An object's number may mean something else in
-a new session, which is why objects are never looked up across sessions.
+deletes those that `is_stale` names once the replay is over. An object's number may mean something
+else in a new session, which is why objects are never looked up across sessions.
 
 Depends on model, entities, paths. `publish(key, paths)` is called whenever a route's path set or
 its target may have changed, with None where it has none; the caller chooses among other sources of
@@ -47,9 +47,12 @@ class _Object:
 class RibEntry:
     """A route and how it is resolved: by its own path set, or by that of its object."""
 
-    __slots__ = ("object", "own_paths", "route")
+    __slots__ = ("object", "own_paths", "route", "session")
 
-    def __init__(self, route: Route, obj: _Object | None, own_paths: PathSet | None) -> None:
+    def __init__(
+        self, route: Route, obj: _Object | None, own_paths: PathSet | None, session: int
+    ) -> None:
+        self.session = session
         self.route = route
         self.object = obj
         self.own_paths = own_paths
@@ -71,7 +74,8 @@ class Rib:
         self._routes: dict[RouteKey, RibEntry] = {}
         self._objects: dict[int, _Object] = {}
         self._parents: dict[int, set[int]] = {}
-        self._stale: dict[RouteKey, None] = {}
+        self._session = 0
+        self._stale = 0
 
     # -- reading
 
@@ -81,7 +85,8 @@ class Rib:
 
     def is_current(self, key: RouteKey) -> bool:
         """Whether there is such a route, and this session has named it."""
-        return key in self._routes and key not in self._stale
+        entry = self._routes.get(key)
+        return entry is not None and entry.session == self._session
 
     def entries(self) -> Iterator[RibEntry]:
         """All routes."""
@@ -93,11 +98,12 @@ class Rib:
     @property
     def stale(self) -> int:
         """How many routes are from an earlier session and not yet named by this one."""
-        return len(self._stale)
+        return self._stale
 
-    def stale_keys(self) -> list[RouteKey]:
-        """Those routes."""
-        return list(self._stale)
+    def is_stale(self, key: RouteKey) -> bool:
+        """Whether a route is one of them."""
+        entry = self._routes.get(key)
+        return entry is not None and entry.session != self._session
 
     def waiting_objects(self) -> dict[int, int]:
         """Numbers of objects that routes wait for, and how many routes do."""
@@ -112,14 +118,16 @@ class Rib:
         key = route.key
         old = self._routes.get(key)
         if route.nexthops or route.nexthop_id is None:
-            entry = RibEntry(route, None, self._paths.acquire(route.nexthops, changes))
+            entry = RibEntry(
+                route, None, self._paths.acquire(route.nexthops, changes), self._session
+            )
         else:
             obj = self._objects.get(route.nexthop_id) or self._new_object(route.nexthop_id)
-            entry = RibEntry(route, obj, None)
+            entry = RibEntry(route, obj, None, self._session)
             self._use_object(obj, entry, changes)
         self._routes[key] = entry
-        if self._stale:
-            self._stale.pop(key, None)
+        if old is not None and old.session != self._session:
+            self._stale -= 1
         self._publish(key, entry.paths, changes)
         if old is not None:
             self._let_go(old, changes)
@@ -129,7 +137,8 @@ class Rib:
         entry = self._routes.pop(key, None)
         if entry is None:
             return
-        self._stale.pop(key, None)
+        if entry.session != self._session:
+            self._stale -= 1
         self._publish(key, None, changes)
         self._let_go(entry, changes)
 
@@ -254,7 +263,8 @@ class Rib:
 
     def open_session(self) -> None:
         """All routes are stale until named again; the objects' numbers mean nothing any more."""
-        self._stale = dict.fromkeys(self._routes)
+        self._session += 1
+        self._stale = len(self._routes)
         self._objects = {}
         self._parents = {}
 

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the controller's loop is kept from its work with a full table: `make bench-stalls`.
+
+    python -m bench.stalls [--routes N]
+
+A controller with the fakes of its own tests: routes come in slices as FPM brings them, a switch
+acknowledges every write at once and holds nothing when it is read. Then what walks all routes is
+done once: views, a new session of the routing daemon with its comparison, a change of links, a new
+session with the switch. For each the longest stall of each part is printed, in milliseconds of the
+thread's own processor time, so that other processes do not count; caches and memory they share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "controller" / "tests")]
+
+from fake_client import FakeClient  # noqa: E402
+from fake_switch import FakeSwitch  # noqa: E402
+from scenes import address, gateway, ifindex, link, neighbor  # noqa: E402
+from sluice.api.requests import Requests  # noqa: E402
+from sluice.api.server import ApiServer  # noqa: E402
+from sluice.config import load_config  # noqa: E402
+from sluice.entities import Kind  # noqa: E402
+from sluice.garbage import Garbage  # noqa: E402
+from sluice.model import (  # noqa: E402
+    MAIN_TABLE,
+    FpmSessionClosed,
+    FpmSessionOpened,
+    LinkRemoved,
+    Prefix,
+    Route,
+    RouteKey,
+    RouteUpdated,
+)
+from sluice.stalls import Stalls, measured_loop  # noqa: E402
+from test_controller import CODEC, CONFIG, World  # noqa: E402
+
+BOUND = 0.020
+
+
+class WillingClient(FakeClient):
+    """Takes every write unread."""
+
+    def write(self, token: int, request: bytes) -> None:
+        """Answers at once."""
+        self._check_open()
+        self._emit(("write_done", token, 0, "", []))
+
+
+class Routes:
+    """Events made as they are polled for: a list of them all would be part of the measurement."""
+
+    def __init__(self, world: World) -> None:
+        self._feed = world.routes
+
+    async def send(self, count: int) -> None:
+        """Announces the first `count` prefixes of the table."""
+        feed = self._feed
+        for start in range(0, count, 4096):
+            feed.put(*(update(n) for n in range(start, min(start + 4096, count))))
+            while feed.waiting:
+                await asyncio.sleep(0.001)
+
+
+def key(n: int) -> RouteKey:
+    """The n-th prefix: /24 of 1.0.0.0 and what follows."""
+    return RouteKey(MAIN_TABLE, Prefix(((1 << 24) + (n << 8)).to_bytes(4, "big"), 24))
+
+
+def update(n: int) -> RouteUpdated:
+    """It leads to one of 200 gateways."""
+    leg = gateway(f"10.0.{1 + n % 2}.{10 + n % 100}", 1 + n % 2)
+    return RouteUpdated(Route(key(n), 186, 20, (leg,), None))
+
+
+class Bench:
+    """One world, and what is measured in it."""
+
+    def __init__(self, world: World, stalls: Stalls, folder: Path, count: int) -> None:
+        self.world = world
+        self.controller = world.controller
+        self.stalls = stalls
+        self.socket = folder / "r1.sock"
+        self.count = count
+        self.results: dict[str, Any] = {}
+
+    async def measure(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Does it and prints the longest stalls."""
+        self.stalls.forget()
+        began, cpu = time.monotonic(), time.thread_time()
+        await work()
+        await asyncio.sleep(0.01)
+        found = {part: longest.ever * 1000 for part, longest in self.stalls.longest().items()}
+        self.results[name] = {part: round(ms, 1) for part, ms in found.items()}
+        text = ", ".join(
+            f"{part} {ms:.1f}" for part, ms in sorted(found.items(), key=lambda x: -x[1])
+        )
+        over = " OVER" if max(found.values()) > BOUND * 1000 else ""
+        print(
+            f"{name}: {text} ms{over} [{time.monotonic() - began:.1f} s,"
+            f" {time.thread_time() - cpu:.1f} s CPU]",
+            flush=True,
+        )
+
+    async def synced(self) -> None:
+        """Waits until the switch holds everything."""
+        while not self.controller.reconciler.synced or self.world.routes.waiting:
+            await asyncio.sleep(0.01)
+
+    def asking(self, **request: Any) -> Callable[[], Awaitable[None]]:
+        """What asks the API and throws the answer away."""
+        return lambda: asyncio.to_thread(read_answer, self.socket, request)
+
+    async def load(self) -> None:
+        """All routes, new."""
+        self.world.routes.put(FpmSessionOpened("zebra"))
+        await Routes(self.world).send(self.count)
+        await self.synced()
+
+    async def restart(self) -> None:
+        """The routing daemon comes back without any of its routes; the kernel has half of them."""
+        world = self.world
+        world.dump.routes = routes = {key(n): update(n).route for n in range(0, self.count, 2)}
+        world.routes.put(FpmSessionClosed("gone"), FpmSessionOpened("zebra"))
+        kept = len(routes)  # the dictionary is given away
+        while self.controller.fib.rib.stale != kept or not self.controller.settled:
+            await asyncio.sleep(0.01)
+        await self.synced()
+
+    async def replay(self) -> None:
+        """All routes again."""
+        await Routes(self.world).send(self.count)
+        await self.synced()
+
+    async def replumb(self) -> None:
+        """An interface goes and comes back: half of the routes lead nowhere meanwhile."""
+        self.world.kernel.put(LinkRemoved(ifindex(1)))
+        while self.world.kernel.waiting:
+            await asyncio.sleep(0.01)
+        await self.synced()
+        self.world.kernel.put(link(1), address(1, "10.0.1.1/24"))
+        while self.world.kernel.waiting:
+            await asyncio.sleep(0.01)
+        await self.synced()
+
+    async def reconnect(self) -> None:
+        """The session with the switch ends; the next one finds nothing."""
+        before = self.world.client
+        before.hang_up()
+        while self.world.client is before:
+            await asyncio.sleep(0.01)
+        await self.synced()
+
+    async def look_at_all(self) -> None:
+        """What the auditor and a full garbage collection do."""
+        began = time.thread_time()
+        list(self.controller.reconciler.installed.by_kind[Kind.ROUTE])
+        self.stalls.note("list of installed routes", time.thread_time() - began)
+
+
+def read_answer(path: Path, request: dict[str, Any]) -> None:
+    """Reads an answer to its end; keeps none of it."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(json.dumps({"command": "show"} | request).encode() + b"\n")
+        end, size = b"", 0
+        while end[-1:] != b"\n":
+            chunk = connection.recv(1 << 20)
+            if not chunk:
+                raise ConnectionError("no answer")
+            end, size = chunk[-200:], size + len(chunk)
+    assert b'"ok": true' in end or size < 1 << 20, end
+
+
+async def run(stalls: Stalls, folder: Path, count: int) -> dict[str, Any]:
+    """All of it."""
+    limits = "limits: {held_seconds: 0.3, auditor_seconds: 3600}"  # this switch holds nothing
+    (folder / "r1.yaml").write_text(CONFIG.replace("limits: {held_seconds: 0.3}", limits))
+    config = load_config(folder / "r1.yaml")
+    World.quiet = 0.5
+    world = World(config, FakeSwitch(CODEC), stalls=stalls)
+    world.dump.give = lambda routes: routes
+    world.make_client = WillingClient
+    controller = world.controller
+    stalls.watch_garbage()
+    garbage = Garbage()
+    controller.on_routes = garbage.made
+    garbage.start()
+    bench = Bench(world, stalls, folder, count)
+    api = ApiServer(
+        bench.socket,
+        Requests(controller).answer,
+        turn=controller.views.next,
+        measured=stalls.measured,
+    )
+    task = asyncio.create_task(controller.run())
+    async with api:
+        world.links()
+        for n in range(10, 110):
+            world.kernel.put(*(neighbor(leg, f"10.0.{leg}.{n}", n) for leg in (1, 2)))
+        await world.ready.wait()
+        await bench.measure("load", bench.load)
+        await bench.measure("idle", lambda: asyncio.sleep(0.5))
+        await bench.measure("show status", bench.asking(what="status"))
+        await bench.measure("metrics", bench.asking(what="metrics"))
+        await bench.measure("show routes --limit 100", bench.asking(what="routes", limit=100))
+        await bench.measure("show routes", bench.asking(what="routes"))
+        await bench.measure("replay", bench.replay)
+        await bench.measure("daemon restarts", bench.restart)
+        await bench.measure("load again", bench.replay)
+        await bench.measure("interface changes", bench.replumb)
+        await bench.measure("switch reconnects", bench.reconnect)
+        await bench.measure("snapshot", bench.look_at_all)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return bench.results
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--routes", type=int, default=900_000)
+    arguments = parser.parse_args()
+    stalls = Stalls(time.thread_time)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner,
+    ):
+        print(json.dumps(runner.run(run(stalls, Path(folder), arguments.routes))))
+
+
+if __name__ == "__main__":
+    main()

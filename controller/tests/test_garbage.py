@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No collection looks at more than a bounded number of objects, whatever a table's size."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.garbage import OLD, ROUTES, Garbage
+from sluice.model import Prefix
+
+
+@pytest.fixture
+def garbage() -> Iterator[Garbage]:
+    made = Garbage()
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        gc.collect()
+
+
+def seen() -> int:
+    """Objects that a full collection would look at."""
+    return len(gc.get_objects())
+
+
+def prefix(n: int) -> Prefix:
+    return Prefix(n.to_bytes(4, "big"), 32)
+
+
+def test_a_growing_table_is_frozen_as_it_comes(garbage: Garbage) -> None:
+    most, table = 0, []
+    for n in range(300_000):
+        table.append([prefix(n)])
+        if n % 1000 == 0:
+            most = max(most, seen())
+    assert gc.get_freeze_count() > 500_000
+    assert most < 3 * OLD
+
+
+def test_a_table_that_is_replaced_is_as_well(garbage: Garbage) -> None:
+    """As many objects are freed as made: the collector's own count does not tell."""
+    most, table = 0, [[prefix(n)] for n in range(200_000)]
+    for n in range(200_000):
+        table[n] = [prefix(n + 1)]
+        if n % 100 == 99:
+            garbage.made(100)
+        if n % ROUTES == 0:
+            most = max(most, seen())
+    assert most < 3 * OLD
+
+
+def test_cycles_are_still_found(garbage: Garbage) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    gone = weakref.ref(Cycle())
+    garbage.made(ROUTES)
+    assert gone() is None
+
+
+def test_afterwards_everything_is_as_before() -> None:
+    before = gc.get_threshold(), len(gc.callbacks)
+    garbage = Garbage()
+    garbage.start()
+    garbage.stop()
+    assert (gc.get_threshold(), len(gc.callbacks)) == before
+    assert gc.get_freeze_count() == 0
