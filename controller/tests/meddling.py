@@ -51,7 +51,15 @@ def audit_of(reconciler: Reconciler, directory: Path) -> Auditor:
     policy = Policy(load_config(path), reconciler, tables, flows, lambda _: ())
     policy.standing.set()
     codecs = Codecs(CODEC, flows, SettingsCodec(schema))
-    return Auditor(codecs, reconciler, policy, rate=1_000_000, interval=0.05, clock=time.monotonic)
+    return Auditor(
+        codecs,
+        reconciler,
+        policy,
+        routes=lambda: iter([[*reconciler.desired[Kind.ROUTE]]]),  # type: ignore[list-item]
+        rate=1_000_000,
+        interval=0.05,
+        clock=time.monotonic,
+    )
 
 
 def copies() -> list[bytes]:

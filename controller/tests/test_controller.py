@@ -522,11 +522,11 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
         controller, rib = world.controller, world.controller.fib.rib
-        while controller._sweep is None or len(rib) == 2000:
+        while controller._comparison._sweep is None or len(rib) == 2000:
             await asyncio.sleep(0)
         monkeypatch.setattr(controller.sources.gate, "_quiet", 60.0)
         world.routes.put(FpmSessionOpened("zebra, restarted again"))
-        await world.until(lambda: controller._sweep is None)
+        await world.until(lambda: controller._comparison._sweep is None)
         assert 1000 < len(rib) < 2000
         assert rib.stale == len(rib)
         assert not controller.settled

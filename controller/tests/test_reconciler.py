@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,12 +18,13 @@ from fake_switch import (
 )
 from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
 from sluice.entities import OPENING, Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
-from sluice.model import Event, NexthopKind, NexthopSpec
+from sluice.model import Event, NexthopKind, NexthopSpec, parse_address
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.readback import BATCH
+from sluice.readback import BATCH, SLICE
 from sluice.reconciler import Reconciler
 from sluice.state.fib import Fib
+from sluice.state.nexthops import Path
 
 CODEC = load_codec()
 
@@ -431,5 +434,84 @@ def test_what_comes_while_the_table_is_compared_goes_first() -> None:
         bench.check()
         routes = [key for _, kind, key in bench.switch.log if kind is Kind.ROUTE]
         assert routes[4] == slot("10.0.2.9/32")
+
+    asyncio.run(story())
+
+
+class CountingTable(dict[Any, Any]):
+    """Counts what is looked up in it."""
+
+    def __init__(self, entries: dict[Any, Any], looked_up: Counter[str]) -> None:
+        super().__init__(entries)
+        self._looked_up = looked_up
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self._looked_up["get"] += 1
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._looked_up["in"] += 1
+        return super().__contains__(key)
+
+
+def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        count = 3 * SLICE
+        bench.feed(*many(count, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        bench.reconciler.disconnect()
+        for n in range(0, count, 7):  # somebody else took these meanwhile
+            key = Kind.ROUTE, slot(f"20.{n >> 8}.{n & 255}.0/24")
+            del bench.switch.entities[key], bench.switch.raw[key]
+        await bench.reconciler.read_back(bench.switch)
+        looked_up = Counter[str]()
+        reconciler = bench.reconciler
+        for tables in (reconciler.desired, reconciler.installed.by_kind):
+            tables[Kind.ROUTE] = CountingTable(tables[Kind.ROUTE], looked_up)
+        await reconciler.compare()
+        task = asyncio.create_task(reconciler._compare_routes())
+        turns = most = 0
+        while not task.done():
+            before = looked_up.total()
+            await asyncio.sleep(0)
+            most = max(most, looked_up.total() - before)
+            turns += 1
+            if not task.done():  # nobody may correct what is known of them
+                assert reconciler.is_under_way(Kind.ROUTE, slot("10.0.1.0/24"))
+            bench.feed(no_route(f"20.0.{turns}.0/24"), *many(turns, gateway("10.0.2.9", 2))[-1:])
+            bench.feed(neighbor(1, "10.0.1.9", turns))
+            macs = [one.mac for one in reconciler.desired[Kind.NEXTHOP].values()]  # type: ignore[union-attr]
+            assert bench.fib.neighbors.mac_of(Path(1, parse_address("10.0.1.9"))) in macs
+        await task
+        assert 0 < most <= SLICE + 50
+        assert bench.reconciler.compared
+        await bench.settle()
+        bench.check()
+
+    asyncio.run(story())
+
+
+def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(2 * SLICE, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        bench.reconciler.disconnect()
+        await bench.reconciler.read_back(bench.switch)
+        await bench.reconciler.compare()
+        task = asyncio.create_task(bench.reconciler._compare_routes())
+        await asyncio.sleep(0)
+        bench.feed(route("30.0.0.0/8", gateway("10.0.2.9", 2)))
+        assert bench.reconciler.pending
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not bench.reconciler.compared
+        await bench.connect()
+        await bench.settle()
+        bench.check()
+        assert (Kind.ROUTE, slot("30.0.0.0/8")) in bench.switch.entities
 
     asyncio.run(story())

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from finsy.proto import p4r
 
 from sluice.auditor_text import text_of
-from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, Value
+from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, RouteSlot, Value
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.settings import SettingsCodec
@@ -80,8 +80,9 @@ class Codecs(NamedTuple):
 
 
 class Auditor:
-    """The audit of one router. `rate` in entries a second, `interval` in seconds from the
-    beginning of one round to the next; a round that takes longer is followed at once."""
+    """The audit of one router. `routes` walks all prefixes, `rate` is in entries a second,
+    `interval` in seconds from the beginning of one round to the next; a round that takes longer is
+    followed at once."""
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class Auditor:
         reconciler: Reconciler,
         policy: Policy,
         *,
+        routes: Callable[[], Iterator[list[RouteSlot]]],
         rate: int,
         interval: float,
         clock: Callable[[], float],
@@ -96,6 +98,7 @@ class Auditor:
         self._codecs = codecs
         self._reconciler = reconciler
         self._policy = policy
+        self._routes = routes
         self._rate = rate
         self._interval = interval
         self._clock = clock
@@ -209,10 +212,23 @@ class Auditor:
         audits_routes = any(map(self._codecs.entities.is_route, requests))
         for kind in set(Kind) - MODIFY_ONLY:
             if (kind is Kind.ROUTE) == audits_routes:
-                for keys in _slices(list(self._reconciler.installed.by_kind[kind]), SLICE):
+                for keys in self._keys(kind):
                     missing = audited.census.missing(kind, keys)
                     await self._look_again(session, kind, missing, audited)
                     await asyncio.sleep(0)
+
+    def _keys(self, kind: Kind) -> Iterator[Sequence[Key]]:
+        """What the switch is thought to hold of a kind, in slices.
+
+        Of routes only what is wanted, in its order: a list of all that are held would take too
+        long to make, and one that lacks and is not wanted is as it should be.
+        """
+        held = self._reconciler.installed.by_kind[kind]
+        if kind is not Kind.ROUTE:
+            yield from _slices(list(held), SLICE)
+            return
+        for slots in self._routes():
+            yield from _slices([slot for slot in slots if slot in held], SLICE)
 
     async def _audit_flows(self, session: Audited, audited: _Round) -> None:
         flows, decode = self._policy.flows, self._codecs.flows.decode

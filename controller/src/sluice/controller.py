@@ -11,10 +11,11 @@ Walks (docs/ARCHITECTURE.md):
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
 Work comes in by inlets of the `scheduler`, in order of priority: timers, kernel (links, addresses,
-neighbours), punts, host frames, routes, the comparison with the kernel's routes, and last the views
-that are being made (`turns`). Each takes a bounded slice. Policy commits do not queue behind any of
-it: they are tasks of their own, and their writes go to the switch at once. Routes are not read
-while the reconciler is far behind, which FPM's TCP connection passes on to zebra.
+neighbours), punts, host frames, routes, routes that moved with what they share, the comparison with
+the kernel's routes, and last the views that are being made (`turns`). Each takes a bounded slice.
+Policy commits do not queue behind any of it: they are tasks of their own, and their writes go to
+the switch at once. Routes are not read while the reconciler is far behind, which FPM's TCP
+connection passes on to zebra.
 
 Until the switch has been read for the first time, no event is applied: which ids it uses is not
 known yet. Depends on state, reconciler, punts; sources come as arguments (`Sources`).
@@ -26,7 +27,7 @@ import asyncio
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from sluice import policy_entities
 from sluice.audit_log import DROPS, AuditLog, ListChange
@@ -54,6 +55,7 @@ from sluice.inputs import Sources
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
+    Event,
     FpmSessionClosed,
     FpmSessionOpened,
     LinkChanged,
@@ -74,6 +76,7 @@ from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.reconciler import Reconciler
 from sluice.resolution import Resolution
+from sluice.route_comparison import RouteComparison
 from sluice.scheduler import Inlet, Scheduler
 from sluice.stalls import Stalls
 from sluice.state.audit import Repair
@@ -81,13 +84,12 @@ from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
-from sluice.state.stale_sweep import StaleSweep
 from sluice.state.takeover import Closing, Entities
 from sluice.turns import Turns
 
 log = logging.getLogger(__name__)
 
-KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE, DUMP_SLICE = 256, 64, 64, 256, 4
+KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE = 256, 64, 64, 256
 ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 """Updates pending at which routes stop being read, and at which they are read again."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
@@ -186,6 +188,7 @@ class Controller:
             Codecs(codec, self.flow_codec, SettingsCodec(schema)),
             self.reconciler,
             self.policy,
+            routes=self.fib.order.walk,
             rate=limits.auditor_per_second,
             interval=limits.auditor_seconds,
             clock=self._clock,
@@ -226,9 +229,7 @@ class Controller:
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
-        self._sweep: StaleSweep | None = None
-        self._session_changed = False
-        """The routing daemon's, since the kernel was asked for its routes."""
+        self._comparison = RouteComparison(self.fib, sources.gate, sources.dump)
         self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
         self.reconciler.submit(self.fib.start())
@@ -243,17 +244,19 @@ class Controller:
         self._punts = Inlet("punts", 2, self._drain_punts)
         self._host = Inlet("host", 3, self._drain_host, sources.host.fileno())
         self._routes = Inlet("routes", 4, self._drain_routes, sources.routes.fileno())
-        self._dump = Inlet("route comparison", 5, self._drain_dump, sources.dump.fileno())
+        self._moved = Inlet("moved routes", 5, self._drain_moved)
+        self._dump = Inlet("route comparison", 6, self._drain_dump, sources.dump.fileno())
         for inlet in (
             self._timers,
             self._kernel,
             self._punts,
             self._host,
             self._routes,
+            self._moved,
             self._dump,
         ):
             self.scheduler.add(inlet)
-        self.views = Turns(self.scheduler, "views", 6)
+        self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
         self.scheduler.enable(self._routes, False)
 
@@ -330,6 +333,12 @@ class Controller:
         self.scheduler.enable(self._kernel, True)
         self.scheduler.enable(self._routes, True)
 
+    def _apply(self, events: Sequence[Event], now: float) -> Changes:
+        changes = self.fib.apply(events, now)
+        if self.fib.unfinished:
+            self.scheduler.wake(self._moved)
+        return changes
+
     def _submit(self, changes: Changes) -> None:
         self.reconciler.submit(changes)
         if changes.resolve:
@@ -366,7 +375,7 @@ class Controller:
             self.sources.host.apply(event)
             if isinstance(event, LinkChanged):
                 self.sources.routes.link_changed(event)
-        self._submit(self.fib.apply(events, now))
+        self._submit(self._apply(events, now))
         self._submit(self.engines.apply(events))
         outcome = Outcome()
         for event in events:
@@ -431,52 +440,32 @@ class Controller:
         if not events:
             return False
         now = self._clock()
-        gate = self.sources.gate
         for event in events:
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 log.info("FPM: %s", event)
-                gate.note(event, now)
-                self._session_changed = True
-        gate.note(events[-1], now)
-        self._submit(self.fib.apply(events, now))
+        self._comparison.note(events, now)
+        self._submit(self._apply(events, now))
         self.on_routes(len(events))
         self._set_timer()
         return True
 
-    def _drain_dump(self) -> bool:
-        if self._sweep is not None:
-            return self._sweep_stale(self._sweep)
-        if not self.sources.dump.running:
-            return False
-        kernel = self.sources.dump.poll(DUMP_SLICE)
-        if kernel is not None:
-            self._sweep = StaleSweep(self.fib, kernel)
-        return kernel is not None
+    def _drain_moved(self) -> bool:
+        """Routes that moved with what they share, a slice of them."""
+        self._submit(self.fib.proceed())
+        self.on_routes(ROUTE_SLICE)
+        return self.fib.unfinished
 
-    def _sweep_stale(self, sweep: StaleSweep) -> bool:
-        """One slice of the comparison with the kernel's routes."""
-        now, gate = self._clock(), self.sources.gate
-        routes = () if self._session_changed else sweep.kernel_routes()
-        if routes:
-            left_out = gate.left_out(routes, self.fib.rib.is_current)
-            self._submit(self.fib.apply(left_out, now))
-            self.on_routes(len(left_out))
-            return True
-        gone = None if self._session_changed else sweep.next()
-        if gone is not None:
-            self._submit(self.fib.apply([gone], now))
-            self.on_routes(len(gone.keys))
-            return True
-        if sweep.free():
-            return True
-        self._sweep = None
-        if not self._session_changed:  # else the dump is older than what it was compared with
-            gate.settled(sweep.kept, now)
-            if not self.settled:
-                self.settled = True
-                self.reconciler.release(ROUTE_KINDS)
-        self._set_timer()
-        return False
+    def _drain_dump(self) -> bool:
+        step = self._comparison.step(self._clock())
+        if step.events:
+            self._submit(self._apply(step.events, self._clock()))
+            self.on_routes(step.routes)
+        if step.settled and not self.settled:
+            self.settled = True
+            self.reconciler.release(ROUTE_KINDS)
+        if not step.more:
+            self._set_timer()
+        return step.more
 
     def _drain_timers(self) -> bool:
         now, outcome = self._clock(), Outcome()
@@ -485,22 +474,15 @@ class Controller:
         self.resolution.unanswered(outcome.unanswered, now)
         self._carry_out(outcome)
         self.resolution.ask_due(now)
-        due = self.sources.gate.due
-        if due is not None and due <= now and not self._is_comparing:
-            self._session_changed = False
-            self.sources.dump.start()
+        self._comparison.start_if_due(now)
         self._set_timer()
         return False
 
-    @property
-    def _is_comparing(self) -> bool:
-        return self.sources.dump.running or self._sweep is not None
-
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
-        gate_due = None if self._is_comparing else self.sources.gate.due
         fragments_due = self.first_packets.fragments.next_deadline
-        dues = (self.held.next_deadline, self.resolution.next_due, gate_due, fragments_due)
+        comparison_due = self._comparison.due
+        dues = (self.held.next_deadline, self.resolution.next_due, comparison_due, fragments_due)
         due = min((due for due in dues if due is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()

@@ -18,15 +18,15 @@ stand beside the new configuration, `compare` queues the difference. What is rig
 What nobody wants (an orphan) is deleted when its kind is released, which the controller does once
 the sources have said all they know. New entities of kinds that are held (`hold`) wait until `open`.
 
-Depends on entities, inventory, failures, readback, table_order, p4 and p4runtime. One task (`run`)
-does all the writing.
+Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
+task (`run`) does all the writing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -50,9 +50,10 @@ from sluice.p4runtime.session import (
     P4RuntimeError,
     Status,
 )
-from sluice.readback import BATCH, OK_STATUS, Writer, close, read
+from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
 from sluice.state.takeover import Closing, Entities
 from sluice.table_order import in_order
+from sluice.task_slices import all_done, in_slices, some_done
 
 WINDOW = 4
 """Writes under way at a time."""
@@ -88,6 +89,9 @@ class Reconciler:
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._near: dict[Key, None] = {}
+        self._comparing: Kind | None = None
+        self._deferred: deque[Mapping[Key, Value | None]] = deque()
+        """Changes of the kind that is being compared, which came meanwhile."""
         self._in_flight: set[Key] = set()
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
@@ -102,20 +106,26 @@ class Reconciler:
     def submit(self, changes: Changes) -> None:
         """Desired entities have changed; of kinds that may be written at any time."""
         for kind, entries in changes.by_kind.items():
-            desired, held = self.desired[kind], self.installed.by_kind[kind]
-            upserts, deletes = self._upserts[kind], self._deletes[kind]
-            for key, value in entries.items():
-                if value is None:
-                    desired.pop(key, None)
-                    upserts.pop(key, None)
-                    deletes[key] = None
-                    continue
-                desired[key] = value
-                if held.get(key) == value and key not in self._in_flight:
-                    upserts.pop(key, None)
-                else:
-                    upserts[key] = None
+            if kind is self._comparing:
+                self._deferred.append(entries)
+            else:
+                self._take_in(kind, entries)
         self._work.set()
+
+    def _take_in(self, kind: Kind, entries: Mapping[Key, Value | None]) -> None:
+        desired, held = self.desired[kind], self.installed.by_kind[kind]
+        upserts, deletes = self._upserts[kind], self._deletes[kind]
+        for key, value in entries.items():
+            if value is None:
+                desired.pop(key, None)
+                upserts.pop(key, None)
+                deletes[key] = None
+                continue
+            desired[key] = value
+            if held.get(key) == value and key not in self._in_flight:
+                upserts.pop(key, None)
+            else:
+                upserts[key] = None
 
     def release(self, kinds: Iterable[Kind]) -> None:
         """The sources have said all they know of these kinds: orphans are to go, now and later."""
@@ -150,6 +160,7 @@ class Reconciler:
             + sum(map(len, self._deletes.values()))
             + len(self._near)
             + len(self._in_flight)
+            + sum(map(len, self._deferred))
         )
 
     @property
@@ -165,7 +176,9 @@ class Reconciler:
     # -- comparing with what the switch holds
 
     def is_under_way(self, kind: Kind, key: Key) -> bool:
-        """Whether an update of this entity is queued or sent."""
+        """Whether an update of this entity is queued or sent, or is just being looked for."""
+        if kind is self._comparing:
+            return True
         queued = key in self._upserts[kind] or key in self._deletes[kind]
         near = kind is Kind.ROUTE and key in self._near
         return queued or near or key in self._in_flight
@@ -232,17 +245,44 @@ class Reconciler:
         self.on_progress()
 
     async def _compare(self, kind: Kind) -> None:
-        """What is submitted meanwhile keeps its place, ahead of the rest."""
+        """In slices. What is desired of this kind stands still meanwhile: changes wait for the end.
+        Those that came before keep their place, ahead of the rest."""
+        self._comparing = kind
+        try:
+            await self._find_difference(kind)
+            while self._take_in_deferred():
+                await asyncio.sleep(0)
+        finally:
+            while self._take_in_deferred():  # the session has ended
+                pass
+            self._comparing = None
+
+    def _take_in_deferred(self) -> bool:
+        """Some of the changes that waited, more than come in a turn; whether there are more."""
+        taken = 0
+        while self._deferred and taken < SLICE and self._comparing is not None:
+            entries = self._deferred.popleft()
+            taken += len(entries)
+            self._take_in(self._comparing, entries)
+        return bool(self._deferred)
+
+    async def _find_difference(self, kind: Kind) -> None:
         desired, held = self.desired[kind], self.installed.by_kind[kind]
         if kind not in COMMITTED:
             queue = await in_order(desired, held)
             queue.update(self._upserts[kind])
             self._upserts[kind] = queue
-        for key in [*self._deletes[kind], *self._orphans[kind]]:
-            if key not in held and key not in desired:
-                self._confirm_deleted(kind, key)
-        self._orphans[kind] = {key: None for key in held if key not in desired}
-        self._deletes[kind] = {}
+        for keys in (self._deletes[kind], self._orphans[kind]):
+            while keys:
+                for _ in range(min(SLICE, len(keys))):
+                    key, _ = keys.popitem()
+                    if key not in held and key not in desired:
+                        self._confirm_deleted(kind, key)
+                await asyncio.sleep(0)
+        orphans: dict[Key, None] = {}
+        async for found in in_slices(held, SLICE):
+            orphans |= {key: None for key in found if key not in desired}
+        self._orphans[kind] = orphans
         if kind in self._released:
             self._delete_orphans(kind)
         await asyncio.sleep(0)
@@ -352,14 +392,14 @@ class Reconciler:
                     under_way.add(asyncio.create_task(self._send(session, batch)))
                     await asyncio.sleep(0)
                 if len(under_way) >= WINDOW:
-                    under_way = await _some_done(under_way)
+                    under_way = await some_done(under_way)
                 if may_wait and self._more_urgent(kind):
                     complete = False
                     break
                 if not queue:
                     break
         finally:
-            failed = await _all_done(under_way)
+            failed = await all_done(under_way)
             queue.update(self._postponed)
             self._postponed.clear()
         if failed is not None:
@@ -499,22 +539,3 @@ class Reconciler:
             if self.desired[kind].get(key) == value:
                 for callback in self._waiters.pop((kind, key), ()):
                     callback()
-
-
-async def _some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Waits for at least one task; returns those still under way. Raises what one raised."""
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return rest
-
-
-async def _all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
-    """Waits for all; returns the session's end if one of them met it."""
-    failed = None
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, P4RuntimeError):
-            failed = result
-        elif result is not None:
-            raise result
-    return failed

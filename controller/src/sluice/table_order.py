@@ -3,38 +3,43 @@
 
 The queue is taken from its end. There stand the routes that drop their packets: written later than
 a shorter prefix, they would for a moment let pass what they are there to stop. Then come short
-prefixes before long ones, since few of them cover most addresses. Depends on entities.
+prefixes before long ones, since few of them cover most addresses. Depends on entities and
+task_slices.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from itertools import chain
 
 from sluice.entities import Key, RouteSlot, Target, TargetKind, Value
+from sluice.task_slices import in_slices
 
-SLICE = 5000
+SLICE = 2000
 """Entities that are looked at before the loop is let go."""
 FIRST = -1
 FORWARDING = frozenset({TargetKind.NEXTHOP, TargetKind.GROUP})
 
 
 async def in_order(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> dict[Key, None]:
-    """The keys of `desired` whose values `held` has not, what is to be written first at the end."""
+    """The keys of `desired` whose values `held` has not, what is to be written first at the end.
+
+    In slices, while which `desired` does not change.
+    """
     ranks: dict[int, list[Key]] = {}
-    keys = list(desired)
-    for start in range(0, len(keys), SLICE):
-        for key in keys[start : start + SLICE]:
-            value = desired.get(key)
-            if value is not None and held.get(key) != value:
+    async for part in in_slices(desired.items(), SLICE):
+        for key, value in part:
+            if held.get(key) != value:
                 rank = _rank(key, value)
                 found = ranks.get(rank)
                 if found is None:
                     found = ranks[rank] = []
                 found.append(key)
-        await asyncio.sleep(0)
-    return dict.fromkeys(chain.from_iterable(ranks[rank] for rank in sorted(ranks, reverse=True)))
+    queue: dict[Key, None] = {}
+    last_first = chain.from_iterable(ranks[rank] for rank in sorted(ranks, reverse=True))
+    async for keys in in_slices(last_first, SLICE):
+        queue.update(dict.fromkeys(keys))
+    return queue
 
 
 def _rank(key: Key, value: Value) -> int:

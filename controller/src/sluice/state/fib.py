@@ -7,6 +7,9 @@ connected prefix, the host route of a neighbour (`onlink`). A route by an interf
 counts only where the configuration lets its VRF have next hops there; the kernel's main table, for
 one, has the connected prefixes of all interfaces.
 
+What routes share may move, and a million routes with it: of these `apply` publishes the first, and
+`proceed` some more each time, as long as there are `unfinished` ones.
+
 Depends on model, entities and the other modules of `state`. No I/O, no clock. Running out of ids
 leaves the event without effect and counts it in `problems`.
 """
@@ -14,7 +17,7 @@ leaves the event without effect and counts it in `problems`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sluice.entities import Changes, Group, Kind, Nexthop, RouteSlot, Target
@@ -51,6 +54,9 @@ from sluice.state.route_order import RouteOrder
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes that `why_not_routed` has to look at more closely."""
 
+BLOCKS_REPUBLISHED = 4
+"""Blocks of routes that are looked at in one go for those that have moved: some milliseconds."""
+
 
 class Fib:
     """The desired forwarding state. `tables` maps kernel routing tables to VRFs, `next_hop_vrfs` a
@@ -86,6 +92,9 @@ class Fib:
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._lengths = LengthIndex()
         self._hosts_touched = False
+        self._moved: set[PathSet] = set()
+        self._walk: Iterator[list[RouteSlot]] | None = None
+        self._walk_again = False
         self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
             RouteUpdated: self._route_updated,
             RouteDeleted: self._route_deleted,
@@ -133,15 +142,58 @@ class Fib:
         """Take events in; returns what is to change in the switch."""
         changes = Changes()
         handlers = self._handlers
+        behind, moves = self.unfinished, self.rib.moves
         for event in events:
             try:
                 handlers[type(event)](event, now, changes)
             except OutOfIdsError as error:
                 self.problems[str(error)] += 1
+        if self.rib.moves != moves:
+            self._begin_republishing()
+        if self.unfinished and not behind:
+            self._republish(changes)
+        self._refresh_hosts(changes)
+        return changes
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether routes have moved with what they share, and are not all published yet."""
+        return self._walk is not None
+
+    def proceed(self) -> Changes:
+        """Publishes some more of them. Until then the switch has them where they led before, and
+        the next hops that they leave stay there as long."""
+        changes = Changes()
+        self._republish(changes)
+        self._refresh_hosts(changes)
+        return changes
+
+    def _begin_republishing(self) -> None:
+        """Routes that share a path set or an object got another target. A walk that is under way
+        has met some of them, so another follows it."""
+        if self._walk is None:
+            self._walk = self.order.walk()
+        else:
+            self._walk_again = True
+
+    def _republish(self, changes: Changes) -> None:
+        """Some blocks of the walk."""
+        for _ in range(BLOCKS_REPUBLISHED):
+            slots = None if self._walk is None else next(self._walk, None)
+            if slots is not None:
+                self.rib.republish(map(self.key_of, slots), self._moved, changes)
+            elif self._walk_again:
+                self._walk, self._walk_again = self.order.walk(), False
+            else:
+                self._walk = None
+                self._moved.clear()
+                self.rib.moved_objects.clear()
+                return
+
+    def _refresh_hosts(self, changes: Changes) -> None:
         if self._hosts_touched:
             self._hosts_touched = False
             self.onlink.refresh_hosts(changes)
-        return changes
 
     def unanswered(self, paths: Iterable[Path]) -> Changes:
         """Packets have waited for these neighbours in vain, whatever the kernel says of them."""
@@ -280,7 +332,8 @@ class Fib:
         if remapped or connected_changed:
             moved = self.path_sets.remap(changes)
             if moved:
-                self.rib.republish(moved, changes)
+                self._moved |= moved
+                self._begin_republishing()
             self.onlink.refresh_hosts(changes)
 
     def _resolve_again(self, l3_if: int, changes: Changes) -> None:

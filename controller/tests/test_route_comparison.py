@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routing daemon's routes against the kernel's: what follows, slice by slice."""
+
+from __future__ import annotations
+
+from scenes import SPECS
+from sluice.model import (
+    FpmSessionClosed,
+    FpmSessionOpened,
+    Prefix,
+    Route,
+    RouteEvent,
+    RouteKey,
+    RouteUpdated,
+    StaleRoutesGone,
+)
+from sluice.route_comparison import RouteComparison
+from sluice.sources.replay import ReplayGate
+from sluice.state.fib import Fib
+from sluice.state.stale_sweep import LOOKED_AT
+
+MAIN, TABLE = 254, 100
+STATIC = 196
+
+
+def some(table: int, *numbers: int) -> dict[RouteKey, Route]:
+    keys = [RouteKey(table, Prefix(bytes([20, n >> 8, n & 255, 0]), 24)) for n in numbers]
+    return {key: Route(key, STATIC, 20, ()) for key in keys}
+
+
+class Dump:
+    """The kernel's routes, at once."""
+
+    def __init__(self, routes: dict[RouteKey, Route]) -> None:
+        self.running = False
+        self._routes = routes
+
+    def fileno(self) -> int:
+        return -1
+
+    def start(self) -> None:
+        self.running = True
+
+    def poll(self, datagrams: int) -> dict[RouteKey, Route]:
+        self.running = False
+        return dict(self._routes)
+
+
+class Bench:
+    """A session that was opened anew; of the earlier one there are `stale` routes."""
+
+    def __init__(self, stale: dict[RouteKey, Route], kernel: dict[RouteKey, Route]) -> None:
+        self.fib = Fib(SPECS, {MAIN: 0, TABLE: 1})
+        self.gate = ReplayGate(3.0, tables=frozenset({TABLE}))
+        self.comparison = RouteComparison(self.fib, self.gate, Dump(kernel))
+        self.fib.apply([FpmSessionOpened("a"), *map(RouteUpdated, stale.values())], 0.0)
+        self.tell(FpmSessionOpened("b"))
+
+    def tell(self, event: FpmSessionOpened | FpmSessionClosed) -> None:
+        self.comparison.note([event], 0.0)
+        self.fib.apply([event], 0.0)
+
+    def step(self) -> bool:
+        """Does one slice; returns whether that was the last."""
+        step = self.comparison.step(3.0)
+        assert step.routes <= LOOKED_AT
+        self.fib.apply(step.events, 3.0)
+        return not step.more
+
+    def finish(self) -> None:
+        while not self.step():
+            pass
+
+    def keys(self) -> set[RouteKey]:
+        return {entry.route.key for entry in self.fib.rib.entries()}
+
+
+def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> None:
+    """Of a VRF's table the kernel's routes are taken; of the main one none."""
+    count = 3 * LOOKED_AT
+    in_vrf, in_main = some(TABLE, *range(count)), some(MAIN, *range(count, 2 * count))
+    known = some(TABLE, 0, 1) | some(MAIN, 0, 1) | some(TABLE, 9000)
+    bench = Bench(known, in_vrf | in_main)
+    bench.comparison.start_if_due(3.0)
+    bench.finish()
+    assert bench.keys() == in_vrf.keys()
+    assert bench.fib.rib.stale == 0
+    assert bench.gate.due is None  # nothing was kept for the kernel's sake alone
+
+
+def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> None:
+    bench = Bench(some(TABLE, 1) | some(MAIN, 1), some(TABLE, *range(5 * LOOKED_AT)))
+    bench.comparison.start_if_due(3.0)
+    for _ in range(3):
+        assert not bench.step()
+    taken = bench.keys()
+    assert len(taken) > LOOKED_AT
+    bench.tell(FpmSessionOpened("c"))
+    bench.finish()
+    assert bench.keys() == taken
+    assert bench.fib.rib.stale == len(taken)
+    assert bench.gate.due == 3.0
+
+
+def test_stale_routes_go_in_events_of_their_own() -> None:
+    bench = Bench(some(MAIN, 1, 2), some(MAIN, 2))
+    bench.comparison.start_if_due(3.0)
+    events: list[RouteEvent] = []
+    while (step := bench.comparison.step(3.0)).more:
+        events += step.events
+    assert events == [StaleRoutesGone(tuple(some(MAIN, 1)))]
+    assert step.settled
+    assert bench.gate.due == 33.0
