@@ -175,6 +175,10 @@ bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench
 bench-writes bench-forwarding bench-new-flows: bench-%: setup-run $(STAMPS)/ptf
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
+.PHONY: bench-stalls
+bench-stalls: setup-run ## How long a full table keeps the controller's loop from its work (no bar, no peer)
+	cd controller && PYTHONPATH=src ../$(CONTROLLER)/python tests/measure_stalls.py $(ARGS)
+
 .PHONY: bench-plots
 bench-plots: $(STAMPS)/bench ## Draw bench/results anew
 	$(BENCH)/python -m bench.plot

@@ -111,21 +111,20 @@ class Requests:
         return await asyncio.to_thread(self._checker(request).report, await self._texts(request))
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        return [
-            {
-                "spd": name,
-                "lists": {
-                    direction.value: [
-                        _change(one)
-                        for one in diff(
-                            self._policy.book.rules[name, direction], text.rules[direction]
-                        )
-                    ]
-                    for direction in Direction
-                },
-            }
+        pairs = [
+            (name, direction, self._policy.book.rules[name, direction], text.rules[direction])
             for name, text in (await self._texts(request)).items()
+            for direction in Direction
         ]
+
+        def compared() -> list[dict[str, Any]]:
+            lists: dict[str, dict[str, Any]] = {}
+            for name, direction, before, after in pairs:
+                changes = [*map(_change, diff(before, after))]
+                lists.setdefault(name, {})[direction.value] = changes
+            return [{"spd": name, "lists": changes} for name, changes in lists.items()]
+
+        return await asyncio.to_thread(compared)  # long lists take their time
 
     async def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
         texts, checker = await self._texts(request), self._checker(request)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the controller's loop is kept from its work with a full table: `make bench-stalls`.
 
-    python -m bench.stalls [--routes N]
+    cd controller && PYTHONPATH=src python tests/measure_stalls.py [--routes N]
 
-A controller with the fakes of its own tests: routes come in slices as FPM brings them, a switch
+A controller with the fakes of its tests: routes come in slices as FPM brings them, a switch
 acknowledges every write at once and holds nothing when it is read. Then what walks all routes is
 done once: views, a new session of the routing daemon with its comparison, a change of links, a new
 session with the switch. For each the longest stall of each part is printed, in milliseconds of the
@@ -16,24 +16,20 @@ import argparse
 import asyncio
 import json
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "controller" / "tests")]
-
-from fake_client import FakeClient  # noqa: E402
-from fake_switch import FakeSwitch  # noqa: E402
-from scenes import address, gateway, ifindex, link, neighbor  # noqa: E402
-from sluice.api.requests import Requests  # noqa: E402
-from sluice.api.server import ApiServer  # noqa: E402
-from sluice.config import load_config  # noqa: E402
-from sluice.garbage import Garbage  # noqa: E402
-from sluice.model import (  # noqa: E402
+from fake_client import FakeClient
+from fake_switch import FakeSwitch
+from scenes import address, gateway, ifindex, link, neighbor
+from sluice.api.requests import Requests
+from sluice.api.server import ApiServer
+from sluice.config import load_config
+from sluice.garbage import Garbage
+from sluice.model import (
     MAIN_TABLE,
     FpmSessionClosed,
     FpmSessionOpened,
@@ -43,8 +39,8 @@ from sluice.model import (  # noqa: E402
     RouteKey,
     RouteUpdated,
 )
-from sluice.stalls import Stalls, measured_loop  # noqa: E402
-from test_controller import CODEC, CONFIG, World  # noqa: E402
+from sluice.stalls import Stalls, measured_loop
+from test_controller import CODEC, CONFIG, World
 
 BOUND = 0.020
 
@@ -97,6 +93,7 @@ class Bench:
 
     async def measure(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Does it and prints the longest stalls."""
+        await asyncio.sleep(0.001)  # what came before has its own turn
         self.stalls.forget()
         began, cpu = time.monotonic(), time.thread_time()
         await work()
