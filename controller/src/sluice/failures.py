@@ -8,7 +8,9 @@ again at once, the first time. Pure but for the clock it is given. Depends on en
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from sluice.entities import Key, Kind
@@ -19,6 +21,9 @@ FIRST_RETRY, LAST_RETRY = 0.1, 30.0
 NEVER = float("inf")
 WAITING = -1
 """The code of a failure that is no answer of the switch: a reference is not installed."""
+
+DUE_AT_ONCE = 2000
+"""Failures that are looked at in one go."""
 
 Subject = tuple[Kind, Key]
 
@@ -37,12 +42,22 @@ class Failure(NamedTuple):
 
 
 class Failures:
-    """All entities whose last update failed."""
+    """All entities whose last update failed.
+
+    There may be as many as routes, so nothing here looks at all of them in one go.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[Subject, Failure] = {}
-        self.next_retry = NEVER
+        # By time. Of a subject only the item counts whose time is in `_queued`, its earliest; when
+        # that has come, the failure itself says whether it is due or how much later.
+        self._queue: list[tuple[float, int, Subject]] = []
+        self._queued: dict[Subject, float] = {}
+        self._pushed = 0
+        self._waiting: dict[Subject, None] = {}
+        self._released: deque[dict[Subject, None]] = deque()
+        """Those that waited when something was installed: to be tried at once."""
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -55,56 +70,96 @@ class Failures:
         """An entity's failure, if its last update failed."""
         return self._failures.get((kind, key))
 
+    @property
+    def next_retry(self) -> float:
+        """When `due` has something to give, or NEVER."""
+        if self._released:
+            return self._clock()
+        return self._queue[0][0] if self._queue else NEVER
+
     def record(self, kind: Kind, key: Key, code: int, message: str) -> None:
         """An update failed; it becomes due again."""
-        before = self._failures.get((kind, key))
+        subject = (kind, key)
+        before = self._failures.get(subject)
         attempts = 1 if before is None else before.attempts + 1
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(attempts - 1, 16))
         if code in (ALREADY_EXISTS, NOT_FOUND) and attempts == 1:
             delay = 0.0
         retry_at = self._clock() + delay
-        self._failures[kind, key] = Failure(code, message, attempts, retry_at)
-        self.next_retry = min(self.next_retry, retry_at)
+        self._failures[subject] = Failure(code, message, attempts, retry_at)
+        self._enqueue(retry_at, subject)
+        if code == WAITING:
+            self._waiting[subject] = None
+        else:
+            self._waiting.pop(subject, None)
 
-    def due(self) -> list[Subject]:
-        """What is to be tried again by now, each once."""
-        now = self._clock()
-        if now < self.next_retry:
-            return []
-        self.next_retry = NEVER
-        due = []
-        for subject, failure in self._failures.items():
-            if failure.retry_at <= now:
-                due.append(subject)
-                self._failures[subject] = failure._replace(retry_at=NEVER)
+    def _enqueue(self, at: float, subject: Subject) -> None:
+        if at < self._queued.get(subject, NEVER):
+            self._queued[subject] = at
+            self._pushed += 1
+            heappush(self._queue, (at, self._pushed, subject))
+
+    def due(self, limit: int = DUE_AT_ONCE) -> list[Subject]:
+        """What is to be tried again by now, each once; `limit` at most, the rest the next time."""
+        due: list[Subject] = []
+        looked_at, now = 0, self._clock()
+        while self._released and looked_at < limit:
+            if not self._released[0]:
+                self._released.popleft()
+                continue
+            looked_at += 1
+            subject, _ = self._released[0].popitem()
+            failure = self._failures.get(subject)
+            if failure is not None and failure.code == WAITING:
+                self._take(subject, failure, due)
+        while self._queue and self._queue[0][0] <= now and looked_at < limit:
+            looked_at += 1
+            at, _, subject = heappop(self._queue)
+            if self._queued.get(subject) != at:
+                continue
+            del self._queued[subject]
+            failure = self._failures.get(subject)
+            if failure is None:
+                continue
+            if now < failure.retry_at < NEVER:
+                self._enqueue(failure.retry_at, subject)
             else:
-                self.next_retry = min(self.next_retry, failure.retry_at)
+                self._take(subject, failure, due)
         return due
+
+    def _take(self, subject: Subject, failure: Failure, due: list[Subject]) -> None:
+        if failure.retry_at != NEVER:
+            self._failures[subject] = failure._replace(retry_at=NEVER)
+            self._waiting.pop(subject, None)
+            due.append(subject)
 
     def forget(self, kind: Kind, key: Key) -> None:
         """Nobody wants it any more, or it is as wanted."""
         if self._failures:
-            self._failures.pop((kind, key), None)
+            self._drop((kind, key))
 
     def succeeded(self, kind: Kind, keys: Iterable[Key]) -> None:
         """These updates were applied; if one had failed, what waits may try again at once."""
         if not self._failures:
             return
-        recovered = [self._failures.pop((kind, key), None) for key in keys]
+        recovered = [self._drop((kind, key)) for key in keys]
         if any(recovered):
             self.retry_waiting()
 
+    def _drop(self, subject: Subject) -> Failure | None:
+        self._waiting.pop(subject, None)
+        return self._failures.pop(subject, None)
+
     def retry_waiting(self) -> None:
         """Something that others may have waited for is installed."""
-        if not self._failures:
-            return
-        now = self._clock()
-        for subject, failure in self._failures.items():
-            if failure.code == WAITING:
-                self._failures[subject] = failure._replace(retry_at=now)
-                self.next_retry = now
+        if self._waiting:
+            self._released.append(self._waiting)
+            self._waiting = {}
 
     def clear(self) -> None:
         """Nothing is known any more."""
         self._failures.clear()
-        self.next_retry = NEVER
+        self._queue.clear()
+        self._queued.clear()
+        self._waiting = {}
+        self._released.clear()
