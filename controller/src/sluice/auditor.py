@@ -104,6 +104,8 @@ class Auditor:
         self._clock = clock
         self.reports = {"policy": Report(), "routes": Report()}
         self.on_repaired: Callable[[Repair], None] = lambda _: None
+        self.measured: Callable[[str, Awaitable[None]], Awaitable[None]] = lambda _, work: work
+        """Times what is awaited, under a name."""
 
     async def run(self, session: Audited) -> None:
         """Audits until cancelled. Raises P4RuntimeError when the session ends."""
@@ -148,7 +150,7 @@ class Auditor:
             began = self._clock()
             audited = _Round(report)
             try:
-                await audit(audited)
+                await self.measured("auditor", audit(audited))
             except P4RuntimeError as error:
                 if session.closed.done():
                     raise
@@ -228,7 +230,8 @@ class Auditor:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            yield from _slices([slot for slot in slots if slot in held], SLICE)
+            for some in _slices(slots, SLICE):  # empty ones too: each is a turn for the loop
+                yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: Audited, audited: _Round) -> None:
         flows, decode = self._policy.flows, self._codecs.flows.decode

@@ -194,6 +194,7 @@ class Controller:
             clock=self._clock,
         )
         self.auditor.on_repaired = self._switch_repaired
+        self.auditor.measured = self.stalls.measured
         tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
@@ -295,10 +296,7 @@ class Controller:
 
     async def _companion(self, session: Session) -> None:
         """What a session has beside the reconciler."""
-        serving = (
-            self.stalls.measured("policy", self.policy.run(session)),
-            self.stalls.measured("auditor", self.auditor.run(session)),
-        )
+        serving = (self.policy.run(session), self.auditor.run(session))
         tasks = [asyncio.create_task(each) for each in serving]
         try:
             await asyncio.gather(*tasks)

@@ -15,7 +15,7 @@ from fake_switch import FakeSwitch
 from meddling import audit_of, repaired
 from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
 from scenes import gateway, neighbor, route, slot
-from sluice.auditor import Audited, _Round
+from sluice.auditor import SLICE, Audited, _Round
 from sluice.auditor_text import text_of
 from sluice.entities import (
     BLACKHOLE,
@@ -264,3 +264,15 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
     asyncio.run(story())
     assert sum(repaired(auditor).values()) == (written == "before")
+
+
+def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: Play) -> None:
+    """As after a reconnect: nothing is held yet of all that is wanted."""
+
+    async def story(world: PolicyWorld) -> None:
+        auditor = world.controller.auditor
+        auditor._routes = lambda: iter([[slot("20.0.0.0/8")] * 5000])
+        sizes = [len(keys) for keys in auditor._keys(Kind.ROUTE)]
+        assert sizes == [0] * -(-5000 // SLICE)
+
+    play(story)
