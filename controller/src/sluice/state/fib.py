@@ -54,8 +54,9 @@ from sluice.state.route_order import RouteOrder
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes that `why_not_routed` has to look at more closely."""
 
-BLOCKS_REPUBLISHED = 4
-"""Blocks of routes that are looked at in one go for those that have moved: some milliseconds."""
+REPUBLISHED = 1024
+"""Routes that are looked at in one go, and a block more, for those that have moved: some
+milliseconds."""
 
 
 class Fib:
@@ -178,10 +179,12 @@ class Fib:
 
     def _republish(self, changes: Changes) -> None:
         """Some blocks of the walk."""
-        for _ in range(BLOCKS_REPUBLISHED):
+        met = 0
+        while met < REPUBLISHED:
             slots = None if self._walk is None else next(self._walk, None)
             if slots is not None:
                 self.rib.republish(map(self.key_of, slots), self._moved, changes)
+                met += len(slots)
             elif self._walk_again:
                 self._walk, self._walk_again = self.order.walk(), False
             else:
