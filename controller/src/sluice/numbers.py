@@ -6,19 +6,19 @@ its number as long as there are others, so a number means another interface as r
 Where it does, or where no file says what the numbers in the switch mean, it is `moved`: what the
 switch holds under it is closed first, and only then (`settled`) it means the new interface.
 
-Engines' ports are numbered with them. One JSON file, replaced whole. Depends on config.
+Engines' ports are numbered with them. One JSON file, replaced whole. Depends on config and durable.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sluice.config import MAX_INTERFACES, Config
+from sluice.durable import replace_json
 from sluice.policy_config import EngineConfig
 
 FILE_NAME = "interfaces.json"
@@ -79,18 +79,8 @@ class InterfaceNumbers:
 
     def _save(self) -> None:
         document = {"version": VERSION, "numbers": self._numbers, "moved": sorted(self.moved)}
-        beside = self.path.with_suffix(".new")
         try:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(document, file, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_json(self.path, document)
         except OSError as error:
             raise NumbersError(f"{self.path}: {error.strerror}") from None
 

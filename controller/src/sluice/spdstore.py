@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the controller knows of its SPDs' lists, on disk before the switch hears of it.
 
-One JSON file, replaced whole: written beside, synced, renamed, and the directory synced, so that
-after a crash it is the old one or the new one, and a write that fails leaves the old one. Only its
-owner may read or write it, since it says what is protected. A checksum tells damage, which is an
+One JSON file, replaced whole (`durable`): a write that fails leaves the old one. Only its owner may
+read or write it, since it says what is protected. A checksum tells damage, which is an
 error by name and never a guess: with wrong numbers a retired flow could count as current again. It
 holds the rules too, in the language of SPD files: what was committed last stays in force over a
 restart. Depends on state.spd for what it stores and on spdtext for how rules are written.
@@ -16,10 +15,10 @@ import json
 import os
 import stat
 from collections.abc import Container
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sluice.durable import FILE_MODE, replace_json
 from sluice.policy_model import Direction
 from sluice.spdtext import from_document, to_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
@@ -27,7 +26,7 @@ from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord,
 
 FILE_NAME = "spd.json"
 VERSION = 2
-FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+DIRECTORY_MODE = 0o700
 
 
 class SpdStoreError(Exception):
@@ -114,32 +113,15 @@ class SpdStore:
         """Returns when the record would survive a crash. Raises SpdStoreError."""
         body = _encode(record)
         document = {"version": VERSION, "sha256": _checksum(body), "body": body}
-        beside = self.path.with_suffix(".new")
         try:
-            self._write(beside, document)
-            # From here on a restart finds the one or the other, until the directory is synced.
-            self.on_disk = None
-            beside.replace(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_json(self.path, document, replacing=self._doubt)
         except OSError as error:
-            with suppress(OSError):  # room for the next try
-                beside.unlink(missing_ok=True)
             raise SpdStoreError(f"{self.path}: {error.strerror}") from None
         self.on_disk = record
 
-    @staticmethod
-    def _write(path: Path, document: Any) -> None:
-        """A new file, synced, that only its owner may read."""
-        path.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, FILE_MODE), "w", encoding="utf-8") as file:
-            json.dump(document, file, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
+    def _doubt(self) -> None:
+        """From here on a restart finds the one or the other, until the directory is synced."""
+        self.on_disk = None
 
 
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
