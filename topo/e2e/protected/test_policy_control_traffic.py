@@ -79,10 +79,7 @@ def routing_protocols(walks: Walks, tmp_path_factory: pytest.TempPathFactory) ->
         frr.processes.pop(daemon).stop()
 
 
-# --- what passes by itself
-
-
-@pytest.mark.parametrize(
+IKE_ENDS = pytest.mark.parametrize(
     ("family", "router", "peer"),
     [
         (socket.AF_INET, "10.0.12.1", "10.0.12.2"),
@@ -90,6 +87,12 @@ def routing_protocols(walks: Walks, tmp_path_factory: pytest.TempPathFactory) ->
     ],
     ids=["ipv4", "ipv6"],
 )
+
+
+# --- what passes by itself
+
+
+@IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_comes_in_and_is_answered(
     walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
@@ -107,14 +110,7 @@ def test_ike_comes_in_and_is_answered(
     assert [f.source for f in witness.sent("r1-2", lambda f: f.protocol == UDP)] == [router]
 
 
-@pytest.mark.parametrize(
-    ("family", "router", "peer"),
-    [
-        (socket.AF_INET, "10.0.12.1", "10.0.12.2"),
-        (socket.AF_INET6, "2001:db8:0:12::1", "2001:db8:0:12::2"),
-    ],
-    ids=["ipv4", "ipv6"],
-)
+@IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_in_fragments_passes(
     walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
