@@ -16,11 +16,11 @@ from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
-from sluice.punts import Outcome, PuntHandler, Tunnel, has_source_route
+from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
-from sluice.wire.packet import ip_payload, parse_ipv4, parse_ipv6
+from sluice.wire.packet import has_source_route, ip_payload, parse_ipv4, parse_ipv6
 
 SCHEMA = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
 REASONS = {reason.value: number for number, reason in SCHEMA.reasons.items()}

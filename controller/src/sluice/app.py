@@ -117,7 +117,14 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     stack.callback(kernel.close)
     taps = TapSet()
     stack.callback(taps.close)
-    host = HostInterfaces(taps, kernel, is_probe=probe.is_probe)
+    host = HostInterfaces(
+        taps,
+        kernel,
+        is_probe=probe.is_probe,
+        guard=_unguarded if ike_ports is None else ike_ports.guard,
+        # What passed while no rule was there may still wait for a neighbour.
+        anew=ike_ports is not None and not ike_ports.was_in_force,
+    )
     stack.callback(host.close)
     for interface in config.interfaces:
         try:
@@ -146,6 +153,10 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         punts=PuntQueue(config.limits.punt_queue),
         ike_ports=ike_ports,
     )
+
+
+def _unguarded(device: str) -> None:
+    """Without policy there is no rule that a packet could step around."""
 
 
 def _connect(config: Config, election_id: ElectionId) -> Client:

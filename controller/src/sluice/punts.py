@@ -25,6 +25,7 @@ from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
+    has_source_route,
     ip_payload,
     is_multicast,
     local_frame,
@@ -32,9 +33,6 @@ from sluice.wire.packet import (
     parse_ipv4,
     parse_ipv6,
 )
-
-IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE = 131, 137
-_SINGLE_OCTET_OPTIONS = (0, 1)
 
 FOR_THE_HOST = frozenset(
     {
@@ -321,20 +319,3 @@ class PuntHandler:
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)
             self.unreachable(packets, now, outcome)
-
-
-def has_source_route(options: bytes) -> bool:
-    """Whether IPv4 options hold a loose or strict source route. Raises WireError."""
-    start = 0
-    while start < len(options) and options[start] != 0:
-        kind = options[start]
-        if kind in (IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE):
-            return True
-        if kind in _SINGLE_OCTET_OPTIONS:
-            start += 1
-            continue
-        length = options[start + 1] if start + 1 < len(options) else 0
-        if length < 2 or start + length > len(options):
-            raise WireError("ipv4_option_length", start, f"option {kind} has length {length}")
-        start += length
-    return False

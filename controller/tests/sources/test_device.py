@@ -15,8 +15,9 @@ import pytest
 
 from kernel_namespace import network_namespace
 from sluice._native import TapSet
-from sluice.sources import device
+from sluice.sources import device, tap_queues
 from sluice.sources.device import Devices
+from sluice.sources.tap_keeper import IFF_DETACH_QUEUE, TUNSETQUEUE
 
 NOBODY = 65534
 MAC = "02:00:00:00:01:01"
@@ -143,3 +144,104 @@ def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path)
         socket.if_nametoindex("eth1")
     with pytest.raises(OSError, match="Invalid argument"), Devices(claims).reserved("lo"):
         pass
+
+
+# --- who has a queue of a TAP --------------------------------------------------------------------
+
+
+def open_queue(name: str) -> int:
+    queue = os.open(device.CLONE_DEVICE, os.O_RDWR | os.O_NONBLOCK)
+    flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
+    fcntl.ioctl(queue, device.TUNSETIFF, device.IFREQ.pack(name.encode(), flags))
+    return queue
+
+
+def leads_somewhere(queue: int) -> bool:
+    try:
+        os.read(queue, 2000)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+class Racer:
+    """Somebody who opens a queue between the making of the TAP and its owner, so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, wins: int) -> None:
+        self.queues: list[int] = []
+        ioctl = fcntl.ioctl
+
+        def racing(file: int, request: int, argument: object) -> object:
+            if request == device.TUNSETOWNER and len(self.queues) < wins:
+                self.queues.append(open_queue("eth1"))
+            return ioctl(file, request, argument)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(fcntl, "ioctl", racing)
+
+    def close(self) -> None:
+        for queue in self.queues:
+            os.close(queue)
+
+
+def test_who_opened_a_tap_before_it_had_an_owner_holds_nothing(
+    namespace: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racer = Racer(monkeypatch, wins=3)
+    with Devices().reserved("eth1"):
+        assert tap_queues.queues_of("eth1") == (1, 0)
+        assert not any(map(leads_somewhere, racer.queues))
+    racer.close()
+
+
+def test_who_always_wins_keeps_the_controller_from_starting(
+    namespace: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racer = Racer(monkeypatch, wins=1000)
+    with pytest.raises(OSError, match="give /dev/net/tun mode 0600"), Devices().reserved("eth1"):
+        pass
+    assert not any(map(leads_somewhere, racer.queues))
+    racer.close()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_of_a_tap_that_is_there_the_keeper_alone_may_have_a_queue(
+    namespace: None, monkeypatch: pytest.MonkeyPatch, detached: bool
+) -> None:
+    monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
+    keepers = tap_keeper_queue()
+    other = open_queue("eth1")
+    if detached:
+        fcntl.ioctl(other, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))
+    with Devices().reserved("eth1"):
+        assert tap_queues.queues_of("eth1") == (1, 0)
+    assert not leads_somewhere(other)
+    os.close(other)
+    os.close(keepers)
+
+
+def tap_keeper_queue() -> int:
+    first = open_queue("eth1")
+    fcntl.ioctl(first, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))
+    return first
+
+
+def test_a_tap_that_its_keeper_holds_stays_unless_it_is_wanted_anew(namespace: None) -> None:
+    keepers = tap_keeper_queue()
+    ifindex = socket.if_nametoindex("eth1")
+    with Devices().reserved("eth1"):
+        assert socket.if_nametoindex("eth1") == ifindex
+        assert tap_queues.queues_of("eth1") == (1, 1)
+    with Devices().reserved("eth1", anew=True):
+        assert socket.if_nametoindex("eth1") != ifindex
+    os.close(keepers)
+
+
+def test_what_is_no_tap_is_said(namespace: None) -> None:
+    with pytest.raises(OSError, match="No such device"):
+        tap_queues.queues_of("eth1")
+    with pytest.raises(OSError, match="is no TAP of several queues"):
+        tap_queues.queues_of("lo")
+    with pytest.raises(OSError, match="No such device"):
+        tap_queues.remove("eth1")

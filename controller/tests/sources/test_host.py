@@ -439,7 +439,7 @@ class FakeDevices(Devices):
         self.claimed.remove(name)
 
     @contextmanager
-    def reserved(self, name: str) -> Iterator[None]:
+    def reserved(self, name: str, *, anew: bool = False) -> Iterator[None]:
         yield
 
     def silence(self, name: str) -> None:
@@ -458,7 +458,17 @@ def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
     return interfaces, taps
 
 
-OWN = packets.ethernet(packets.ipv4("10.0.1.1", "10.0.1.9"))
+LOOSE = bytes.fromhex("8307040a090009")
+FAR_LOOSE = b"\1" * 13 + LOOSE  # behind more options than the pipeline walks
+
+
+def from_host(packet: bytes, vlan: int | None = None) -> bytes:
+    """A frame as the kernel sends it by eth1."""
+    frame = packets.ethernet(packet, vlan, PEER_MAC)
+    return frame[:6] + interface(1).mac + frame[12:]
+
+
+OWN = from_host(packets.ipv4("10.0.1.1", "10.0.1.9"))
 ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
 
 
@@ -466,17 +476,21 @@ ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
     ("frame", "refused_as"),
     [
         (OWN, None),
-        (packets.ethernet(packets.ipv4("0.0.0.0", "255.255.255.255")), None),
-        (packets.ethernet(packets.ipv6("::", "ff02::1:ff00:1")), None),
+        (from_host(packets.ipv4("0.0.0.0", "255.255.255.255")), None),
+        (from_host(packets.ipv6("::", "ff02::1:ff00:1")), None),
         (bytes(12) + b"\x08\x06" + bytes(28), None),
         (bytes(12) + b"\x88\xcc" + bytes(28), None),
         (ISIS, None),
-        (packets.ethernet(packets.ipv4("10.0.1.9", "10.0.1.1")), "foreign_source"),
-        (packets.ethernet(packets.ipv6("2001:db8::9", "2001:db8::1")), "foreign_source"),
-        (packets.ethernet(packets.ipv4("10.0.1.1", "10.0.1.9"), vlan=3), "tagged"),
+        (from_host(packets.ipv4("10.0.1.9", "10.0.1.1")), "foreign_source"),
+        (from_host(packets.ipv6("2001:db8::9", "2001:db8::1")), "foreign_source"),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9"), vlan=3), "tagged"),
         (bytes(12) + b"\x88\x47" + bytes(28), "other_protocol"),
         (bytes(12) + b"\x00\x20\x42\x42\x03" + bytes(40), "other_protocol"),
         (OWN[:20], "ipv4_truncated"),
+        (OWN[:6] + PEER_MAC + OWN[12:], "foreign_ethernet_source"),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", options=LOOSE + b"\1")), "source_route"),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", options=FAR_LOOSE)), "source_route"),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", options=b"\x94\4\0\0")), None),
         (b"short", "ethernet_truncated"),
     ],
 )

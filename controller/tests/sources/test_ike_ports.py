@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
+import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +17,7 @@ import pytest
 from kernel_namespace import Tap, ip, network_namespace
 from sluice.sources import ike_ports
 from sluice.sources.ike_ports import IkePorts
+from sluice.sources.tap_keeper import TapKeeper
 
 USER, ROOT = 12345, 0
 PEERS = {socket.AF_INET: "10.0.0.2", socket.AF_INET6: "2001:db8::2"}
@@ -144,6 +147,52 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
     with guarded("root"):
         send(socket.AF_INET, USER, 4500, to=above)
         assert sent(tap, socket.AF_INET) == 0
+
+
+def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
+    """It passed the host's stack while there was no rule."""
+    away = {socket.AF_INET: "10.0.0.7"}
+    send(socket.AF_INET, USER, 4500, to=away)
+    with guarded("root") as ports, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(("", 4500))
+        daemon.sendto(MARK, ("10.0.0.7", 7000))
+        ports.guard("eth1")
+        ip("neigh replace 10.0.0.7 dev eth1 lladdr 02:00:00:00:00:07 nud permanent")
+        assert sent(tap, socket.AF_INET) == 1
+        assert ports.counters == {"dropped: ike_port_of_another_user": 1}
+
+
+def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
+    """A controller that was killed is away for a moment; its host interfaces are not."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        IkePorts(["root"])
+        with os.fdopen(writing, "w") as says:
+            says.write(str(TapKeeper.start([], grace=20).pid))
+        signal.pause()
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        keeper = int(said.read())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    send(socket.AF_INET, USER, 4500)
+    assert sent(tap, socket.AF_INET) == 0
+    with guarded("root") as ports:
+        assert ports.was_in_force
+    os.kill(keeper, signal.SIGTERM)
+    wait_until_gone(keeper)
+    with guarded("root") as ports:
+        assert not ports.was_in_force
+
+
+def wait_until_gone(pid: int) -> None:
+    """An orphan's end, which nobody reaps but init."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        assert select.select([descriptor], [], [], 10)[0]
+    finally:
+        os.close(descriptor)
 
 
 def test_loopback_is_not_touched(tap: Tap) -> None:

@@ -12,12 +12,14 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
 from sluice.sources.silence import silence
+from sluice.sources.tap_queues import queues_of, remove
 
 CLAIMS = Path("/run/sluice/interfaces")
 """One for the host: a claim's file is named after the network namespace and the interface."""
@@ -25,6 +27,9 @@ CLONE_DEVICE = "/dev/net/tun"
 TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
+MAKINGS = 20
+"""How often a TAP is made again because somebody else had opened it at once."""
+CLOSING_SECONDS = 0.5
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 # struct ifreq: name, flags, the rest of the union
 IFREQ = Struct("=16sH22x")
@@ -71,20 +76,29 @@ class Devices:
             self.release(name)
 
     @contextmanager
-    def reserved(self, name: str) -> Iterator[None]:
+    def reserved(self, name: str, *, anew: bool = False) -> Iterator[None]:
         """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
 
         Without an owner every local user may: a queue of it reads what the host sends, and speaks
-        to the host in the switch's place. Inside, the TAP stays; raises OSError.
+        to the host in the switch's place. Who opened one before the TAP had its owner is found by
+        the number of queues; then, and with `anew`, the TAP is removed and made again, with all
+        that waited in it. Inside, the TAP stays; raises OSError.
         """
-        queue = os.open(CLONE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
-            fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-            fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
-            yield
-        finally:
-            os.close(queue)
+        if anew:
+            with suppress(OSError):
+                remove(name)
+        for _ in range(MAKINGS):
+            was_there = _exists(name)
+            queue = _open_queue(name)
+            try:
+                if _is_ours(name, was_there):
+                    yield
+                    return
+                remove(name)
+            finally:
+                os.close(queue)
+        message = "another user opens it whenever it is made; give /dev/net/tun mode 0600"
+        raise OSError(errno.EBUSY, message, name)
 
     def silence(self, name: str) -> None:
         """See sources.silence."""
@@ -99,6 +113,42 @@ class Devices:
                 return False
         flags: int = IFREQ.unpack(answer)[1]
         return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+
+
+def _open_queue(name: str) -> int:
+    """A queue of the TAP, which belongs to this user from then on. Raises OSError."""
+    queue = os.open(CLONE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
+        fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
+        fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
+    except OSError:
+        os.close(queue)
+        raise
+    return queue
+
+
+def _is_ours(name: str, was_there: bool) -> bool:
+    """Whether nobody has a queue but this process and, of a TAP that was there, its keeper.
+
+    A controller that was killed may take a moment to let go of its own.
+    """
+    deadline = time.monotonic() + CLOSING_SECONDS
+    while True:
+        attached, detached = queues_of(name)
+        if attached == 1 and detached <= was_there:
+            return True
+        if not was_there or time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+
+
+def _exists(name: str) -> bool:
+    try:
+        socket.if_nametoindex(name)
+    except OSError:
+        return False
+    return True
 
 
 def _namespace() -> int:

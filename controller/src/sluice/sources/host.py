@@ -33,6 +33,7 @@ from sluice.model import (
     KernelEvent,
     LinkChanged,
     LinkRemoved,
+    Mac,
     format_mac,
 )
 from sluice.sources.device import Devices
@@ -45,6 +46,7 @@ from sluice.wire.packet import (
     ETHERTYPE_LLDP,
     ETHERTYPE_MINIMUM,
     ISIS_LLC,
+    has_source_route,
     is_unspecified,
     parse_ethernet,
     parse_ipv4,
@@ -101,15 +103,24 @@ class HostInterfaces:
         kernel: Addresses,
         devices: Devices | None = None,
         is_probe: Callable[[bytes], bool] = lambda _: False,
+        guard: Callable[[str], None] = lambda _: None,
+        *,
+        anew: bool = False,
     ) -> None:
+        """`guard` is called with the name of each TAP before a frame can be read from it. With
+        `anew`, TAPs that are there are made anew, without what waits in them."""
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
+        self._guard = guard
+        self._anew = anew
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
         # Of a TAP, and of a macvlan device on it; other interfaces are in the default VRF.
         self._vrf: dict[int, int] = {}
+        # The MAC address of a TAP, and of a macvlan device on it.
+        self._macs: dict[int, Mac] = {}
         # What the configuration says, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
         # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
@@ -117,8 +128,8 @@ class HostInterfaces:
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
         self._own: dict[Address, set[int]] = {}
-        # Macvlan devices on the TAPs, and those of them that do not work.
-        self._macvlans: set[int] = set()
+        # Macvlan devices, each with the TAP below it, and those of them that do not work.
+        self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
         self.counters: Counter[str] = Counter()
 
@@ -133,6 +144,7 @@ class HostInterfaces:
         self._ifindex[interface.l3_if] = ifindex
         self._l3_if[ifindex] = interface.l3_if
         self._vrf[ifindex] = interface.vrf.id
+        self._macs[ifindex] = interface.mac
         self._configured[ifindex] = frozenset(interface.addresses)
         if interface.device is not None:
             # At once and rightly: a TAP that outlived the last controller must not flap.
@@ -148,7 +160,8 @@ class HostInterfaces:
         name = interface.name
         self._devices.claim(name)
         try:
-            with self._devices.reserved(name):
+            with self._devices.reserved(name, anew=self._anew):
+                self._guard(name)
                 ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
             try:
                 self._devices.silence(name)
@@ -194,6 +207,8 @@ class HostInterfaces:
             case LinkChanged(ifindex, name, up, carrier):
                 self._device_changed(ifindex, name, up and carrier)
                 self._macvlan_changed(event)
+                if ifindex in self._macs:
+                    self._macs[ifindex] = event.mac
             case LinkRemoved(ifindex):
                 self._forget_macvlan(ifindex)
                 for own in list(self._own):
@@ -209,18 +224,18 @@ class HostInterfaces:
 
     def _macvlan_changed(self, event: LinkChanged) -> None:
         """Silences a macvlan device on a TAP when it is new, and notes whether it works."""
-        ifindex = event.ifindex
-        if event.macvlan_on not in self._l3_if:
+        ifindex, below = event.ifindex, event.macvlan_on
+        if below is None or below not in self._l3_if:
             self._forget_macvlan(ifindex)
             return
-        self._vrf[ifindex] = self._vrf[event.macvlan_on]
+        self._vrf[ifindex], self._macs[ifindex] = self._vrf[below], event.mac
         if ifindex not in self._macvlans:
-            self._macvlans.add(ifindex)
             try:
                 self._devices.silence(event.name)
             except OSError as error:  # gone again, or renamed
                 self.counters["macvlan_not_silenced"] += 1
                 log.warning("macvlan device %s: %s", event.name, error)
+        self._macvlans[ifindex] = below
         if event.works:
             self._resting.discard(ifindex)
         else:
@@ -228,9 +243,9 @@ class HostInterfaces:
 
     def _forget_macvlan(self, ifindex: int) -> None:
         if ifindex in self._macvlans:
-            self._macvlans.remove(ifindex)
             self._resting.discard(ifindex)
-            del self._vrf[ifindex]
+            for known in (self._macvlans, self._vrf, self._macs):
+                del known[ifindex]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
         before = self._device_names.pop(ifindex, None)
@@ -295,8 +310,14 @@ class HostInterfaces:
             if header.vlan is not None:
                 return "tagged"
             packet = frame[header.payload_offset :]
+            is_ip = header.ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
+            if is_ip and header.source not in self._own_macs(ifindex):
+                # A macvlan device that was moved to another namespace.
+                return "foreign_ethernet_source"
             if header.ethertype == ETHERTYPE_IPV4:
                 ipv4 = parse_ipv4(packet)
+                if ipv4.options and has_source_route(ipv4.options):
+                    return "source_route"
                 return self._refuse_source(ifindex, frame, ipv4.source, ipv4.destination)
             if header.ethertype == ETHERTYPE_IPV6:
                 ipv6 = parse_ipv6(packet)
@@ -304,6 +325,11 @@ class HostInterfaces:
         except WireError as error:
             return error.name
         return None if is_link_protocol(header.ethertype, frame) else "other_protocol"
+
+    def _own_macs(self, ifindex: int) -> set[Mac]:
+        """The MAC addresses of a TAP and of the macvlan devices on it."""
+        above = (macvlan for macvlan, below in self._macvlans.items() if below == ifindex)
+        return {self._macs[one] for one in (ifindex, *above) if one in self._macs}
 
     def _refuse_source(
         self, ifindex: int, frame: bytes, source: Address, destination: Address

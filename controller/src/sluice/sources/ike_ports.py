@@ -6,9 +6,14 @@ The generated rules bypass what this router sends from UDP ports 500 and 4500, t
 netfilter rule looks at the user of the socket while a packet leaves: to ask for the port's owner
 later would be too late, since SO_REUSEADDR lets two users hold one port, and a socket may be closed
 again by then. The rule is for all interfaces of the network namespace but loopback, since others
-may stand above a host interface (macvlan, ipvlan). It comes before the host interfaces and goes
-with this process: its table has an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush
-ruleset` leaves it alone.
+may stand above a host interface (macvlan, ipvlan). It comes before the host interfaces. Each of
+these has the rule once more at its own exit (`guard`, netdev egress, Linux 5.16): packets that had
+passed the first place earlier, and wait for a neighbour's address, meet it there, and so do those
+of a device that was moved to another namespace.
+
+The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` leaves them
+alone: the netlink socket of this process, which the keeper of the TAPs inherits. So they are there
+for as long as the TAPs are, and for the keeper's grace beside those of the next controller.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -42,7 +47,22 @@ table inet {table} {{
   }}
 }}
 """
+EGRESS = """\
+table netdev {table} {{
+  flags owner
+  counter refused {{ }}
+  chain ike {{
+    {allowed}
+    counter name refused drop
+  }}
+}}
+"""
+GUARD = """\
+add chain netdev {table} {chain} {{ type filter hook egress device "{device}" priority 0; }}
+add rule netdev {table} {chain} meta l4proto udp th sport {{ {ports} }} jump ike
+"""
 _PACKETS = re.compile(r"packets (\d+)")
+_TABLES = re.compile(r"^table inet (sluice-ike-\d+)$", re.MULTILINE)
 
 
 class IkePorts:
@@ -59,10 +79,16 @@ class IkePorts:
     ) -> None:
         self._table = f"sluice-ike-{os.getpid()}"
         self._netfilter: Netfilter | None = None
+        self._guarded = 0
+        self.was_in_force = False
+        """Whether another controller's rule, or its keeper's, was there when this one came."""
         numbers = {number for user in users if (number := user_number(user)) is not None}
         try:
             self._netfilter = Netfilter()
-            self._netfilter.run(_rules(self._table, numbers))
+            self._netfilter.run(_rules(RULES, self._table, numbers))
+            self._netfilter.run(_rules(EGRESS, self._table, numbers))
+            tables = set(_TABLES.findall(self._netfilter.run("list tables inet")))
+            self.was_in_force = bool(tables - {self._table})
         except OSError as error:
             self.close()
             if not numbers <= {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
@@ -73,14 +99,25 @@ class IkePorts:
                     f" net.ipv4.ip_unprivileged_port_start={max(IKE_PORTS) + 1}"
                 ) from error
 
+    def guard(self, device: str) -> None:
+        """Puts the rule at the exit of a device, for as long as that is there. Raises OSError."""
+        if self._netfilter is not None:
+            self._guarded += 1
+            chain, ports = f"device{self._guarded}", _ports()
+            self._netfilter.run(
+                GUARD.format(table=self._table, chain=chain, device=device, ports=ports)
+            )
+
     @property
     def counters(self) -> Mapping[str, int]:
         """Packets dropped because another user sent them."""
         if self._netfilter is None:
             return {}
-        listing = self._netfilter.run(f"list counter inet {self._table} refused")
-        found = _PACKETS.search(listing)
-        return {} if found is None else {"dropped: ike_port_of_another_user": int(found[1])}
+        dropped = 0
+        for family in ("inet", "netdev"):
+            listing = self._netfilter.run(f"list counter {family} {self._table} refused")
+            dropped += sum(map(int, _PACKETS.findall(listing)))
+        return {"dropped: ike_port_of_another_user": dropped}
 
     def close(self) -> None:
         """Takes the rule away."""
@@ -89,14 +126,18 @@ class IkePorts:
             self._netfilter = None
 
 
-def _rules(table: str, users: Iterable[int]) -> str:
+def _rules(text: str, table: str, users: Iterable[int]) -> str:
     allowed = ", ".join(str(user) for user in sorted(users))
-    return RULES.format(
+    return text.format(
         table=table,
-        ports=", ".join(str(port) for port in IKE_PORTS),
+        ports=_ports(),
         # Where no user may, or the packet has no socket, the chain goes on to the drop.
         allowed=f"meta skuid {{ {allowed} }} accept" if allowed else "",
     )
+
+
+def _ports() -> str:
+    return ", ".join(str(port) for port in IKE_PORTS)
 
 
 class Netfilter:

@@ -7,6 +7,9 @@ queue of every TAP. When the controller ends, however it ends, the keeper stays 
 controller that is started meanwhile finds the interfaces, their addresses and neighbours as they
 were. Otherwise the keeper ends and the TAPs disappear with it.
 
+It inherits the socket that owns the rule on IKE's ports (sources.ike_ports), so that the rule stays
+as long as the TAPs.
+
 The TAPs must be of IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst), as native ones are.
 """
 
@@ -31,8 +34,9 @@ IFREQ = Struct("=16sH22x")
 class TapKeeper:
     """The controller's side: the keeper lives as long as this is not closed, and then the grace."""
 
-    def __init__(self, lifeline: int) -> None:
+    def __init__(self, lifeline: int, pid: int) -> None:
         self._lifeline = lifeline
+        self.pid = pid
 
     @classmethod
     def start(cls, names: Sequence[str], grace: float = GRACE_SECONDS) -> TapKeeper:
@@ -40,7 +44,7 @@ class TapKeeper:
         lifeline_read, lifeline = os.pipe()
         status, status_write = os.pipe()
         try:
-            os.posix_spawn(
+            pid = os.posix_spawn(
                 sys.executable,
                 # -P: nothing is imported from the directory that the controller was started in.
                 [sys.executable, "-P", "-m", __name__, str(grace), *names],
@@ -61,7 +65,7 @@ class TapKeeper:
         if problem != "ready":
             os.close(lifeline)
             raise OSError(f"the keeper of the host interfaces: {problem or 'it did not start'}")
-        return cls(lifeline)
+        return cls(lifeline, pid)
 
     def close(self) -> None:
         """Lets go; the keeper ends after its grace."""

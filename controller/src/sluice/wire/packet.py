@@ -37,6 +37,8 @@ _IPV4 = Struct("!BBHHHBBH4s4s")
 _IPV6 = Struct("!IHBB16s16s")
 
 IPV4_DF, IPV4_MF, IPV4_OFFSET_MASK = 0x4000, 0x2000, 0x1FFF
+IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE = 131, 137
+_SINGLE_OCTET_OPTIONS = (0, 1)
 
 
 # --- Ethernet ------------------------------------------------------------------------------------
@@ -138,6 +140,23 @@ def parse_ipv4(packet: bytes) -> IPv4:
         destination,
         packet[IPV4_HEADER:header],
     )
+
+
+def has_source_route(options: bytes) -> bool:
+    """Whether IPv4 options hold a loose or strict source route. Raises WireError."""
+    start = 0
+    while start < len(options) and options[start] != 0:
+        kind = options[start]
+        if kind in (IPV4_LOOSE_SOURCE_ROUTE, IPV4_STRICT_SOURCE_ROUTE):
+            return True
+        if kind in _SINGLE_OCTET_OPTIONS:
+            start += 1
+            continue
+        length = options[start + 1] if start + 1 < len(options) else 0
+        if length < 2 or start + length > len(options):
+            raise WireError("ipv4_option_length", start, f"option {kind} has length {length}")
+        start += length
+    return False
 
 
 def build_ipv4(header: IPv4, payload: bytes) -> bytes:
