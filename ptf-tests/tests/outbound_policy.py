@@ -339,7 +339,7 @@ def segments_left_under_an_outbound_list(router: Router) -> None:
     for kind in (2, 3, 4, 255):
         for left in (1, 255):
             router.drops(A, routed_on(left, kind), "SEGMENTS_LEFT")
-    made_here = {"kind": "LOCAL_ORIGIN", "egress_l3_if": B.id}
+    made_here: Mapping[str, Value] = {"kind": "LOCAL_ORIGIN", "egress_l3_if": B.id}
     refused = Outcome(drops={"SEGMENTS_LEFT": 1})
     router.packet_out(of_the_host(routed_on(1)), refused, **made_here)
 

@@ -175,13 +175,11 @@ class Lan:
     def wait_forwarding(self, router: str) -> None:
         """Wait until a router is master and the host's packets take it."""
         for version in (4, 6):
-            wait_until(
-                lambda version=version: (
-                    self.state(router, version) == "Master" and self.forwarder(version) == router
-                ),
-                30,
-                f"{router} to be master of IPv{version}",
-            )
+            what = f"{router} to be master of IPv{version}"
+            wait_until(partial(self._is_forwarding, router, version), 30, what)
+
+    def _is_forwarding(self, router: str, version: int) -> bool:
+        return self.state(router, version) == "Master" and self.forwarder(version) == router
 
     def forwarder(self, version: int) -> str | None:
         """Who forwards the host's packets to the server now."""
