@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from scenes import SPECS
 from sluice.model import (
-    FpmSessionClosed,
     FpmSessionOpened,
     Prefix,
     Route,
+    RouteDeleted,
     RouteEvent,
     RouteKey,
     RouteUpdated,
@@ -56,7 +56,7 @@ class Bench:
         self.fib.apply([FpmSessionOpened("a"), *map(RouteUpdated, stale.values())], 0.0)
         self.tell(FpmSessionOpened("b"))
 
-    def tell(self, event: FpmSessionOpened | FpmSessionClosed) -> None:
+    def tell(self, event: RouteEvent) -> None:
         self.comparison.note([event], 0.0)
         self.fib.apply([event], 0.0)
 
@@ -100,6 +100,17 @@ def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> Non
     assert bench.keys() == taken
     assert bench.fib.rib.stale == len(taken)
     assert bench.gate.due == 3.0
+
+
+def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
+    count = 3 * LOOKED_AT
+    bench = Bench({}, some(TABLE, *range(count)))
+    bench.comparison.start_if_due(3.0)
+    assert not bench.step()
+    (gone,) = some(TABLE, count - 1)
+    bench.tell(RouteDeleted(gone))
+    bench.finish()
+    assert bench.keys() == some(TABLE, *range(count - 1)).keys()
 
 
 def test_stale_routes_go_in_events_of_their_own() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sluice.inputs import ReplayGate, RouteDump
-from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteEvent
+from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteDeleted, RouteEvent, RouteKey
 from sluice.state.fib import Fib
 from sluice.state.stale_sweep import StaleSweep
 
@@ -43,6 +43,8 @@ class RouteComparison:
         self._dump = dump
         self._sweep: StaleSweep | None = None
         self._outdated = False
+        # Routes that went since the kernel was asked, which its answer may still have.
+        self._withdrawn: set[RouteKey] = set()
 
     @property
     def running(self) -> bool:
@@ -60,13 +62,20 @@ class RouteComparison:
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 self._gate.note(event, now)
                 self._outdated = True
+            elif self.running and type(event) is RouteDeleted:
+                self._withdrawn.add(event.key)
         self._gate.note(events[-1], now)
+
+    def _is_told(self, key: RouteKey) -> bool:
+        """Whether this session has named a route, or has withdrawn it."""
+        return key in self._withdrawn or self._fib.rib.is_current(key)
 
     def start_if_due(self, now: float) -> None:
         """Asks the kernel for its routes."""
         due = self.due
         if due is not None and due <= now:
             self._outdated = False
+            self._withdrawn.clear()
             self._dump.start()
 
     def step(self, now: float) -> Step:
@@ -78,7 +87,7 @@ class RouteComparison:
             return Step(more=kernel is not None)
         routes = () if self._outdated else self._sweep.kernel_routes()
         if routes:
-            left_out = self._gate.left_out(routes, self._fib.rib.is_current)
+            left_out = self._gate.left_out(routes, self._is_told)
             return Step(more=True, events=left_out, routes=len(left_out))
         gone = None if self._outdated else self._sweep.next()
         if gone is not None:

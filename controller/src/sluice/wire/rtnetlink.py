@@ -17,7 +17,6 @@ from sluice.model import (
     KernelEvent,
     LinkChanged,
     LinkRemoved,
-    Mac,
     NeighborChanged,
     NeighborState,
 )
@@ -243,13 +242,6 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
     flags = _SET | NLM_F_CREATE | NLM_F_EXCL
     return message(RTM_NEWNEIGH, flags, sequence, body + attribute(NDA_DST, address))
-
-
-def set_neighbor(sequence: int, ifindex: int, address: Address, mac: Mac) -> bytes:
-    """Makes a permanent neighbour entry; acknowledged."""
-    body = NDMSG.pack(_family(address), 0, 0, ifindex, NeighborState.PERMANENT, 0, 0)
-    body += attribute(NDA_DST, address) + attribute(NDA_LLADDR, mac)
-    return message(RTM_NEWNEIGH, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
