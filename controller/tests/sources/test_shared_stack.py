@@ -13,7 +13,11 @@ import packets
 from kernel_namespace import ip, network_namespace
 from sluice.config import VrfConfig
 from sluice.model import HostFrame, parse_address
-from sluice.sources.shared_stack import answers_from_its_destination, stays_on_link
+from sluice.sources.shared_stack import (
+    answers_from_its_destination,
+    is_of_its_vrf,
+    stays_on_link,
+)
 from sluice.wire import packet as wire
 from sources.test_host import PEER_MAC, Host, echo_request, interface, ipv4_of, resolve_peer
 from wire.strategies import damaged
@@ -79,6 +83,22 @@ def test_a_server_that_answers_from_any_address_is_not_asked_in_a_vrf(host: Host
     assert [b"public" in frame.frame for frame in sent] == [True]
 
 
+def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Host) -> None:
+    """Its sender has, or says that it has, an address that the host's routes put behind eth2."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("", SERVICE))
+        server.settimeout(10)
+        question = b"\x11\x11" + OPEN_PORT + (8 + 6).to_bytes(2, "big") + bytes(2) + b"public"
+        packet = packets.ipv4("10.0.2.9", "10.0.1.1", question, wire.UDP)
+        frame = packets.ethernet(packet, destination=interface(1).mac)
+        host.interfaces.deliver([(1, frame)])
+        asked, peer = server.recvfrom(100)
+        server.sendto(asked, peer)
+    sent = settle(host)
+    assert not [frame for frame in sent if b"public" in frame.frame]
+    assert host.interfaces.counters["from_host_of_a_service_without_vrfs"] == 1
+
+
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
     """The host cannot tell them apart; the switch forwards in both all the same."""
     ip("addr add 10.0.1.1/24 dev eth2")
@@ -128,6 +148,43 @@ def test_what_is_answered_from_its_destination(packet: bytes, expected: bool) ->
     assert answers_from_its_destination(packets.ethernet(packet, vlan=7)) is expected
 
 
+@pytest.mark.parametrize(
+    ("source", "port", "expected"),
+    [
+        (53, 40000, False),  # a server's answer
+        (53, 500, False),
+        (53, 3784, False),
+        (40000, 53, False),
+        (500, 40000, True),  # through a NAT
+        (4500, 4500, True),
+        (520, 520, True),
+        (646, 646, True),
+        (49152, 3784, True),
+        (49151, 3784, False),
+        (3785, 3785, True),
+    ],
+)
+def test_what_the_host_may_send_by_an_interface_of_a_vrf(
+    source: int, port: int, expected: bool
+) -> None:
+    datagram = source.to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
+    for packet in (
+        packets.ipv4("10.0.1.1", "10.0.1.9", datagram),
+        packets.ipv6("2001:db8::1", "2001:db8::9", datagram),
+    ):
+        assert is_of_its_vrf(packets.ethernet(packet)) is expected
+
+
+def test_connections_and_answers_in_place_may_leave_by_an_interface_of_a_vrf() -> None:
+    for protocol in (TCP, OSPF, wire.ICMP):
+        assert is_of_its_vrf(
+            packets.ethernet(packets.ipv4("10.0.1.1", "10.0.1.9", bytes(20), protocol))
+        )
+    assert not is_of_its_vrf(
+        packets.ethernet(packets.ipv4("10.0.1.1", "10.0.1.9", bytes(20), SCTP))
+    )
+
+
 ND = b"\x87\0" + bytes(22)
 ON_LINK = [
     packets.ipv4("10.0.1.1", "224.0.0.5", bytes(20), OSPF),
@@ -161,5 +218,6 @@ def test_what_stays_on_the_link() -> None:
 @given(damaged([packets.ethernet(packet) for packet in TO_DAEMONS + ON_LINK + ROUTED]))
 def test_damaged_frames_raise_nothing(frame: bytes) -> None:
     answers_from_its_destination(frame)
+    is_of_its_vrf(frame)
     if len(frame) >= 54:
         stays_on_link(frame, frame[38:54])

@@ -37,7 +37,7 @@ from sluice.model import (
     format_mac,
 )
 from sluice.sources.device import Devices
-from sluice.sources.shared_stack import answers_from_its_destination, stays_on_link
+from sluice.sources.shared_stack import answers_from_its_destination, is_of_its_vrf, stays_on_link
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_ARP,
@@ -131,6 +131,8 @@ class HostInterfaces:
         # Macvlan devices, each with the TAP below it, and those of them that do not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
+        # Those that could not be silenced.
+        self._loud: set[int] = set()
         self.counters: Counter[str] = Counter()
 
     # --- set-up ----------------------------------------------------------------------------------
@@ -229,21 +231,30 @@ class HostInterfaces:
             self._forget_macvlan(ifindex)
             return
         self._vrf[ifindex], self._macs[ifindex] = self._vrf[below], event.mac
-        if ifindex not in self._macvlans:
-            try:
-                self._devices.silence(event.name)
-            except OSError as error:  # gone again, or renamed
-                self.counters["macvlan_not_silenced"] += 1
-                log.warning("macvlan device %s: %s", event.name, error)
+        is_new = ifindex not in self._macvlans
         self._macvlans[ifindex] = below
-        if event.works:
+        if is_new or ifindex in self._loud:
+            self._silence_macvlan(ifindex, event.name)
+        if event.works and ifindex not in self._loud:
             self._resting.discard(ifindex)
         else:
             self._resting.add(ifindex)
 
+    def _silence_macvlan(self, ifindex: int, name: str) -> None:
+        """Until it succeeds, with the next change of the device, that does not count as working."""
+        try:
+            self._devices.silence(name)
+        except OSError as error:  # gone again, or renamed
+            self._loud.add(ifindex)
+            self.counters["macvlan_not_silenced"] += 1
+            log.warning("macvlan device %s: %s", name, error)
+        else:
+            self._loud.discard(ifindex)
+
     def _forget_macvlan(self, ifindex: int) -> None:
         if ifindex in self._macvlans:
             self._resting.discard(ifindex)
+            self._loud.discard(ifindex)
             for known in (self._macvlans, self._vrf, self._macs):
                 del known[ifindex]
 
@@ -344,6 +355,8 @@ class HostInterfaces:
         vrfs = {self._vrf.get(holder, DEFAULT_VRF) for holder in holders}
         if vrf not in vrfs:
             return "source_of_another_vrf"
+        if vrf != DEFAULT_VRF and not is_of_its_vrf(frame):
+            return "of_a_service_without_vrfs"
         if len(vrfs) > 1 and not stays_on_link(frame, destination):
             return "source_of_several_vrfs"
         return None

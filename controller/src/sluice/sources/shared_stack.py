@@ -7,15 +7,18 @@ by an interface of another, under that one's policy. Two rules prevent it:
 - The host gets packets of a VRF other than the default one only where an answer comes from the
   address that was asked (`answers_from_its_destination`). A server on a UDP socket that is bound to
   no address answers from whichever address the routing table suggests, so of UDP only routing
-  protocols and IKE get through: their daemons choose interface or source themselves.
+  protocols and IKE get through: their daemons choose interface or source themselves. For the same
+  reason it sends nothing else by an interface of such a VRF (`is_of_its_vrf`): it might answer a
+  packet of the default VRF, whose sender's address lies behind that interface.
 - What the host sends must come from an address of the interface's own VRF, and of no other VRF
   unless it stays on the link (`stays_on_link`).
 
-Pure; depends on wire.
+Pure; depends on policy_model and wire.
 """
 
 from __future__ import annotations
 
+from sluice.policy_model import Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_IPV4,
@@ -35,7 +38,12 @@ ANSWERED_IN_PLACE = frozenset({ICMP, ICMPV6, TCP, IGMP, OSPF, PIM, VRRP})
 """Protocols whose answers the kernel, or the connection, sends from the address that was asked."""
 PORTS_OF_DAEMONS = frozenset({500, 520, 521, 646, 3784, 3785, 4500, 4784})
 """UDP: IKE, RIP, RIPng, LDP, BFD (RFC 5881, RFC 5883)."""
+PORTS_OF_BFD = frozenset({3784, 3785, 4784})
+FIRST_PORT_OF_BFD_SENDERS = 49152
+"""RFC 5881, section 4. All the others send from the port that they listen on."""
 LIMITED_BROADCAST = b"\xff\xff\xff\xff"
+_IN_PLACE = ANSWERED_IN_PLACE | {None}
+_NOTHING = Selectors(b"", b"", None, None, None, None)
 
 
 def answers_from_its_destination(frame: bytes) -> bool:
@@ -43,18 +51,34 @@ def answers_from_its_destination(frame: bytes) -> bool:
 
     Later fragments are worth as much as their first.
     """
+    seen = _upper(frame)
+    if seen is None or seen.protocol != UDP:
+        return seen is not None and seen.protocol in _IN_PLACE
+    return seen.destination_port in PORTS_OF_DAEMONS
+
+
+def is_of_its_vrf(frame: bytes) -> bool:
+    """Whether the host sends a frame by an interface that connection or daemon have chosen."""
+    seen = _upper(frame)
+    if seen is None or seen.protocol != UDP:
+        return seen is not None and seen.protocol in _IN_PLACE
+    source, destination = seen.source_port or 0, seen.destination_port
+    if destination in PORTS_OF_BFD:
+        return source >= FIRST_PORT_OF_BFD_SENDERS or source in PORTS_OF_BFD
+    return source in PORTS_OF_DAEMONS - PORTS_OF_BFD
+
+
+def _upper(frame: bytes) -> Selectors | None:
+    """What is behind the IP headers; protocol None of what has no ports to show, None of what
+    cannot be read."""
     try:
         if parse_ethernet(frame).ethertype not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-            return True  # ARP, LLDP, IS-IS: they stay on the link
+            return _NOTHING  # ARP, LLDP, IS-IS: they stay on the link
         packet = selectors(frame)
     except WireError:
-        return False
-    seen = packet.selectors
-    if packet.fragment is not None and packet.fragment.start:
-        return True
-    if seen.protocol == UDP:
-        return seen.destination_port in PORTS_OF_DAEMONS
-    return seen.protocol in ANSWERED_IN_PLACE
+        return None
+    is_later = packet.fragment is not None and packet.fragment.start > 0
+    return _NOTHING if is_later else packet.selectors
 
 
 def stays_on_link(frame: bytes, destination: bytes) -> bool:
