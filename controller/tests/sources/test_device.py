@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_namespace import network_namespace
+from kernel_namespace import ip, network_namespace
 from sluice._native import TapSet
 from sluice.sources import device, tap_queues
 from sluice.sources.device import Devices
@@ -236,6 +236,15 @@ def test_a_tap_that_its_keeper_holds_stays_unless_it_is_wanted_anew(namespace: N
     with Devices().reserved("eth1", anew=True):
         assert socket.if_nametoindex("eth1") != ifindex
     os.close(keepers)
+
+
+def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
+    """A configuration that has the port's own device for the TAP's name, say."""
+    ip("link add eth1 type veth peer name far")
+    ifindex = socket.if_nametoindex("eth1")
+    with pytest.raises(OSError), Devices().reserved("eth1", anew=True):
+        pass
+    assert socket.if_nametoindex("eth1") == ifindex
 
 
 def test_what_is_no_tap_is_said(namespace: None) -> None:

@@ -115,15 +115,17 @@ def test_port_500_is_kept_where_no_port_is_privileged(tap: Tap) -> None:
         assert sent(tap, socket.AF_INET) == 0
 
 
-def test_users_are_named_and_nobody_is_meant_by_an_unknown_name(tap: Tap) -> None:
-    with guarded(str(USER), "nobody-of-this-name"):
+def test_users_are_named(tap: Tap) -> None:
+    with guarded(str(USER)):
         send(socket.AF_INET, USER, 4500)
         assert sent(tap, socket.AF_INET) == 1
         send(socket.AF_INET, ROOT, 4500)
         assert sent(tap, socket.AF_INET) == 0
-    with guarded("nobody-of-this-name"):
-        send(socket.AF_INET, ROOT, 4500)
-        assert sent(tap, socket.AF_INET) == 0
+
+
+def test_a_user_that_is_none_is_an_error(tap: Tap) -> None:
+    with pytest.raises(OSError, match="there is no user 'nobody-of-this-name'"):
+        IkePorts(["root", "nobody-of-this-name"])
 
 
 def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) -> None:
@@ -212,8 +214,22 @@ def test_without_nftables_the_kernel_itself_must_keep_the_port(
     assert IkePorts(["root"], unprivileged_from=start).counters == {}
     with pytest.raises(OSError, match=r"cannot be kept.*no\.host.*install libnftables1"):
         IkePorts(["root", str(USER)], unprivileged_from=start)
+    with pytest.raises(OSError, match="cannot be kept"):
+        IkePorts([str(USER)], unprivileged_from=start)
     start.write_text("4500\n")
     with pytest.raises(OSError, match=r"set net\.ipv4\.ip_unprivileged_port_start=4501"):
+        IkePorts(["root"], unprivileged_from=start)
+
+
+def test_a_kernel_without_the_hook_at_a_devices_exit_needs_the_port_kept_otherwise(
+    tap: Tap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ike_ports, "GUARD", ike_ports.GUARD.replace("egress", "no-such-hook"))
+    start = tmp_path / "ip_unprivileged_port_start"
+    start.write_text("4501\n")
+    IkePorts(["root"], unprivileged_from=start).guard("eth1")
+    start.write_text("1024\n")
+    with pytest.raises(OSError, match="cannot be kept"):
         IkePorts(["root"], unprivileged_from=start)
 
 

@@ -84,9 +84,9 @@ class Devices:
         the number of queues; then, and with `anew`, the TAP is removed and made again, with all
         that waited in it. Inside, the TAP stays; raises OSError.
         """
-        if anew:
-            with suppress(OSError):
-                remove(name)
+        if anew and _exists(name):
+            queues_of(name)  # raises OSError where it is something else's name
+            remove(name)
         for _ in range(MAKINGS):
             was_there = _exists(name)
             queue = _open_queue(name)

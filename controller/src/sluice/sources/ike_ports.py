@@ -61,12 +61,16 @@ GUARD = """\
 add chain netdev {table} {chain} {{ type filter hook egress device "{device}" priority 0; }}
 add rule netdev {table} {chain} meta l4proto udp th sport {{ {ports} }} jump ike
 """
+UNGUARD = """\
+flush chain netdev {table} {chain}
+delete chain netdev {table} {chain}
+"""
 _PACKETS = re.compile(r"packets (\d+)")
 _TABLES = re.compile(r"^table inet (sluice-ike-\d+)$", re.MULTILINE)
 
 
 class IkePorts:
-    """The rule; `close` takes it away.
+    """Installs the rules; `close` removes them.
 
     Raises OSError, with what to do, where neither the rule nor the kernel keeps the ports.
     """
@@ -82,16 +86,18 @@ class IkePorts:
         self._guarded = 0
         self.was_in_force = False
         """Whether another controller's rule, or its keeper's, was there when this one came."""
-        numbers = {number for user in users if (number := user_number(user)) is not None}
+        numbers = set(map(_known_user, users))
         try:
             self._netfilter = Netfilter()
             self._netfilter.run(_rules(RULES, self._table, numbers))
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
+            self.guard("lo")  # whether the kernel can; not to stay
+            self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
             tables = set(_TABLES.findall(self._netfilter.run("list tables inet")))
             self.was_in_force = bool(tables - {self._table})
         except OSError as error:
             self.close()
-            if not numbers <= {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
+            if numbers != {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
                 raise OSError(
                     "UDP ports 500 and 4500, which policy bypasses for IKE, cannot be kept for"
                     f" the users of `ike.users`: {error}; install libnftables1 and load nf_tables,"
@@ -103,10 +109,13 @@ class IkePorts:
         """Puts the rule at the exit of a device, for as long as that is there. Raises OSError."""
         if self._netfilter is not None:
             self._guarded += 1
-            chain, ports = f"device{self._guarded}", _ports()
-            self._netfilter.run(
-                GUARD.format(table=self._table, chain=chain, device=device, ports=ports)
-            )
+            rule = GUARD.format(table=self._table, chain=self._chain, device=device, ports=_ports())
+            self._netfilter.run(rule)
+
+    @property
+    def _chain(self) -> str:
+        """The chain of the device that was guarded last."""
+        return f"device{self._guarded}"
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -114,9 +123,12 @@ class IkePorts:
         if self._netfilter is None:
             return {}
         dropped = 0
-        for family in ("inet", "netdev"):
-            listing = self._netfilter.run(f"list counter {family} {self._table} refused")
-            dropped += sum(map(int, _PACKETS.findall(listing)))
+        try:
+            for family in ("inet", "netdev"):
+                listing = self._netfilter.run(f"list counter {family} {self._table} refused")
+                dropped += sum(map(int, _PACKETS.findall(listing)))
+        except OSError:
+            return {"counters that cannot be read": 1}
         return {"dropped: ike_port_of_another_user": dropped}
 
     def close(self) -> None:
@@ -124,6 +136,13 @@ class IkePorts:
         if self._netfilter is not None:
             self._netfilter.close()
             self._netfilter = None
+
+
+def _known_user(user: str) -> int:
+    number = user_number(user)
+    if number is None:
+        raise OSError(f"ike.users: there is no user {user!r}; make it, or take it out")
+    return number
 
 
 def _rules(text: str, table: str, users: Iterable[int]) -> str:
