@@ -32,8 +32,9 @@ FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
 
 class SwitchConnection:
     """One switch. When what it holds has been read, `closing` says what of it is to be closed
-    before anything is written; then `on_read` is called, before the rest is compared. `companion`
-    runs beside the reconciler for as long as a session does; `measured` times what is awaited.
+    before anything is written; then `on_read` is called, before the rest is compared.
+    `session_tasks` runs beside the reconciler for as long as a session does; `measured` times what
+    is awaited.
 
     Packets name interfaces by number, in the sense of who sent them: they go neither way before
     the switch and the configuration mean the same by all numbers that it still holds."""
@@ -49,7 +50,7 @@ class SwitchConnection:
         on_packets: PacketInHandler,
         closing: Callable[[Entities], Closing],
         on_read: Callable[[], None],
-        companion: Callable[[Session], Coroutine[Any, Any, None]],
+        session_tasks: Callable[[Session], Coroutine[Any, Any, None]],
         measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
     ) -> None:
         self._measured = measured
@@ -61,7 +62,7 @@ class SwitchConnection:
         self._on_packets = on_packets
         self._closing = closing
         self._on_read = on_read
-        self._companion = companion
+        self._session_tasks = session_tasks
         self.session: Session | None = None
         self.last_error: str | None = None
 
@@ -140,7 +141,7 @@ class SwitchConnection:
     async def _write_until_closed(self, session: Session) -> P4RuntimeError:
         tasks = [
             asyncio.create_task(self._measured("reconciler", self._reconciler.run(session))),
-            asyncio.create_task(self._companion(session)),
+            asyncio.create_task(self._session_tasks(session)),
         ]
         ends: set[asyncio.Future[Any]] = {*tasks, session.closed}
         try:

@@ -222,7 +222,7 @@ class Controller:
             on_packets=self._packets_in,
             closing=self._closing,
             on_read=self._adopt,
-            companion=self._companion,
+            session_tasks=self._session_tasks,
             measured=self.stalls.measured,
         )
         self.ready = False
@@ -294,7 +294,7 @@ class Controller:
     def _switch_repaired(self, repair: Repair) -> None:
         self.audit.repaired(repair.what, repair.found, repair.put, repair.at)
 
-    async def _companion(self, session: Session) -> None:
+    async def _session_tasks(self, session: Session) -> None:
         """What a session has beside the reconciler."""
         serving = (self.policy.run(session), self.auditor.run(session))
         tasks = [asyncio.create_task(each) for each in serving]

@@ -43,9 +43,8 @@ class Kind(IntEnum):
     LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
     ROUTER_MAC = 20  # RouterMac -> ADMIT
     L3_INTERFACE = 21  # Attachment -> L3Interface
-    ROUTE = (
-        22  # RouteSlot -> Target; into an empty switch some go before OWN_SOURCE: Reconciler.near
-    )
+    # RouteSlot -> Target; into an empty switch some go before OWN_SOURCE: Reconciler.near
+    ROUTE = 22
 
 
 MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})

@@ -58,7 +58,8 @@ class KernelInput(Protocol):
         """About `limit` events; none: nothing is left for now."""
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Has the kernel resolve or confirm a neighbour; one that others keep is left alone."""
+        """Has the kernel resolve or confirm a neighbour; leaves permanent entries, and those of
+        other programs, alone."""
 
 
 class HostInput(Protocol):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order a table goes into a switch that does not hold it, such as one that was restarted.
+"""Orders the routes that are written into a switch that does not hold them: a restarted one, say.
 
 The queue is taken from its end. There stand the routes that drop their packets: written later than
 a shorter prefix, they would for a moment let pass what they are there to stop. Then come short

@@ -80,9 +80,9 @@ class Devices:
         """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
 
         Without an owner every local user may: a queue of it reads what the host sends, and speaks
-        to the host in the switch's place. Who opened one before the TAP had its owner is found by
-        the number of queues; then, and with `anew`, the TAP is removed and made again, with all
-        that waited in it. Inside, the TAP stays; raises OSError.
+        to the host in the switch's place. The number of queues tells whether somebody opened one
+        before the TAP had its owner; then, and with `anew`, the TAP is removed and made again,
+        without what waited in it. Inside, the TAP stays; raises OSError.
         """
         if anew and _exists(name):
             queues_of(name)  # raises OSError where it is something else's name

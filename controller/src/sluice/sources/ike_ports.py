@@ -176,7 +176,7 @@ class Netfilter:
         self._library.nft_ctx_buffer_output(self._context)
 
     def run(self, commands: str) -> str:
-        """Runs commands as nft(8) knows them, all or none; what they print. Raises OSError."""
+        """Runs commands of nft(8), all or none, and returns what they print. Raises OSError."""
         if self._library.nft_run_cmd_from_buffer(self._context, commands.encode()) != 0:
             problem = self._library.nft_ctx_get_error_buffer(self._context).decode()
             raise OSError(f"nftables: {problem.strip().splitlines()[0] if problem else 'refused'}")

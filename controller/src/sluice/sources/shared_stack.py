@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One host stack, several VRFs: what it may get and send, so that no answer changes its VRF.
+"""Decides what one host stack of several VRFs may get and send: no answer changes its VRF.
 
 The host's stack has one routing table for all VRFs. It may send the answer to a packet of one VRF
 by an interface of another, under that one's policy. Two rules prevent it:
@@ -69,8 +69,8 @@ def is_of_its_vrf(frame: bytes) -> bool:
 
 
 def _upper(frame: bytes) -> Selectors | None:
-    """What is behind the IP headers; protocol None of what has no ports to show, None of what
-    cannot be read."""
+    """Returns what is behind the IP headers; protocol None where there are no ports to show, and
+    None where the frame cannot be read."""
     try:
         if parse_ethernet(frame).ethertype not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
             return _NOTHING  # ARP, LLDP, IS-IS: they stay on the link

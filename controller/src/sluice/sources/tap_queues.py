@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has queues of a TAP, by the kernel's account (rtnetlink(7)), and how to take it from them.
+"""Counts the open queues of a TAP, by the kernel's account (rtnetlink(7)), and removes a TAP.
 
 A TAP is made by one system call and given its owner by the next. In between every local user may
 open a queue of it where /dev/net/tun is open to all, and keeps that for as long as the TAP lives.

@@ -259,7 +259,8 @@ class Fib:
         self._order_slot(slot)
 
     def key_of(self, slot: RouteSlot) -> RouteKey:
-        """The routing daemon's name of a prefix of a VRF; of a table that has none, none's."""
+        """Returns the key of the daemon's route for a prefix of a VRF; table -1, which no route
+        has, where the VRF has no kernel table."""
         return RouteKey(self._table_of_vrf.get(slot.vrf, -1), slot.prefix)
 
     def _order_slot(self, slot: RouteSlot) -> None:

@@ -55,7 +55,7 @@ class RouteOrder:
         self._families: dict[tuple[int, int], _Family] = {}
 
     def add(self, slot: RouteSlot) -> None:
-        """One more, unless it is there already."""
+        """Adds a prefix, unless it is there already."""
         address = slot.prefix.address
         key = (slot.vrf, len(address))
         family = self._families.get(key)
@@ -68,7 +68,7 @@ class RouteOrder:
             family.split(at)
 
     def discard(self, slot: RouteSlot) -> None:
-        """One less, if it is there."""
+        """Removes a prefix, if it is there."""
         address = slot.prefix.address
         family = self._families.get((slot.vrf, len(address)))
         if family is None:

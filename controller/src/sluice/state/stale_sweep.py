@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes of an earlier session, compared with the kernel's, a slice at a time.
 
-The kernel's come first (`kernel_routes`): those that the daemon's replay left out are taken from
-there, and are not stale then. Routes may come and go between two slices, and be named again: `fib`
-deletes only what is stale when it hears of it. Depends on fib, entities and model.
+The kernel's routes come first (`kernel_routes`): those that the daemon's replay left out are taken
+from there, and are not stale then. Routes may come and go between two slices, and be named again:
+`fib` deletes only what is stale when it hears of it. Depends on fib, entities and model.
 """
 
 from __future__ import annotations
