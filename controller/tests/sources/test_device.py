@@ -205,15 +205,12 @@ def test_who_always_wins_keeps_the_controller_from_starting(
     racer.close()
 
 
-@pytest.mark.parametrize("detached", [False, True])
-def test_of_a_tap_that_is_there_the_keeper_alone_may_have_a_queue(
-    namespace: None, monkeypatch: pytest.MonkeyPatch, detached: bool
+def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
+    namespace: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
     keepers = tap_keeper_queue()
     other = open_queue("eth1")
-    if detached:
-        fcntl.ioctl(other, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))
     with Devices().reserved("eth1"):
         assert tap_queues.queues_of("eth1") == (1, 0)
     assert not leads_somewhere(other)
@@ -227,15 +224,18 @@ def tap_keeper_queue() -> int:
     return first
 
 
-def test_a_tap_that_its_keeper_holds_stays_unless_it_is_wanted_anew(namespace: None) -> None:
+def test_a_tap_that_keepers_hold_stays_unless_it_is_wanted_anew(namespace: None) -> None:
+    """Controllers that follow each other quickly leave a keeper each."""
     keepers = tap_keeper_queue()
+    other_keepers = tap_keeper_queue()
     ifindex = socket.if_nametoindex("eth1")
     with Devices().reserved("eth1"):
         assert socket.if_nametoindex("eth1") == ifindex
-        assert tap_queues.queues_of("eth1") == (1, 1)
+        assert tap_queues.queues_of("eth1") == (1, 2)
     with Devices().reserved("eth1", anew=True):
         assert socket.if_nametoindex("eth1") != ifindex
     os.close(keepers)
+    os.close(other_keepers)
 
 
 def test_another_kind_of_device_is_never_removed(namespace: None) -> None:

@@ -129,14 +129,15 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool) -> bool:
-    """Whether nobody has a queue but this process and, of a TAP that was there, its keeper.
+    """Whether nobody has a queue but this process and, of a TAP that was there, its keepers: one
+    of each controller that ended within the grace, all of them detached.
 
     A controller that was killed may take a moment to let go of its own.
     """
     deadline = time.monotonic() + CLOSING_SECONDS
     while True:
         attached, detached = queues_of(name)
-        if attached == 1 and detached <= was_there:
+        if attached == 1 and (was_there or not detached):
             return True
         if not was_there or time.monotonic() >= deadline:
             return False
