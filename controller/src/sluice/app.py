@@ -122,8 +122,6 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         kernel,
         is_probe=probe.is_probe,
         guard=_unguarded if ike_ports is None else ike_ports.guard,
-        # What passed while no rule was there may still wait for a neighbour.
-        anew=ike_ports is not None and not ike_ports.was_in_force,
     )
     stack.callback(host.close)
     for interface in config.interfaces:

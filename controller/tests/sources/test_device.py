@@ -224,7 +224,7 @@ def tap_keeper_queue() -> int:
     return first
 
 
-def test_a_tap_that_keepers_hold_stays_unless_it_is_wanted_anew(namespace: None) -> None:
+def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
     """Controllers that follow each other quickly leave a keeper each."""
     keepers = tap_keeper_queue()
     other_keepers = tap_keeper_queue()
@@ -232,8 +232,6 @@ def test_a_tap_that_keepers_hold_stays_unless_it_is_wanted_anew(namespace: None)
     with Devices().reserved("eth1"):
         assert socket.if_nametoindex("eth1") == ifindex
         assert tap_queues.queues_of("eth1") == (1, 2)
-    with Devices().reserved("eth1", anew=True):
-        assert socket.if_nametoindex("eth1") != ifindex
     os.close(keepers)
     os.close(other_keepers)
 
@@ -242,7 +240,7 @@ def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
     """A configuration that has the port's own device for the TAP's name, say."""
     ip("link add eth1 type veth peer name far")
     ifindex = socket.if_nametoindex("eth1")
-    with pytest.raises(OSError), Devices().reserved("eth1", anew=True):
+    with pytest.raises(OSError), Devices().reserved("eth1"):
         pass
     assert socket.if_nametoindex("eth1") == ifindex
 

@@ -439,7 +439,7 @@ class FakeDevices(Devices):
         self.claimed.remove(name)
 
     @contextmanager
-    def reserved(self, name: str, *, anew: bool = False) -> Iterator[None]:
+    def reserved(self, name: str) -> Iterator[None]:
         yield
 
     def silence(self, name: str) -> None:

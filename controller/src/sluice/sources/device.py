@@ -76,17 +76,14 @@ class Devices:
             self.release(name)
 
     @contextmanager
-    def reserved(self, name: str, *, anew: bool = False) -> Iterator[None]:
+    def reserved(self, name: str) -> Iterator[None]:
         """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
 
         Without an owner every local user may: a queue of it reads what the host sends, and speaks
         to the host in the switch's place. The number of queues tells whether somebody opened one
-        before the TAP had its owner; then, and with `anew`, the TAP is removed and made again,
-        without what waited in it. Inside, the TAP stays; raises OSError.
+        before the TAP had its owner; then the TAP is removed and made again. Inside, the TAP stays;
+        raises OSError.
         """
-        if anew and _exists(name):
-            queues_of(name)  # raises OSError where it is something else's name
-            remove(name)
         for _ in range(MAKINGS):
             was_there = _exists(name)
             queue = _open_queue(name)

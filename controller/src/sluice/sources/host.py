@@ -104,16 +104,12 @@ class HostInterfaces:
         devices: Devices | None = None,
         is_probe: Callable[[bytes], bool] = lambda _: False,
         guard: Callable[[str], None] = lambda _: None,
-        *,
-        anew: bool = False,
     ) -> None:
-        """`guard` is called with the name of each TAP before a frame can be read from it. With
-        `anew`, TAPs that are there are made anew, without what waits in them."""
+        """`guard` is called with the name of each TAP before a frame can be read from it."""
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
         self._guard = guard
-        self._anew = anew
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
@@ -162,7 +158,7 @@ class HostInterfaces:
         name = interface.name
         self._devices.claim(name)
         try:
-            with self._devices.reserved(name, anew=self._anew):
+            with self._devices.reserved(name):
                 self._guard(name)
                 ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
             try:

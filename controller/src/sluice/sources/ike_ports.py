@@ -66,7 +66,6 @@ flush chain netdev {table} {chain}
 delete chain netdev {table} {chain}
 """
 _PACKETS = re.compile(r"packets (\d+)")
-_TABLES = re.compile(r"^table inet (sluice-ike-\d+)$", re.MULTILINE)
 
 
 class IkePorts:
@@ -84,8 +83,6 @@ class IkePorts:
         self._table = f"sluice-ike-{os.getpid()}"
         self._netfilter: Netfilter | None = None
         self._guarded = 0
-        self.was_in_force = False
-        """Whether another controller's rule, or its keeper's, was there when this one came."""
         numbers = set(map(_known_user, users))
         try:
             self._netfilter = Netfilter()
@@ -93,8 +90,6 @@ class IkePorts:
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
             self.guard("lo")  # whether the kernel can; not to stay
             self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
-            tables = set(_TABLES.findall(self._netfilter.run("list tables inet")))
-            self.was_in_force = bool(tables - {self._table})
         except OSError as error:
             self.close()
             if numbers != {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
