@@ -8,14 +8,15 @@ import fcntl
 import os
 import socket
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kernel_namespace import ip, network_namespace
+from kernel_namespace import ip, ip_shows, network_namespace
 from sluice._native import TapSet
-from sluice.sources import device, tap_queues
+from sluice.sources import device, links
 from sluice.sources.device import Devices
 from sluice.sources.tap_keeper import IFF_DETACH_QUEUE, TUNSETQUEUE
 
@@ -137,6 +138,25 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
+def test_a_device_loses_its_queueing_and_keeps_the_rest(claims: Path) -> None:
+    taps = TapSet()
+    taps.add("eth1", 1500, MAC)
+    links.remove_queueing("eth1")  # before its first packet
+    ip("link set eth1 up")
+    assert " qdisc noqueue " in ip_shows("link show eth1")
+    queue = "tc qdisc replace dev eth1 root tbf rate 8kbit burst 1600 limit 9000"
+    subprocess.run(queue.split(), check=True)
+    ip("addr add 10.0.0.1/24 dev eth1")
+    for _ in range(2):
+        links.remove_queueing("eth1")
+    assert " qdisc noqueue " in ip_shows("link show eth1")
+    assert "10.0.0.1/24" in ip_shows("addr show eth1")
+    with pytest.raises(OSError, match="No such device"):
+        links.remove_queueing("eth2")
+    taps.close()
+
+
+@pytest.mark.usefixtures("namespace")
 def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path) -> None:
     with Devices(claims).reserved("eth1"):
         assert socket.if_nametoindex("eth1")
@@ -190,7 +210,7 @@ def test_who_opened_a_tap_before_it_had_an_owner_holds_nothing(
 ) -> None:
     racer = Racer(monkeypatch, wins=3)
     with Devices().reserved("eth1"):
-        assert tap_queues.queues_of("eth1") == (1, 0)
+        assert links.queues_of("eth1") == (1, 0)
         assert not any(map(leads_somewhere, racer.queues))
     racer.close()
 
@@ -212,7 +232,7 @@ def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
     keepers = tap_keeper_queue()
     other = open_queue("eth1")
     with Devices().reserved("eth1"):
-        assert tap_queues.queues_of("eth1") == (1, 0)
+        assert links.queues_of("eth1") == (1, 0)
     assert not leads_somewhere(other)
     os.close(other)
     os.close(keepers)
@@ -231,7 +251,7 @@ def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
     ifindex = socket.if_nametoindex("eth1")
     with Devices().reserved("eth1"):
         assert socket.if_nametoindex("eth1") == ifindex
-        assert tap_queues.queues_of("eth1") == (1, 2)
+        assert links.queues_of("eth1") == (1, 2)
     os.close(keepers)
     os.close(other_keepers)
 
@@ -247,8 +267,8 @@ def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
 
 def test_what_is_no_tap_is_said(namespace: None) -> None:
     with pytest.raises(OSError, match="No such device"):
-        tap_queues.queues_of("eth1")
+        links.queues_of("eth1")
     with pytest.raises(OSError, match="is no TAP of several queues"):
-        tap_queues.queues_of("lo")
+        links.queues_of("lo")
     with pytest.raises(OSError, match="No such device"):
-        tap_queues.remove("eth1")
+        links.remove("eth1")

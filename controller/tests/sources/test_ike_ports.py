@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -164,6 +165,19 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
         assert ports.counters == {"dropped: ike_port_of_another_user": 1}
 
 
+def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
+    """It passed the device's exit while there was no rule."""
+    queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
+    subprocess.run(queue.split(), check=True)
+    for _ in range(3):
+        send(socket.AF_INET, USER, 4500, size=1400)
+    assert " backlog " in held_back(tap)
+    with guarded("root") as ports:
+        ports.guard(tap.name)
+        assert held_back(tap) == ""
+        assert sent(tap, socket.AF_INET) == 1  # what the queue had let through
+
+
 def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
     """A controller that was killed is away for a moment; its host interfaces are not."""
     reading, writing = os.pipe()
@@ -184,6 +198,14 @@ def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
     wait_until_gone(keeper)
     send(socket.AF_INET, USER, 4500)
     assert sent(tap, socket.AF_INET) == 1
+
+
+def held_back(tap: Tap) -> str:
+    """What `tc` says about a queueing discipline that holds packets."""
+    shown = subprocess.run(
+        ["tc", "-s", "qdisc", "show", "dev", tap.name], check=True, capture_output=True, text=True
+    ).stdout
+    return "" if "noqueue" in shown or "backlog 0b" in shown else shown
 
 
 def wait_until_gone(pid: int) -> None:

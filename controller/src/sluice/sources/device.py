@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
+from sluice.sources.links import queues_of, remove
 from sluice.sources.silence import silence
-from sluice.sources.tap_queues import queues_of, remove
 
 CLAIMS = Path("/run/sluice/interfaces")
 """One for the host: a claim's file is named after the network namespace and the interface."""
@@ -79,10 +79,11 @@ class Devices:
     def reserved(self, name: str) -> Iterator[None]:
         """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
 
-        Without an owner every local user may: a queue of it reads what the host sends, and speaks
-        to the host in the switch's place. The number of queues tells whether somebody opened one
-        before the TAP had its owner; then the TAP is removed and made again. Inside, the TAP stays;
-        raises OSError.
+        Without an owner every local user may, where /dev/net/tun is open to all: a queue of it
+        reads what the host sends, and speaks to the host in the switch's place, for as long as the
+        TAP lives. One system call makes a TAP and the next gives it its owner; the number of queues
+        tells whether somebody opened one in between, and then the TAP is removed and made again.
+        Inside, the TAP stays; raises OSError.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)

@@ -9,7 +9,9 @@ again by then. The rule is for all interfaces of the network namespace but loopb
 may stand above a host interface (macvlan, ipvlan). It comes before the host interfaces. Each of
 these has the rule once more at its own exit (`guard`, netdev egress, Linux 5.16): packets that had
 passed the first place earlier, and wait for a neighbour's address, meet it there, and so do those
-of a device that was moved to another namespace.
+of a device that was moved to another namespace. Behind that exit there is only the device's
+queueing discipline, which may hold packets from before (fq up to 10 s, for SO_TXTIME): it is taken
+away.
 
 The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` leaves them
 alone: the netlink socket of this process, which the keeper of the TAPs inherits. So they are there
@@ -26,6 +28,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sluice.sources.links import remove_queueing
 from sluice.sources.peer import user_number
 
 IKE_PORTS = (500, 4500)
@@ -88,7 +91,7 @@ class IkePorts:
             self._netfilter = Netfilter()
             self._netfilter.run(_rules(RULES, self._table, numbers))
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
-            self.guard("lo")  # whether the kernel can; not to stay
+            self._guard_exit(self._netfilter, "lo")  # whether the kernel can; not to stay
             self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
         except OSError as error:
             self.close()
@@ -101,11 +104,16 @@ class IkePorts:
                 ) from error
 
     def guard(self, device: str) -> None:
-        """Puts the rule at the exit of a device, for as long as that is there. Raises OSError."""
+        """Puts the rule at the exit of a device, for as long as that is there, and drops what a
+        queueing discipline holds behind that exit. Raises OSError."""
         if self._netfilter is not None:
-            self._guarded += 1
-            rule = GUARD.format(table=self._table, chain=self._chain, device=device, ports=_ports())
-            self._netfilter.run(rule)
+            self._guard_exit(self._netfilter, device)
+            remove_queueing(device)
+
+    def _guard_exit(self, netfilter: Netfilter, device: str) -> None:
+        self._guarded += 1
+        rule = GUARD.format(table=self._table, chain=self._chain, device=device, ports=_ports())
+        netfilter.run(rule)
 
     @property
     def _chain(self) -> str:

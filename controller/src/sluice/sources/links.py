@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the open queues of a TAP, by the kernel's account (rtnetlink(7)), and removes a TAP.
+"""Asks the kernel about one network device, and changes it, at once (rtnetlink(7)).
 
-A TAP is made by one system call and given its owner by the next. In between every local user may
-open a queue of it where /dev/net/tun is open to all, and keeps that for as long as the TAP lives.
 Depends on wire.
 """
 
@@ -10,11 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+from struct import Struct
 from typing import NamedTuple
 
 from sluice.sources.netlink_socket import NetlinkSocket
 from sluice.wire.netlink import (
     NLM_F_ACK,
+    NLM_F_CREATE,
+    NLM_F_REPLACE,
     NLM_F_REQUEST,
     NLMSG_ERROR,
     U32,
@@ -34,9 +36,17 @@ from sluice.wire.rtnetlink import (
     decode_error,
 )
 
+IFLA_QDISC = 6
 IFLA_INFO_DATA = 2
 # linux/if_link.h; both are there for a TAP of IFF_MULTI_QUEUE.
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
+
+RTM_NEWQDISC = 36
+TCA_KIND = 1
+TC_H_ROOT = 0xFFFFFFFF
+# struct tcmsg: family, pad, pad, ifindex, handle, parent, info
+TCMSG = Struct("=BBHiIII")
+NO_QUEUEING = b"noqueue\0"
 
 
 class Queues(NamedTuple):
@@ -48,9 +58,7 @@ class Queues(NamedTuple):
 
 def queues_of(name: str) -> Queues:
     """The queues of a TAP. Raises OSError; ENODEV where there is no such TAP."""
-    answer = _ask(RTM_GETLINK, NLM_F_REQUEST, name)
-    links = attributes(answer.body, IFINFOMSG.size)
-    info = attributes(links.get(IFLA_LINKINFO, b""), 0)
+    info = attributes(_properties(name).get(IFLA_LINKINFO, b""), 0)
     data = attributes(info.get(IFLA_INFO_DATA, b""), 0)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is no TAP of several queues", name)
@@ -63,15 +71,35 @@ def queues_of(name: str) -> Queues:
 
 def remove(name: str) -> None:
     """Removes a network device; its queues lead nowhere from then on. Raises OSError."""
-    _ask(RTM_DELLINK, NLM_F_REQUEST | NLM_F_ACK, name)
+    _ask(RTM_DELLINK, NLM_F_REQUEST | NLM_F_ACK, name, _link(name))
 
 
-def _ask(kind: int, flags: int, name: str) -> Message:
-    """The kernel's answer about one link, which it gives before `send` returns."""
+def remove_queueing(name: str) -> None:
+    """Takes a network device's queueing discipline away, with the packets that it holds.
+
+    The device stays up. One that has none is not touched, since a change loses what is sent
+    meanwhile. Raises OSError.
+    """
+    if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
+        flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
+        root = TCMSG.pack(0, 0, 0, socket.if_nametoindex(name), 0, TC_H_ROOT, 0)
+        _ask(RTM_NEWQDISC, flags, name, root + attribute(TCA_KIND, NO_QUEUEING))
+
+
+def _properties(name: str) -> dict[int, bytes]:
+    answer = _ask(RTM_GETLINK, NLM_F_REQUEST, name, _link(name))
+    return attributes(answer.body, IFINFOMSG.size)
+
+
+def _link(name: str) -> bytes:
+    return IFINFOMSG.pack(0, 0, 0, 0, 0, 0) + attribute(IFLA_IFNAME, name.encode() + b"\0")
+
+
+def _ask(kind: int, flags: int, name: str, body: bytes) -> Message:
+    """The kernel's answer about a link, which it gives before `send` returns."""
     opened = NetlinkSocket(receive_buffer=1 << 16)
     try:
         sequence = opened.next_sequence()
-        body = IFINFOMSG.pack(0, 0, 0, 0, 0, 0) + attribute(IFLA_IFNAME, name.encode() + b"\0")
         opened.send(message(kind, flags, sequence, body))
         for answer in messages(opened.receive() or b""):
             if answer.sequence != sequence:
