@@ -243,6 +243,11 @@ class OneRouter:
         (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
         return RuleCounts(found["hits"], found["searched"])
 
+    def searched(self) -> int:
+        """How many packets the controller has searched the rules for, in all SPDs."""
+        lists = self.controller.ask(command="show", what="spd")
+        return sum(rule["searched"] for one in lists for rule in one["rules"])
+
     def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
         """What `sluice show flows` says of flows that look like this, those to evict first."""
         return [

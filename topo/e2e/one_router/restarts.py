@@ -10,6 +10,7 @@ alone: the inbound list of the sender's interface and the outbound list of the r
 import random
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ from .walking import MARK, PAYLOAD, number_of
 INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
 NONE = "none"
 FIRST_FLOW_PORT = 20000
-WARM = 3
-"""Packets of a flow that came one after the other: it is served from the flow cache by then."""
+PASSED = 3
+"""Packets of a flow that show that it passes."""
 
 
 class Way(NamedTuple):
@@ -166,15 +167,19 @@ class Traffic:
         return found
 
     def wait_until_passing(self, setting: Setting, deadline: float = 30.0) -> None:
-        """Wait until all that a setting allows passes, from the flow cache by then."""
-        marks = {way: self.sent[way][-1] for way in WAYS if self.sent[way]}
-        for way in WAYS:
-            if setting.allows(way):
-                passing = partial(self._passed_since, way, marks.get(way, 0))
-                wait_until(passing, deadline, f"{way} to pass")
+        """Wait until all that a setting allows passes, and the controller searches for none of it:
+        from then on it passes without the controller."""
+        end = time.monotonic() + deadline
+        searched = None
+        while searched != (searched := self._network.searched()):
+            marks = {way: self.sent[way][-1] for way in WAYS if self.sent[way]}
+            for way in WAYS:
+                if setting.allows(way):
+                    passing = partial(self._passed_since, way, marks.get(way, 0))
+                    wait_until(passing, end - time.monotonic(), f"{way} to pass")
 
     def _passed_since(self, way: Way, mark: int) -> bool:
-        return sum(number > mark for number in self.seen()[way, way.sink]) >= WARM
+        return sum(number > mark for number in self.seen()[way, way.sink]) >= PASSED
 
     def __enter__(self) -> Self:
         for way in WAYS:

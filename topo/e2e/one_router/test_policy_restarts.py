@@ -8,12 +8,13 @@ the port that its destination is behind. SLUICE_RESTARTS says how many random ch
 
 import os
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from sluice_testkit.namespaces import Lab
-from sluice_testkit.wait import wait_until
+from sluice_testkit.wait import Timeout, wait_until
 
 from .network import OneRouter
 from .restarts import (
@@ -57,7 +58,9 @@ def change(network: OneRouter, old: Setting, new: Setting) -> None:
         network.controller.wait_synced()
         traffic.stop()
         assert leaks(traffic, old, new) == []
-        wait_until(lambda: losses(traffic, old, new) == [], 5, "nothing lost without need")
+        with suppress(Timeout):  # the last packets may still be on their way
+            wait_until(lambda: losses(traffic, old, new) == [], 5)
+        assert losses(traffic, old, new) == []
 
 
 def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
