@@ -30,6 +30,7 @@ pub mod arbitration;
 pub mod batch;
 pub mod bytestring;
 pub mod control;
+mod device_config;
 pub mod digest;
 pub mod digest_task;
 pub mod entity;

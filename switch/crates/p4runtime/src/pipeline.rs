@@ -10,6 +10,7 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 use tonic::Status;
 
+use crate::device_config;
 use crate::digest::DigestConfigs;
 use crate::entity::Context;
 use crate::proto::config::v1::P4Info;
@@ -34,13 +35,13 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Verifies a configuration: the device config is p4c's BMv2 JSON, and P4Info fits it; its state is as the device
+    /// Verifies a configuration: the device config has p4c's BMv2 JSON, and P4Info fits it; its state is as the device
     /// wants it.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
             return Err(Status::invalid_argument("the config has no p4info"));
         };
-        let program = Program::from_json(&config.p4_device_config)
+        let program = Program::from_json(&device_config::json(&config.p4_device_config))
             .map_err(|error| Status::invalid_argument(format!("p4_device_config: {error}")))?;
         let schema = Schema::bind(&p4info, &program)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;

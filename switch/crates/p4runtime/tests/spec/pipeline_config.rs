@@ -49,6 +49,24 @@ async fn what_was_set_is_what_is_got() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_program_may_come_in_the_envelope_of_old() {
+    let fixture = start().await;
+    let mut client = fixture.primary().await;
+    let mut config = pipeline_config();
+    let program = config.p4_device_config.clone();
+    let mut envelope = vec![0x08, 0x01, 0x1a]; // reassign = 1, device_data = 3
+    prost::encode_length_delimiter(program.len(), &mut envelope).unwrap();
+    envelope.extend(&program);
+    config.p4_device_config = envelope.into();
+    client
+        .set_pipeline(Action::VerifyAndCommit, Some(config.clone()))
+        .await
+        .unwrap();
+    assert_eq!(client.pipeline().await, Some(config));
+    client.write(vec![]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn verify_changes_nothing() {
     let fixture = start().await;
     let mut client = fixture.primary().await;
