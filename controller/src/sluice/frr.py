@@ -48,6 +48,12 @@ class Routing:
     ospf_passive_default: bool = False
     ospf6_passive: set[str] = field(default_factory=set)
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether anything was found that speaks to a neighbour."""
+        ospf = (self.ospf_networks, self.ospf_interfaces, self.ospf6_interfaces)
+        return bool(self.peers) or any(ospf)
+
     def speaking_peers(self) -> list[BgpPeer]:
         """The neighbours that are not shut down, themselves or their group, with their ports."""
         speaking = []

@@ -104,6 +104,7 @@ class Policy:
         """The bundle that each number stands for in the switch, as far as it is known."""
         self.table = SpdTable(config.policy.bundle_ids(), codec.lists, codec.rules)
         self.table.restore(record, self.spds)
+        self._has_record = bool(record.lists)
         self.counters: Counter[str] = Counter()
         self.searched: Counter[tuple[int, int]] = Counter()
         """Packets that the CPU searched, by list id and the id of the rule that they met."""
@@ -134,6 +135,7 @@ class Policy:
 
         `moved_interfaces` are numbers that may have meant another interface.
         """
+        self._warn_of_a_lost_record(installed)
         wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
         bindings = policy_entities.bindings(self._config, self.table.id_of)
         for kind, entries in bindings.by_kind.items():
@@ -141,6 +143,16 @@ class Policy:
         bundles = policy_entities.moved_bundles(self._config, self.bundle_names)
         swapped = policy_entities.INTERFACE_BINDINGS if self.atomic else frozenset()
         return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
+
+    def _warn_of_a_lost_record(self, installed: Entities) -> None:
+        """The switch has lists, and nothing is known of any: what was committed is forgotten."""
+        if self.spds and not self._has_record and installed[Kind.INBOUND_LIST]:
+            log.warning(
+                "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
+                " before is not in force any more, the configured rules are",
+                self._store.path,
+            )
+        self._has_record = True
 
     async def run(self, session: Session) -> None:
         """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError

@@ -62,7 +62,7 @@ class Checker:
                 "spd": name,
                 "rules": {direction.value: len(rules) for direction, rules in text.rules.items()},
                 "warnings": self.warnings(text),
-                "sessions_checked": self.routing is not None,
+                "sessions_unchecked": self._why_sessions_are_unchecked(name),
                 "fragments": self._fragments(text),
                 "fragments_per_second": self._fragments_per_second(),
             }
@@ -89,6 +89,16 @@ class Checker:
             for warning in warn_of_unreached(text.rules[direction], direction)
         ]
         return warnings(rules, around, text.name) + unreached
+
+    def _why_sessions_are_unchecked(self, spd: str) -> str | None:
+        """None where FRR's sessions were tried."""
+        if self.routing is None:
+            return "name FRR's configuration by --frr"
+        if not self.routing.has_sessions:
+            return "FRR's configuration has none"
+        if not self._guarded(spd):
+            return f"no interface that {spd} guards is known; name the configuration by --config"
+        return None
 
     @staticmethod
     def _fragments(text: SpdText) -> list[dict[str, Any]]:

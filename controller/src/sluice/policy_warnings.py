@@ -244,7 +244,7 @@ def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
                     " MTU discovery fails: put a rule for it before this one"
                 )
             elif any(_bypasses_large(one, protocol) for one in listed) and not any(
-                _touches(one, protocol, icmp) for one in listed
+                _lets_pass(one, protocol, icmp) for one in listed
             ):
                 is_inbound = direction is Direction.INBOUND
                 if is_inbound and are_errors_checked:
@@ -274,6 +274,13 @@ def _has_family(rule: Rule, icmp_protocol: int) -> bool:
         ranges is None or any(len(low) == size for low, _ in ranges)
         for ranges in (rule.source, rule.destination)
     )
+
+
+def _lets_pass(rule: Rule, protocol: int, icmp: int) -> bool:
+    """Whether some such error about what is bypassed passes by this rule."""
+    everywhere = rule.source is None and rule.destination is None
+    passes = rule.action is Action.BYPASS or (rule.action is Action.PROTECT and everywhere)
+    return passes and _touches(rule, protocol, icmp)
 
 
 def _touches(rule: Rule, protocol: int, icmp: int) -> bool:

@@ -246,7 +246,7 @@ ANSWERS |= {
             "spd": "corp",
             "rules": {"inbound": 1, "outbound": 2},
             "warnings": ["no BGP"],
-            "sessions_checked": False,
+            "sessions_unchecked": "name FRR's configuration by --frr",
             "fragments": [
                 {
                     "direction": "outbound",
@@ -475,7 +475,13 @@ def test_a_check_needs_no_controller(tmp_path: Path) -> None:
         (found,) = json.loads(sluice(*words).stdout)
         assert "10.0.0.1 - 10.0.0.2" in found["warnings"][0]
         assert not any("OSPF" in one for one in found["warnings"])
-        assert found["sessions_checked"]
+        assert found["sessions_unchecked"] is None
+    frr.write_text("hostname r1\n")
+    done = sluice("spd", "check", str(file), "--config", str(config), "--frr", str(frr))
+    assert "BGP and OSPF sessions are not checked: FRR's configuration has none" in done.stdout
+    frr.write_text("router bgp 1\n neighbor 10.0.0.2 remote-as 2\n")
+    done = sluice("spd", "check", str(file), "--frr", str(frr))
+    assert "not checked: no interface that corp guards is known" in done.stdout
     done = sluice("spd", "check", "--configured", "corp", "--config", str(config))
     assert "corp: 0 inbound rules, 0 outbound rules: fine" in done.stdout
 

@@ -362,7 +362,7 @@ def test_check_warns_and_diff_tells(play: Play) -> None:
         files = [{"name": "corp.yaml", "text": COMMIT}]
         (checked,) = await world.ask("spd check", files=files)
         assert checked["warnings"] == ["corp: the outbound list discards everything"]
-        assert not checked["sessions_checked"]
+        assert checked["sessions_unchecked"] == "name FRR's configuration by --frr"
         assert {one["direction"] for one in checked["fragments"]} == {"inbound", "outbound"}
         frr = [{"name": "frr.conf", "text": "router bgp 1\n neighbor 192.0.2.1 remote-as 2\n"}]
         (checked,) = await world.ask("spd check", files=files, frr=frr)

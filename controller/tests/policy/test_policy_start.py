@@ -101,7 +101,9 @@ def test_a_restart_that_agrees_disturbs_no_flow(play: Play) -> None:
     play(second, switch)
 
 
-def test_without_its_record_a_restart_retires_everything(play: Play, tmp_path: Path) -> None:
+def test_without_its_record_a_restart_retires_everything(
+    play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -115,8 +117,10 @@ def test_without_its_record_a_restart_retires_everything(play: Play, tmp_path: P
         await world.until(lambda: not switch.flows)
 
     play(first, switch)
+    assert "was not there" not in caplog.text
     (tmp_path / "spd.json").unlink()
     play(second, switch)
+    assert f"{tmp_path / 'spd.json'} was not there" in caplog.text
 
 
 def test_a_damaged_record_ends_the_start(play: Play, tmp_path: Path) -> None:

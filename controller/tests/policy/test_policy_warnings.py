@@ -164,6 +164,7 @@ def test_ospf_that_is_configured(text: str, words: str | None) -> None:
 
 PTB = NumberRange(0x200, 0x2FF)
 UNREACHABLE = NumberRange(0x300, 0x3FF)
+HOST = (prefix_range(Prefix.parse("10.0.0.9/32")), prefix_range(Prefix.parse("2001:db8::9/128")))
 WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(443, 443),))
 
 
@@ -177,6 +178,11 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
         ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
+        # What settles some addresses only says nothing about the errors for others.
+        ([Rule("one", Action.DISCARD, protocol=(ICMP, ICMPV6), destination=HOST), WEB],
+         ["ICMP f", "ICMPv6"]),
+        ([Rule("site", Action.PROTECT, "b", source=HOST), WEB], ["ICMP f", "ICMPv6"]),
+        ([Rule("all", Action.PROTECT, "b"), WEB], []),
         ([Rule("icmp", Action.BYPASS, protocol=(ICMP,)), REST], ["ICMPv6"]),
         ([Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(PTB,)), REST], ["ICMP f"]),
         ([Rule("no-icmp", Action.DISCARD, protocol=(ICMP, ICMPV6))], ["ICMP f", "ICMPv6"]),

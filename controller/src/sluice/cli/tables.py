@@ -333,8 +333,9 @@ def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
             "Fragments by the controller meet the rule of their first fragment, within"
             f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
         )
-    if not all(item["sessions_checked"] for item in data):
-        console.print("BGP and OSPF sessions are not checked: name FRR's configuration by --frr")
+    for why in dict.fromkeys(item["sessions_unchecked"] for item in data):
+        if why is not None:
+            console.print(f"BGP and OSPF sessions are not checked: {why}")
 
 
 _SERVED_BY = {
