@@ -125,6 +125,11 @@ def test_prefixes_become_ranges() -> None:
             "destination",
             "IPv4 and IPv6 addresses in one rule",
         ),
+        (
+            "name: a, action: bypass, source: [10.0.0.1, '::1']",
+            "source",
+            "IPv4 and IPv6 addresses in one rule",
+        ),
         ("name: a, action: bypass, protocol: tpc", "protocol", "'tpc' is no protocol"),
         ("name: a, action: bypass, protocol: 256", "protocol", "256 is no protocol"),
         ("name: a, action: bypass, protocol: true", "protocol", "True is no protocol"),

@@ -107,6 +107,12 @@ def test_anchors_and_documents_that_are_none(text: str, problem: str) -> None:
         Reader(text, "f.yaml")
 
 
+@pytest.mark.parametrize(("text", "line"), [("a:\n\t- b\n", 2), ("a: 1\n\tb: 2", 2)])
+def test_a_tab_is_called_a_tab(text: str, line: int) -> None:
+    with pytest.raises(ConfigError, match=f"f.yaml:{line}: .*: a tab; indent by spaces"):
+        Reader(text, "f.yaml")
+
+
 def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yamlnodes, "MAXIMUM_BYTES", 100)
     assert compose("a" * 100) is not None

@@ -25,8 +25,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from finsy.proto import p4r
 
-from sluice.auditor_text import text_of
 from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, RouteSlot, Value
+from sluice.entity_text import text_of
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.settings import SettingsCodec

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from sluice.connection_config import SwitchConfig
+from sluice.entity_text import text_of
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata
@@ -133,7 +134,10 @@ class SwitchConnection:
         else:
             log.info(
                 "closed until the new configuration stands: %s",
-                ", ".join(f"{kind.name.lower()} {key}" for kind, key in closed.withdrawn[:SHOWN])
+                ", ".join(
+                    f"{kind.name.lower()} ({text_of(key)})"
+                    for kind, key in closed.withdrawn[:SHOWN]
+                )
                 + (", ..." if len(closed.withdrawn) > SHOWN else ""),
             )
         return closed

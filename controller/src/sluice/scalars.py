@@ -66,7 +66,9 @@ def one_of(choices: Collection[T]) -> Callable[[object], T]:
         for choice in choices:
             if choice == value and type(choice) is type(value):
                 return choice
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices)) or 'nothing'}")
+        if not choices:
+            raise ValueError(f"{value!r}: none is configured")
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
 
     return convert
 

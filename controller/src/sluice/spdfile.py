@@ -139,7 +139,8 @@ def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
 def _check_together(text: Mapping, rule: Rule) -> None:
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
-        text.problem("destination", "IPv4 and IPv6 addresses in one rule; write a rule for each")
+        where = "source" if rule.destination is None else "destination"
+        text.problem(where, "IPv4 and IPv6 addresses in one rule; write a rule for each")
     for key, numbers, wanted in (
         ("source_ports", rule.source_port, PORT_PROTOCOLS),
         ("destination_ports", rule.destination_port, PORT_PROTOCOLS),

@@ -31,6 +31,15 @@ class ConfigError(Exception):
         self.problems = problems
 
 
+def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
+    lines = text.splitlines()
+    return (
+        mark is not None
+        and mark.line < len(lines)
+        and lines[mark.line][mark.column :].startswith("\t")
+    )
+
+
 class Reader:
     """One document and the problems found in it so far."""
 
@@ -43,7 +52,11 @@ class Reader:
             self._node = compose(text)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            what = error.problem if isinstance(error, LimitError) else f"not YAML: {error.problem}"
+            what = f"not YAML: {error.problem}"
+            if isinstance(error, LimitError):
+                what = error.problem or ""
+            if _is_tab(text, error.problem_mark):
+                what += ": a tab; indent by spaces"
             self._problems.append((line, f"{name}:{line}: {what}"))
             self.finish()
         except yaml.YAMLError as error:

@@ -16,7 +16,6 @@ from meddling import audit_of, repaired
 from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
 from scenes import gateway, neighbor, route, slot
 from sluice.auditor import SLICE, Audited, _Round
-from sluice.auditor_text import text_of
 from sluice.entities import (
     BLACKHOLE,
     HASH_SEED_KEY,
@@ -33,6 +32,7 @@ from sluice.entities import (
     RouterMac,
     Value,
 )
+from sluice.entity_text import text_of
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.messages import Operation
 from sluice.policy_model import Action

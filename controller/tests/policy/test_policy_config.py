@@ -142,6 +142,7 @@ def test_problems_of_the_spd_file_come_with_the_rest(tmp_path: Path) -> None:
         ("port: 9", "port: 2", "port 2 belongs to eth2"),
         ("[{id: 1, port: 9}]", "[{id: 1, port: 9}, {id: 1, port: 8}]", "an engine 1 already"),
         ("engine: 1, sa: 100", "engine: 2, sa: 100", "2 is none of 1"),
+        ("engines: [{id: 1, port: 9}]", "engines: []", "1: none is configured"),
         ("spi: 4096, engine: 1, sa: 200", "spi: 255, engine: 1, sa: 200", "from 256"),
         ("vrf: blue", "vrf: default", "SPI 4096 of VRF default belongs to 'branch' already"),
         ("vrf: blue", "vrf: red", "'red' is none of default, blue"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the switch in words, for people who read what the auditor repaired. Pure."""
+"""Entries of the switch in words, for people who read logs. Pure."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.auditor_text import text_of
 from sluice.entities import LOCAL, Egress, ListState, RouteSlot, Target, TargetKind
+from sluice.entity_text import text_of
 from sluice.model import Prefix, parse_address
 from sluice.p4.flows import FlowSlot
 from sluice.policy_model import Action, Direction, FlowKey, FragmentClass
