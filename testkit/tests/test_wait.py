@@ -26,3 +26,9 @@ def test_an_exception_passes_unless_it_was_named() -> None:
 
 def test_tries_once_more_at_the_deadline() -> None:
     assert wait_until(lambda: True, -1)
+
+
+def test_a_slow_machine_gets_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_PATIENCE", "1000")
+    answers = iter([False, True])
+    assert wait_until(lambda: next(answers), 0.00001, interval=0.001)

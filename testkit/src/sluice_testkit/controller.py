@@ -11,7 +11,7 @@ import yaml
 from sluice_testkit import where
 from sluice_testkit.namespaces import Namespace
 from sluice_testkit.process import Process, Supervisor, run
-from sluice_testkit.wait import wait_until
+from sluice_testkit.wait import patient, wait_until
 
 READY = "sluice: ready"
 
@@ -90,7 +90,7 @@ class Controller:
     def ask(self, **request: object) -> Any:
         """The local API, as the `sluice` command asks it: {"command": ...}; the answer's data."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(30)
+            connection.settimeout(patient(30))
             connection.connect(str(self.socket))
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as answers:

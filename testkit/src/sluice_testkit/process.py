@@ -20,7 +20,7 @@ from typing import IO, Self
 
 from sluice_testkit import owner
 from sluice_testkit.janitor import janitor, signal_group
-from sluice_testkit.wait import wait_until
+from sluice_testkit.wait import patient, wait_until
 
 TAIL_LINES = 12
 
@@ -46,6 +46,7 @@ def run(
     With `check`, a status other than 0 raises `CommandFailed` with all output.
     Without standard input given, there is none (never the terminal).
     """
+    timeout = patient(timeout)
     try:
         done = subprocess.run(
             list(argv),

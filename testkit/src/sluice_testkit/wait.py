@@ -3,8 +3,12 @@
 
 `wait_until` polls a condition until it holds or a deadline passes; when it
 passes, the error says what was awaited and what was seen last.
+
+Deadlines are for a machine of usual speed. On a slower one, such as an
+emulated one, SLUICE_PATIENCE says by how much to multiply them.
 """
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,6 +18,11 @@ Value = TypeVar("Value")
 
 class Timeout(AssertionError):
     """A condition did not come to hold in time."""
+
+
+def patient(seconds: float) -> float:
+    """`seconds`, times SLUICE_PATIENCE."""
+    return seconds * float(os.environ.get("SLUICE_PATIENCE", "1"))
 
 
 def wait_until(
@@ -26,11 +35,12 @@ def wait_until(
 ) -> Value:
     """Call `condition` until it returns something true, and return that.
 
-    `deadline` is in seconds from now. Exceptions named in `retry_on` count as
+    `deadline` is in seconds from now (see `patient`). Exceptions named in `retry_on` count as
     "not yet"; all others pass through at once. The condition is always tried
     once more at the deadline, so that a machine that stood still does not
     turn a condition that holds into a failure.
     """
+    deadline = patient(deadline)
     end = time.monotonic() + deadline
     while True:
         last_chance = time.monotonic() >= end
