@@ -157,6 +157,12 @@ def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: s
         ("{a: {table: 1, next_hop_vrfs: [a]}}", "'a' is none of default"),
         ("{a: {table: 1, next_hop_vrfs: [b]}}", "'b' is none of default"),
         ("{default: {next_hop_vrfs: [default]}, a: {table: 1}}", "'default' is none of a"),
+        ("{default: {device: main}}", "unknown key"),
+        ("{a: {table: 255}}", "table 255 is the kernel's local table"),
+        ("{a: {table: 1, device: a/b}}", "'a/b' is not an interface name"),
+        ("{lo: {table: 1}}", "device 'lo' of VRF 'lo' is the name of loopback"),
+        ("{eth1: {table: 1}}", "is the name of interface 'eth1'; give the VRF another `device`"),
+        ("{a: {table: 1}, b: {table: 2, device: a}}", "is the name of VRF 'a''s device"),
     ],
 )
 def test_bad_vrfs(tmp_path: Path, vrfs: str, said: str) -> None:
@@ -164,6 +170,13 @@ def test_bad_vrfs(tmp_path: Path, vrfs: str, said: str) -> None:
     text = f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n"
     (problem,) = problems(tmp_path, text)
     assert said in problem
+
+
+def test_a_vrfs_device_has_its_name_where_it_can(tmp_path: Path) -> None:
+    vrfs = "{red: {table: 1}, blue: {table: 2, device: vrf-b}, a-long-customer-name: {table: 30}}"
+    interface = '{name: eth1, port: 1, mac: "02:00:00:00:01:01"}'
+    config = load(tmp_path, f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n")
+    assert [vrf.device for vrf in config.vrfs] == [None, "red", "vrf-b", "vrf30"]
 
 
 def test_a_vrf_may_have_next_hops_in_others(tmp_path: Path) -> None:

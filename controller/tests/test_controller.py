@@ -60,6 +60,7 @@ class FakeInput:
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
+        self.vrf_devices: dict[int, str | None] = {}
         self.waiting: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.peer: str | None = None

@@ -43,6 +43,7 @@ from sluice.sources.peer import AllowedUsers
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.tap_keeper import TapKeeper
+from sluice.sources.vrf_devices import VrfDevices
 from sluice.spdstore import SpdStore, SpdStoreError, prepare
 from sluice.stalls import Stalls, measured_loop
 
@@ -115,6 +116,8 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     probe = NeighborProbe()
     kernel = KernelMonitor(probe=probe)
     stack.callback(kernel.close)
+    vrf_devices = VrfDevices()
+    vrf_devices.prepare(config.vrfs)
     taps = TapSet()
     stack.callback(taps.close)
     host = HostInterfaces(
@@ -122,6 +125,8 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         kernel,
         is_probe=probe.is_probe,
         guard=_unguarded if ike_ports is None else ike_ports.guard,
+        join=vrf_devices.join,
+        tables={vrf.table: vrf.id for vrf in config.vrfs},
     )
     stack.callback(host.close)
     for interface in config.interfaces:

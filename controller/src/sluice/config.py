@@ -11,6 +11,7 @@ docs/how-to/configure.md shows a commented example; the dataclasses here are the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,7 @@ __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "lo
 
 DEFAULT_VRF = "default"
 MAX_INTERFACES = 4095
+KERNEL_TABLES = {253: "default table", 255: "local table"}
 DEFAULT_AUDIT_RATE = 100
 PUNT_REASONS = (
     "ARP",
@@ -58,13 +60,15 @@ PUNT_REASONS = (
 class VrfConfig:
     """A VRF: its number in the pipeline and its kernel routing table.
 
-    `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead.
+    `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead. `device` is the name
+    of the kernel's VRF device where there is one; None for the default VRF.
     """
 
     name: str
     id: int
     table: int
     next_hop_vrfs: frozenset[str] = frozenset()
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     )
     vrfs = _read_vrfs(root.section("vrfs"))
     interfaces = _read_interfaces(root, vrfs)
+    _check_vrf_devices(root, vrfs.values(), interfaces)
     state_dir = root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}"))
     config = Config(
         router=router,
@@ -243,15 +248,27 @@ def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
         table = vrf.required(
             "table", scalars.integer(1, 2**32 - 1), "the kernel's routing table number"
         )
+        device = vrf.optional("device", scalars.interface_name, _device_name(name, table))
         vrf.close()
         if table is None:
+            continue
+        if table in KERNEL_TABLES:
+            value.problem(f"table {table} is the kernel's {KERNEL_TABLES[table]}; use another")
             continue
         if table in tables:
             value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
             continue
         tables[table] = name
-        vrfs[name] = VrfConfig(name, len(vrfs), table, others)
+        vrfs[name] = VrfConfig(name, len(vrfs), table, others, device)
     return vrfs
+
+
+def _device_name(vrf: str, table: int | None) -> str:
+    """The name of a VRF's device unless the file gives one: the VRF's where it can be."""
+    try:
+        return scalars.interface_name(vrf)
+    except ValueError:
+        return f"vrf{table}"
 
 
 def _read_next_hop_vrfs(vrf: Mapping, others: set[str]) -> frozenset[str]:
@@ -277,6 +294,24 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
             seen.check(interface, value)
             interfaces.append(interface)
     return tuple(interfaces)
+
+
+def _check_vrf_devices(
+    root: Mapping, vrfs: Iterable[VrfConfig], interfaces: Iterable[InterfaceConfig]
+) -> None:
+    """A VRF device needs a name of its own among the network devices."""
+    taken = {"lo": "loopback"}
+    for interface in interfaces:
+        taken[interface.name] = f"interface {interface.name!r}"
+        if interface.device is not None:
+            taken[interface.device] = f"the port of interface {interface.name!r}"
+    for vrf in vrfs:
+        if vrf.device is None:
+            continue
+        if vrf.device in taken:
+            problem = f"device {vrf.device!r} of VRF {vrf.name!r} is the name of"
+            root.problem("vrfs", f"{problem} {taken[vrf.device]}; give the VRF another `device`")
+        taken[vrf.device] = f"VRF {vrf.name!r}'s device"
 
 
 def _read_interface(

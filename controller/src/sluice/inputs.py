@@ -81,6 +81,11 @@ class HostInput(Protocol):
     def apply(self, event: KernelEvent) -> None:
         """Takes notice of links and addresses."""
 
+    @property
+    def vrf_devices(self) -> Mapping[int, str | None]:
+        """The VRFs besides the default one, by number, each with its VRF device in the kernel; None
+        where it shares the host's stack with the default VRF."""
+
 
 class PuntInput(Protocol):
     """The queue of punted packets (`sources.punt.PuntQueue`)."""

@@ -265,7 +265,9 @@ class LinkChanged:
     """A kernel interface is there. `up`: administratively (IFF_UP); `carrier`: IFF_LOWER_UP.
 
     `macvlan_on` is the interface below, where this one is a macvlan device. `held_down`: a protocol
-    keeps it down (IFLA_PROTO_DOWN), as VRRP does while another router is master.
+    keeps it down (IFLA_PROTO_DOWN), as VRRP does while another router is master. `master` is the
+    interface that this one belongs to, a VRF device for example; `vrf_table` the routing table of
+    one that is itself a VRF device.
     """
 
     ifindex: int
@@ -276,6 +278,8 @@ class LinkChanged:
     mac: Mac
     macvlan_on: int | None = None
     held_down: bool = False
+    master: int | None = None
+    vrf_table: int | None = None
 
     @property
     def works(self) -> bool:

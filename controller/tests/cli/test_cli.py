@@ -72,6 +72,11 @@ ANSWERS: dict[str, Any] = {
             "failed": 1,
             "failures": [{"what": "route 20.0.0.0/8 vrf 0", "error": "RESOURCE_EXHAUSTED"}],
         },
+        "vrfs": [
+            {"name": "default", "table": 254, "device": None},
+            {"name": "red", "table": 100, "device": "red"},
+            {"name": "blue", "table": 200, "device": None},
+        ],
         "loop": {
             "loop": {"longest_stall": 0.0317, "last_minute": 0.0041},
             "routes": {"longest_stall": 0.0212, "last_minute": 0.0},
@@ -175,6 +180,8 @@ EXPECTED = {
         "20.0.0.0/8",
         "kernel table 77",
         "object 42",
+        "VRF device red",
+        "table 200, shares the host stack",
         "4 ms in the last minute, 32 ms since the start (routes: 21 ms)",
     ],
     "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],

@@ -69,11 +69,17 @@ def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> I
 class Host:
     """Host interfaces eth1 and eth2 in a namespace, with the monitor that feeds them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        join: Callable[[str, int], None] = lambda _, __: None,
+        tables: dict[int, int] | None = None,
+    ) -> None:
         probe = NeighborProbe()
         self.monitor = KernelMonitor(probe=probe)
         self.taps = TapSet()
-        self.interfaces = HostInterfaces(self.taps, self.monitor, is_probe=probe.is_probe)
+        self.interfaces = HostInterfaces(
+            self.taps, self.monitor, is_probe=probe.is_probe, join=join, tables=tables
+        )
         self.monitor.start()
         self.frames: list[HostFrame] = []
         self.events: list[KernelEvent] = []

@@ -9,10 +9,15 @@ from scenes import SPECS, Desired, address, connected, gateway, link, neighbor, 
 from sluice.entities import Kind, Nexthop, RouteSlot, Target, TargetKind
 from sluice.model import (
     MAIN_TABLE,
+    AddressAdded,
+    InterfaceAddress,
+    LinkChanged,
+    LinkRemoved,
     NexthopObjectUpdated,
     NexthopSpec,
     Prefix,
     RouteUpdated,
+    parse_address,
 )
 from sluice.state.fib import Fib
 
@@ -48,8 +53,51 @@ class Vrfs(Desired):
         return [self.leads_to(vrf, prefix) for vrf in (0, RED, BLUE)]
 
 
+def vrf_device(table: int) -> LinkChanged:
+    return LinkChanged(50, "vrf", True, True, 65575, bytes(6), vrf_table=table)
+
+
+def held(ifindex: int, own: str) -> AddressAdded:
+    return AddressAdded(ifindex, InterfaceAddress.parse(own))
+
+
+def local_in(wanted: Vrfs, text: str) -> list[int]:
+    """The VRFs in which an address is this router's own."""
+    prefix = Prefix.parse(text)
+    slots = ((Kind.LOCAL_PREFIX, RouteSlot(vrf, prefix)) for vrf in (0, RED, BLUE))
+    return [vrf for vrf, slot in enumerate(slots) if slot in wanted.entities]
+
+
 def of_table(table: int, event: RouteUpdated) -> RouteUpdated:
     return RouteUpdated(event.route._replace(key=event.route.key._replace(table=table)))
+
+
+def test_the_kernels_vrf_device_says_where_other_interfaces_addresses_count() -> None:
+    """60 is a dummy interface, a loopback of the VRF."""
+    wanted = Vrfs()
+    dummy = LinkChanged(60, "dummy", True, True, 1500, bytes(6), master=50)
+    wanted.apply(dummy, held(60, "192.0.2.6/32"))
+    assert local_in(wanted, "192.0.2.6/32") == [0]  # its master may be a bridge
+    wanted.apply(vrf_device(100), held(50, "192.0.2.5/32"))
+    for own in ("192.0.2.5/32", "192.0.2.6/32"):
+        assert local_in(wanted, own) == [RED]
+    assert sorted(wanted.fib.interfaces.local_addresses(RED)) == sorted(
+        parse_address(own) for own in ("10.0.1.2", "192.0.2.5", "192.0.2.6")
+    )
+    wanted.apply(vrf_device(300))  # a VRF that is not configured
+    assert local_in(wanted, "192.0.2.5/32") == local_in(wanted, "192.0.2.6/32") == []
+    wanted.apply(vrf_device(200), replace(dummy, master=None))
+    assert local_in(wanted, "192.0.2.5/32") == [BLUE]
+    assert local_in(wanted, "192.0.2.6/32") == [0]
+    wanted.apply(dummy, LinkRemoved(50))
+    assert local_in(wanted, "192.0.2.5/32") == []
+    assert local_in(wanted, "192.0.2.6/32") == [0]
+
+
+def test_the_address_of_an_interface_of_ours_counts_in_its_configured_vrf() -> None:
+    wanted = Vrfs()
+    wanted.apply(vrf_device(200), replace(link(1), master=50))
+    assert local_in(wanted, "10.0.1.1/32") == [0]
 
 
 def test_each_vrf_has_its_own_connected_prefix() -> None:

@@ -73,6 +73,7 @@ class Views:
         controller, reconciler = self._controller, self._controller.reconciler
         connection, rib = controller.connection, controller.fib.rib
         failures = reconciler.failures
+        devices = controller.sources.host.vrf_devices
         return {
             "version": __version__,
             "router": controller.config.router,
@@ -109,6 +110,10 @@ class Views:
                 ],
                 **reconciler.counters,
             },
+            "vrfs": [
+                {"name": vrf.name, "table": vrf.table, "device": devices.get(vrf.id)}
+                for vrf in controller.config.vrfs
+            ],
             "auditor": self._auditor(),
             "loop": {
                 name: {"longest_stall": longest.ever, "last_minute": longest.last_minute}

@@ -71,6 +71,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
         ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
     ]
+    lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
     lines.append(("longest stall", _stalls(data["loop"])))
     lines += [(f"auditor: {part}", _auditor(report)) for part, report in data["auditor"].items()]
     lines += [
@@ -94,6 +95,14 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _host_stack(vrf: dict[str, Any]) -> str | Text:
+    """Whose host stack a VRF other than the default one has."""
+    if vrf["device"] is not None:
+        return f"table {vrf['table']}, VRF device {vrf['device']} in the kernel"
+    text = f"table {vrf['table']}, shares the host stack: limited, see docs/how-to/vrfs.md"
+    return Text(text, style="yellow")
 
 
 def _stalls(loop: dict[str, dict[str, float]]) -> str:

@@ -7,11 +7,14 @@ pipeline punts for the host goes in there, what the host sends comes out as Host
 The kernel must never forward: its forwarding is switched off for each TAP (sources.silence), and in
 case somebody switches it on again, a frame whose IP source is not one of this router's addresses in
 the interface's VRF goes nowhere and is counted. Own addresses come from the kernel's events, see
-`apply`; those of other interfaces than ours belong to the default VRF. Those of a macvlan device on
-a TAP (VRRP's virtual router) are own ones only while it works: at other times they are another
-router's. Such a device is silenced like the TAP below it, and in its VRF. `shared_stack` says what
-else keeps VRFs apart. Probes of neighbours (sources.neighbor_probe) have done their work in the
-kernel and end here.
+`apply`; those of other interfaces than ours belong to the VRF that the kernel has these in. Those
+of a macvlan device on a TAP (VRRP's virtual router) are own ones only while it works: at other
+times they are another router's. Such a device is silenced like the TAP below it, and in its VRF.
+
+A TAP is separated when it and all macvlan devices on it belong to the kernel's VRF device of its
+VRF: then the kernel keeps the VRFs apart. For all other TAPs, and until the kernel has told,
+`shared_stack` says what keeps them apart. Probes of neighbours (sources.neighbor_probe) have done
+their work in the kernel and end here.
 
 Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
 """
@@ -20,10 +23,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from sluice.config import InterfaceConfig
+from sluice.kernel_vrfs import DEFAULT_VRF, KernelVrfs
 from sluice.model import (
     Address,
     AddressAdded,
@@ -53,8 +57,6 @@ from sluice.wire.packet import (
     parse_ipv6,
     without_vlan,
 )
-
-DEFAULT_VRF = 0
 
 log = logging.getLogger(__name__)
 
@@ -102,19 +104,27 @@ class HostInterfaces:
         taps: Taps,
         kernel: Addresses,
         devices: Devices | None = None,
+        *,
         is_probe: Callable[[bytes], bool] = lambda _: False,
         guard: Callable[[str], None] = lambda _: None,
+        join: Callable[[str, int], None] = lambda _, __: None,
+        tables: Mapping[int, int] | None = None,
     ) -> None:
-        """`guard` is called with the name of each TAP before a frame can be read from it."""
+        """`guard` is called with the name of each TAP before a frame can be read from it, `join`
+        with its name and VRF before it is up. `tables` maps kernel routing tables to VRFs."""
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
         self._guard = guard
+        self._join = join
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
-        # Of a TAP, and of a macvlan device on it; other interfaces are in the default VRF.
+        # Of a TAP, and of a macvlan device on it; of other interfaces the kernel's VRF counts.
         self._vrf: dict[int, int] = {}
+        self._kernel_vrfs = KernelVrfs(tables or {})
+        # TAPs whose VRF the kernel keeps apart from the others.
+        self._separated: set[int] = set()
         # The MAC address of a TAP, and of a macvlan device on it.
         self._macs: dict[int, Mac] = {}
         # What the configuration says, by the TAP's ifindex.
@@ -163,6 +173,7 @@ class HostInterfaces:
                 ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
             try:
                 self._devices.silence(name)
+                self._join(name, interface.vrf.id)
             except OSError:
                 self._taps.remove(ifindex)
                 raise
@@ -203,15 +214,45 @@ class HostInterfaces:
             case AddressRemoved(ifindex, address):
                 self._disown(address.address, ifindex)
             case LinkChanged(ifindex, name, up, carrier):
+                self._kernel_vrfs.apply(event)
                 self._device_changed(ifindex, name, up and carrier)
                 self._macvlan_changed(event)
                 if ifindex in self._macs:
                     self._macs[ifindex] = event.mac
+                self._separate()
             case LinkRemoved(ifindex):
+                self._kernel_vrfs.apply(event)
                 self._forget_macvlan(ifindex)
+                self._separate()
                 for own in list(self._own):
                     self._disown(own, ifindex)
                 self._device_changed(ifindex, None, False)
+
+    def _separate(self) -> None:
+        """Links have changed: which TAPs does the kernel keep apart?"""
+        self._separated = {
+            tap
+            for tap in self._l3_if
+            if self._vrf[tap] != DEFAULT_VRF
+            and self._kernel_vrfs.vrf_of(tap) == self._vrf[tap]
+            and all(
+                self._kernel_vrfs.vrf_of(macvlan) == self._vrf[tap]
+                for macvlan, below in self._macvlans.items()
+                if below == tap
+            )
+        }
+
+    @property
+    def vrf_devices(self) -> Mapping[int, str | None]:
+        """The VRFs of TAPs besides the default one, each with the kernel's VRF device that has all
+        of them; None: there is none, or not of all."""
+        devices: dict[int, str | None] = {}
+        for tap in self._l3_if:
+            vrf = self._vrf[tap]
+            if vrf != DEFAULT_VRF:
+                device = self._kernel_vrfs.device_of(tap) if tap in self._separated else None
+                devices[vrf] = device if devices.get(vrf, device) == device else None
+        return devices
 
     def _disown(self, address: Address, ifindex: int) -> None:
         holders = self._own.get(address)
@@ -279,7 +320,7 @@ class HostInterfaces:
             ifindex = self._ifindex.get(l3_if)
             if ifindex is None:
                 self.counters["to_host_without_interface"] += 1
-            elif self._vrf[ifindex] != DEFAULT_VRF and not answers_from_its_destination(frame):
+            elif self._is_shared(ifindex) and not answers_from_its_destination(frame):
                 self.counters["to_host_of_a_service_without_vrfs"] += 1
             else:
                 batch.append((ifindex, without_vlan(frame)))
@@ -287,6 +328,10 @@ class HostInterfaces:
         self.counters["to_host"] += taken
         self.counters["to_host_refused"] += len(batch) - taken
         return taken
+
+    def _is_shared(self, tap: int) -> bool:
+        """Whether a TAP of another VRF than the default one is in the default VRF's stack."""
+        return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 
     def fileno(self) -> int:
         """Readable while the host has sent something; call `poll` until it gives an empty list."""
@@ -348,14 +393,28 @@ class HostInterfaces:
         if not holders:
             return "foreign_source"
         vrf = self._vrf.get(ifindex, DEFAULT_VRF)
-        vrfs = {self._vrf.get(holder, DEFAULT_VRF) for holder in holders}
-        if vrf not in vrfs:
+        if vrf not in map(self._vrf_of, holders):
             return "source_of_another_vrf"
+        if ifindex in self._separated:
+            return None
         if vrf != DEFAULT_VRF and not is_of_its_vrf(frame):
             return "of_a_service_without_vrfs"
-        if len(vrfs) > 1 and not stays_on_link(frame, destination):
+        sharing = {self._vrf_of(holder) for holder in holders if not self._is_apart(holder)}
+        if len(sharing) > 1 and not stays_on_link(frame, destination):
             return "source_of_several_vrfs"
         return None
+
+    def _vrf_of(self, ifindex: int) -> int | None:
+        """The VRF in which the addresses of an interface count."""
+        vrf = self._vrf.get(ifindex)
+        return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
+
+    def _is_apart(self, ifindex: int) -> bool:
+        """Whether an interface's addresses are in a stack of a VRF of their own."""
+        tap = self._macvlans.get(ifindex, ifindex)
+        if tap in self._l3_if:
+            return tap in self._separated
+        return self._kernel_vrfs.vrf_of(ifindex) != DEFAULT_VRF
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:

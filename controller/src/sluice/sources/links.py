@@ -16,8 +16,10 @@ from sluice.sources.netlink_socket import NetlinkSocket
 from sluice.wire.netlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
+    NLM_F_DUMP,
     NLM_F_REPLACE,
     NLM_F_REQUEST,
+    NLMSG_DONE,
     NLMSG_ERROR,
     U32,
     Message,
@@ -30,6 +32,7 @@ from sluice.wire.netlink import (
 from sluice.wire.rtnetlink import (
     IFINFOMSG,
     IFLA_IFNAME,
+    IFLA_INFO_DATA,
     IFLA_LINKINFO,
     RTM_DELLINK,
     RTM_GETLINK,
@@ -37,7 +40,6 @@ from sluice.wire.rtnetlink import (
 )
 
 IFLA_QDISC = 6
-IFLA_INFO_DATA = 2
 # linux/if_link.h; both are there for a TAP of IFF_MULTI_QUEUE.
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
 
@@ -71,7 +73,7 @@ def queues_of(name: str) -> Queues:
 
 def remove(name: str) -> None:
     """Removes a network device; its queues lead nowhere from then on. Raises OSError."""
-    _ask(RTM_DELLINK, NLM_F_REQUEST | NLM_F_ACK, name, _link(name))
+    ask(RTM_DELLINK, NLM_F_ACK, _link(name), name)
 
 
 def remove_queueing(name: str) -> None:
@@ -81,13 +83,13 @@ def remove_queueing(name: str) -> None:
     meanwhile. Raises OSError.
     """
     if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
-        flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
+        flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
         root = TCMSG.pack(0, 0, 0, socket.if_nametoindex(name), 0, TC_H_ROOT, 0)
-        _ask(RTM_NEWQDISC, flags, name, root + attribute(TCA_KIND, NO_QUEUEING))
+        ask(RTM_NEWQDISC, flags, root + attribute(TCA_KIND, NO_QUEUEING), name)
 
 
 def _properties(name: str) -> dict[int, bytes]:
-    answer = _ask(RTM_GETLINK, NLM_F_REQUEST, name, _link(name))
+    (answer,) = ask(RTM_GETLINK, 0, _link(name), name)
     return attributes(answer.body, IFINFOMSG.size)
 
 
@@ -95,20 +97,27 @@ def _link(name: str) -> bytes:
     return IFINFOMSG.pack(0, 0, 0, 0, 0, 0) + attribute(IFLA_IFNAME, name.encode() + b"\0")
 
 
-def _ask(kind: int, flags: int, name: str, body: bytes) -> Message:
-    """The kernel's answer about a link, which it gives before `send` returns."""
-    opened = NetlinkSocket(receive_buffer=1 << 16)
+def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
+    """The kernel's answer to one request, which it gives before `send` returns; of a dump each
+    message. Raises OSError about `what`."""
+    answers: list[Message] = []
+    opened = NetlinkSocket(receive_buffer=1 << 20)
     try:
         sequence = opened.next_sequence()
-        opened.send(message(kind, flags, sequence, body))
-        for answer in messages(opened.receive() or b""):
-            if answer.sequence != sequence:
-                continue
-            if answer.type == NLMSG_ERROR:
-                code, _ = decode_error(answer.body, 0)
-                if code:
-                    raise OSError(code, os.strerror(code), name)
-            return answer
+        opened.send(message(kind, NLM_F_REQUEST | flags, sequence, body))
+        while datagram := opened.receive():
+            for answer in messages(datagram):
+                if answer.sequence != sequence:
+                    continue
+                if answer.type == NLMSG_ERROR:
+                    code, _ = decode_error(answer.body, 0)
+                    if code:
+                        raise OSError(code, os.strerror(code), what)
+                if answer.type == NLMSG_DONE:
+                    return answers
+                answers.append(answer)
+            if answers and flags & NLM_F_DUMP != NLM_F_DUMP:
+                return answers
     finally:
         opened.close()
-    raise OSError(errno.EPROTO, "the kernel gives no answer", name)
+    raise OSError(errno.EPROTO, "the kernel gives no answer", what)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides what one host stack of several VRFs may get and send: no answer changes its VRF.
 
-The host's stack has one routing table for all VRFs. It may send the answer to a packet of one VRF
+It is for interfaces that the kernel does not separate by VRF devices (`sources.vrf_devices`). There
+the host's stack has one routing table for all VRFs. It may send the answer to a packet of one VRF
 by an interface of another, under that one's policy. Two rules prevent it:
 
 - The host gets packets of a VRF other than the default one only where an answer comes from the

@@ -69,7 +69,7 @@ class Fib:
         tables: dict[int, int] | None = None,
         next_hop_vrfs: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
-        self.interfaces = InterfaceTable(interfaces)
+        self.interfaces = InterfaceTable(interfaces, tables)
         self.neighbors = NeighborTable()
         self.nexthops = NexthopTable(self.neighbors.has_failed)
         self.path_sets = PathSets(

@@ -3,11 +3,12 @@
 
 Gives: the entities of an interface (attachment, router MACs, egress), the local prefixes (the
 router's own addresses and what every router listens to), the connected prefixes, and which kernel
-interface is which of ours. Depends on model, entities and own_addresses.
+interface is which of ours. Depends on model, entities, kernel_vrfs and own_addresses.
 
 An interface is up when its TAP is administratively up and, where the port's own device is known
 (`device`), that has carrier. Addresses of any kernel interface of the host are the router's
-(the weak host model, as in Linux); only those of ours make connected prefixes.
+in the VRF that the kernel has the interface in (the weak host model, as in Linux); only those of
+ours make connected prefixes.
 
 A macvlan device on a TAP gives the interface another MAC address and further addresses, as VRRP
 has them: while it works they are the interface's own, and at other times nobody's.
@@ -15,7 +16,7 @@ has them: while it works they are the interface's own, and at other times nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sluice.entities import (
@@ -29,6 +30,7 @@ from sluice.entities import (
     RouterMac,
     RouteSlot,
 )
+from sluice.kernel_vrfs import KernelVrfs
 from sluice.model import (
     Address,
     AddressAdded,
@@ -113,7 +115,11 @@ class InterfaceState:
 class InterfaceTable:
     """All interfaces, and which kernel interface stands for which."""
 
-    def __init__(self, specs: Iterable[InterfaceSpec]) -> None:
+    def __init__(
+        self, specs: Iterable[InterfaceSpec], tables: Mapping[int, int] | None = None
+    ) -> None:
+        """`tables` maps kernel routing tables to VRFs."""
+        self._kernel_vrfs = KernelVrfs(tables or {})
         self.by_l3_if = {spec.l3_if: InterfaceState(spec) for spec in specs}
         self._by_name = {state.spec.name: state for state in self.by_l3_if.values()}
         self._by_device: dict[str, list[InterfaceState]] = {}
@@ -189,13 +195,12 @@ class InterfaceTable:
             if state.spec.vrf == vrf
             for address in state.addresses
         ]
-        if vrf == DEFAULT_VRF:
-            own += [
-                address.address
-                for ifindex, holder in self._own.holders.items()
-                if self.l3_if_by(ifindex) is None
-                for address in holder.sorted()
-            ]
+        own += [
+            address.address
+            for ifindex, holder in self._own.holders.items()
+            if holder.vrf == vrf and self.l3_if_by(ifindex) is None
+            for address in holder.sorted()
+        ]
         return own
 
     def answer_address(self, l3_if: int, vrf: int, size: int) -> Address | None:
@@ -220,6 +225,12 @@ class InterfaceTable:
 
     def link_changed(self, event: LinkChanged, changes: Changes) -> bool:
         """Returns whether kernel interfaces and ours correspond differently now."""
+        moved = self._kernel_vrfs.apply(event)
+        remapped = self._link_changed(event, changes)
+        self._place_others(moved, changes)
+        return remapped
+
+    def _link_changed(self, event: LinkChanged, changes: Changes) -> bool:
         for device in self._by_device.get(event.name, ()):
             device.device_carrier = event.up and event.carrier
         state = self._by_name.get(event.name)
@@ -255,6 +266,7 @@ class InterfaceTable:
         if state is not None:
             self._detach(state, changes)
         self._own.forget(event.ifindex, changes)
+        self._place_others(self._kernel_vrfs.apply(event), changes)
         if state is None:
             return below is not None
         if state.up:
@@ -271,12 +283,18 @@ class InterfaceTable:
     def _detach(self, state: InterfaceState, changes: Changes) -> None:
         if state.ifindex is not None:
             del self._by_ifindex[state.ifindex]
-            self._own.place(state.ifindex, DEFAULT_VRF, changes)
+            self._own.place(state.ifindex, self._kernel_vrfs.vrf_of(state.ifindex), changes)
         above = list(state.macvlans)
         state.ifindex, state.carrier, state.holder = None, False, Holder()
         self._follow_macvlans(state, changes)
         for ifindex in above:
-            self._own.place(ifindex, DEFAULT_VRF, changes)
+            self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
+
+    def _place_others(self, moved: Iterable[int], changes: Changes) -> None:
+        """The addresses of interfaces that are not ours count where the kernel has them."""
+        for ifindex in moved:
+            if self.l3_if_by(ifindex) is None:
+                self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     # -- macvlan devices
 
@@ -298,7 +316,7 @@ class InterfaceTable:
         if before is not after:
             self._follow_macvlans(before, changes)
         if after is None:
-            self._own.place(event.ifindex, DEFAULT_VRF, changes)
+            self._own.place(event.ifindex, self._kernel_vrfs.vrf_of(event.ifindex), changes)
         self._follow_macvlans(after, changes)
         return before is not after
 

@@ -65,9 +65,10 @@ IFADDRMSG = Struct("=BBBBI")
 # family, pad, pad, ifindex, state, flags, type
 NDMSG = Struct("=BBHiHBB")
 
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK = 1, 3, 4, 5
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER = 1, 3, 4, 5, 10
 IFLA_LINKINFO, IFLA_LINK_NETNSID, IFLA_PROTO_DOWN = 18, 37, 39
-IFLA_INFO_KIND = 1
+IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
+IFLA_VRF_TABLE = 1
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS, IFA_PROTO = 1, 2, 4, 8, 11
 # Who gave an address (Linux 5.18 on); the values of the kernel itself are 1 to 3.
@@ -106,6 +107,7 @@ def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved
     if IFLA_IFNAME not in attrs:
         raise WireError("link_without_name", base, f"link {ifindex} lacks IFLA_IFNAME")
     mac = attrs.get(IFLA_ADDRESS, NO_MAC)
+    info = attributes(attrs.get(IFLA_LINKINFO, b""), 0, base)
     return LinkChanged(
         ifindex,
         attrs[IFLA_IFNAME].rstrip(b"\0").decode("utf-8", "backslashreplace"),
@@ -113,18 +115,31 @@ def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved
         bool(flags & IFF_LOWER_UP),
         fixed(attrs[IFLA_MTU], "IFLA_MTU", U32, base) if IFLA_MTU in attrs else 0,
         mac if len(mac) == MAC_SIZE else NO_MAC,
-        _macvlan_on(attrs, base),
+        _macvlan_on(attrs, info, base),
         IFLA_PROTO_DOWN in attrs and fixed(attrs[IFLA_PROTO_DOWN], "IFLA_PROTO_DOWN", U8, base) > 0,
+        fixed(attrs[IFLA_MASTER], "IFLA_MASTER", U32, base) if IFLA_MASTER in attrs else None,
+        _vrf_table(info, base),
     )
 
 
-def _macvlan_on(attrs: dict[int, bytes], base: int) -> int | None:
+def _kind(info: dict[int, bytes]) -> bytes:
+    return info.get(IFLA_INFO_KIND, b"").rstrip(b"\0")
+
+
+def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
+    """The routing table of a VRF device; None for other links."""
+    if _kind(info) != b"vrf":
+        return None
+    data = attributes(info.get(IFLA_INFO_DATA, b""), 0, base)
+    if IFLA_VRF_TABLE not in data:
+        return None
+    return fixed(data[IFLA_VRF_TABLE], "IFLA_VRF_TABLE", U32, base)
+
+
+def _macvlan_on(attrs: dict[int, bytes], info: dict[int, bytes], base: int) -> int | None:
     """The interface below a macvlan device; None for other links, and where that interface is in
     another network namespace."""
-    if IFLA_LINKINFO not in attrs or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
-        return None
-    info = attributes(attrs[IFLA_LINKINFO], 0, base)
-    if info.get(IFLA_INFO_KIND, b"").rstrip(b"\0") != b"macvlan":
+    if _kind(info) != b"macvlan" or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
         return None
     return fixed(attrs[IFLA_LINK], "IFLA_LINK", U32, base)
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The VRF in which the kernel has each of its interfaces.
+
+The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
+the VRF device that is its master, and to the default VRF without one. A VRF device counts by its
+routing table, whatever its name. Depends on model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from sluice.model import KernelEvent, LinkChanged, LinkRemoved
+
+DEFAULT_VRF = 0
+
+T = TypeVar("T")
+
+
+class KernelVrfs:
+    """Follows the kernel's links. `vrf_of_table` maps routing tables to the pipeline's VRFs."""
+
+    def __init__(self, vrf_of_table: Mapping[int, int]) -> None:
+        self._vrf_of_table = vrf_of_table
+        # VRF devices, each with its table and name; interfaces, each with its master.
+        self._devices: dict[int, tuple[int, str]] = {}
+        self._masters: dict[int, int] = {}
+
+    def apply(self, event: KernelEvent) -> set[int]:
+        """Takes notice of a link. Returns the interfaces that may have changed their VRF."""
+        match event:
+            case LinkChanged(ifindex, name, master=master, vrf_table=table):
+                before = self._masters.get(ifindex), self._devices.get(ifindex)
+                device = None if table is None else (table, name)
+                _keep(self._masters, ifindex, master)
+                _keep(self._devices, ifindex, device)
+                if before == (master, device):
+                    return set()
+                is_device = before[1] is not None or device is not None
+                return {ifindex, *(self._members(ifindex) if is_device else ())}
+            case LinkRemoved(ifindex):
+                self._masters.pop(ifindex, None)
+                if self._devices.pop(ifindex, None) is not None:
+                    return set(self._members(ifindex))
+        return set()
+
+    def _members(self, device: int) -> Iterable[int]:
+        return [ifindex for ifindex, master in self._masters.items() if master == device]
+
+    def vrf_of(self, ifindex: int) -> int | None:
+        """The VRF of an interface, of a VRF device its own; None: one that is not configured."""
+        device = self._device_of(ifindex)
+        return DEFAULT_VRF if device is None else self._vrf_of_table.get(device[0])
+
+    def device_of(self, ifindex: int) -> str | None:
+        """The name of the VRF device that an interface belongs to."""
+        device = self._device_of(ifindex)
+        return None if device is None else device[1]
+
+    def _device_of(self, ifindex: int) -> tuple[int, str] | None:
+        return self._devices.get(ifindex) or self._devices.get(self._masters.get(ifindex, 0))
+
+
+def _keep(known: dict[int, T], ifindex: int, value: T | None) -> None:
+    if value is None:
+        known.pop(ifindex, None)
+    else:
+        known[ifindex] = value

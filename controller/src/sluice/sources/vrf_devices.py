@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel VRF devices: with them the host's stack separates VRFs itself.
+
+Each VRF besides the default one gets a device with its routing table
+(Documentation/networking/vrf.rst), to which the TAPs of its interfaces belong. zebra knows the VRF
+by this device. On a kernel without VRF devices there are none, and `sources.shared_stack` keeps the
+VRFs apart.
+
+What the kernel would leave open is closed before a TAP joins:
+
+- A VRF's table ends with an unreachable default route. Without it a look-up that finds nothing goes
+  on in the main table, and the host's packet leaves in the default VRF.
+- The rule that leads to a VRF's table stands before the one for the local table. Otherwise an
+  address of the default VRF is local in every VRF.
+- Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
+  `udp_l3mdev_accept` are 0): what answers them would go out in the default VRF.
+- The device is silent like a TAP (sources.silence): the kernel counts what comes in by a TAP of a
+  VRF as received by the VRF's device, and asks that one's settings.
+
+Devices stay when the controller ends, as FRR's VRFs and the TAPs' places hang on them.
+
+Depends on wire. Talks to the kernel through `Asking`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from sluice.config import VrfConfig
+from sluice.model import LinkChanged
+from sluice.sources.links import ask
+from sluice.sources.silence import PROC, silence
+from sluice.wire.netlink import (
+    NLM_F_ACK,
+    NLM_F_CREATE,
+    NLM_F_DUMP,
+    NLM_F_EXCL,
+    U8,
+    U32,
+    Message,
+    attribute,
+    attributes,
+    fixed,
+)
+from sluice.wire.routes import (
+    AF_INET,
+    AF_INET6,
+    AF_UNSPEC,
+    RTA_PRIORITY,
+    RTA_TABLE,
+    RTM_NEWROUTE,
+    RTMSG,
+)
+from sluice.wire.rtnetlink import (
+    IFF_UP,
+    IFINFOMSG,
+    IFLA_IFNAME,
+    IFLA_INFO_DATA,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    IFLA_MASTER,
+    IFLA_VRF_TABLE,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+    decode_kernel_message,
+)
+
+RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
+# struct fib_rule_hdr: family, source and destination length, TOS, table, 2 reserved, action, flags
+FIB_RULE_HDR = Struct("=BBBBBBBBI")
+FRA_PRIORITY, FRA_TABLE, FRA_L3MDEV, FRA_PROTOCOL = 6, 15, 19, 21
+FR_ACT_TO_TBL = 1
+LOCAL_TABLE = 255
+RTN_UNREACHABLE = 7
+RTPROT_SLUICE = 0x53
+LAST_METRIC = 4278198272
+"""Administrative distance 255 and metric 8192, as vrf.rst has it: any other route comes first."""
+SOCKETS = ("raw_l3mdev_accept", "udp_l3mdev_accept")
+
+Asking: TypeAlias = Callable[[int, int, bytes, str], list[Message]]
+"""As `links.ask`: type, flags, body, what it is about; the kernel's answers, or OSError."""
+
+log = logging.getLogger(__name__)
+
+
+class VrfDevices:
+    """The VRF devices of the network namespace that the process is in."""
+
+    def __init__(
+        self,
+        asking: Asking = ask,
+        silencing: Callable[[str], None] = silence,
+        settings: Path = PROC / "ipv4",
+    ) -> None:
+        self._ask = asking
+        self._silence = silencing
+        self._settings = settings
+        self._ifindex: dict[int, int] = {}
+
+    def prepare(self, vrfs: Iterable[VrfConfig]) -> None:
+        """Finds or makes the device of each VRF but the default one, up and closed.
+
+        Raises OSError where the kernel refuses, but for one that has no VRF devices.
+        """
+        named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
+        for vrf, name in named:
+            device = self._find_or_make(vrf, name)
+            if device is None:
+                names = ", ".join(vrf.name for vrf, _ in named)
+                log.warning(
+                    "this kernel has no VRF devices: VRFs %s share the host's stack with the"
+                    " default VRF, which gets and sends only what answers in place there",
+                    names,
+                )
+                return
+            self._close(device.name, vrf.table)
+            self._set_up(device)
+            self._ifindex[vrf.id] = device.ifindex
+            log.info("VRF %s: VRF device %s, table %d", vrf.name, device.name, vrf.table)
+
+    def join(self, interface: str, vrf: int) -> None:
+        """Has an interface belong to the device of a VRF, or to none where it has none.
+
+        One that does already is not touched: the kernel sets an interface down and up again when it
+        changes its VRF. Raises OSError.
+        """
+        link = self._link(interface)
+        wanted = self._ifindex.get(vrf)
+        if link is None:
+            raise OSError(errno.ENODEV, "is not there", interface)
+        if link.master != wanted:
+            body = IFINFOMSG.pack(0, 0, 0, link.ifindex, 0, 0)
+            body += attribute(IFLA_MASTER, U32.pack(wanted or 0))
+            self._ask(RTM_NEWLINK, NLM_F_ACK, body, interface)
+
+    # --- the device ------------------------------------------------------------------------------
+
+    def _find_or_make(self, vrf: VrfConfig, name: str) -> LinkChanged | None:
+        """The device; None where the kernel has no VRF devices."""
+        links = list(self._links())
+        found = [link for link in links if link.vrf_table == vrf.table]
+        if found:
+            return next((link for link in found if link.name == name), found[0])
+        if any(link.name == name for link in links):
+            raise OSError(
+                errno.EEXIST,
+                f"is there and is no VRF device of table {vrf.table}; remove it, or give VRF"
+                f" {vrf.name} another `device`",
+                name,
+            )
+        try:
+            new = _new_device(name, vrf.table)
+            self._ask(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, new, name)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return None
+            raise
+        return self._link(name)
+
+    def _set_up(self, device: LinkChanged) -> None:
+        if not device.up:
+            body = IFINFOMSG.pack(0, 0, 0, device.ifindex, IFF_UP, IFF_UP)
+            self._ask(RTM_NEWLINK, NLM_F_ACK, body, device.name)
+
+    def _links(self) -> Iterator[LinkChanged]:
+        body = IFINFOMSG.pack(AF_UNSPEC, 0, 0, 0, 0, 0)
+        for answer in self._ask(RTM_GETLINK, NLM_F_DUMP, body, "links"):
+            event = decode_kernel_message(answer.type, answer.body, 0)
+            if isinstance(event, LinkChanged):
+                yield event
+
+    def _link(self, name: str) -> LinkChanged | None:
+        return next((link for link in self._links() if link.name == name), None)
+
+    # --- what the kernel leaves open -------------------------------------------------------------
+
+    def _close(self, device: str, table: int) -> None:
+        for name in SOCKETS:
+            (self._settings / name).write_text("0")
+        self._silence(device)
+        for family in (AF_INET, AF_INET6):
+            self._end_table(family, table)
+            self._put_vrfs_before_local(family)
+
+    def _end_table(self, family: int, table: int) -> None:
+        body = RTMSG.pack(family, 0, 0, 0, 0, RTPROT_SLUICE, 0, RTN_UNREACHABLE, 0)
+        body += attribute(RTA_TABLE, U32.pack(table))
+        body += attribute(RTA_PRIORITY, U32.pack(LAST_METRIC))
+        self._add(RTM_NEWROUTE, body, f"unreachable default route of table {table}")
+
+    def _add(self, kind: int, body: bytes, what: str) -> None:
+        """Adds something unless it is there."""
+        with suppress(FileExistsError):
+            self._ask(kind, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, body, what)
+
+    def _put_vrfs_before_local(self, family: int) -> None:
+        """Has VRFs' tables asked first. The local table is never without its rule, and stays before
+        all others."""
+        rules = self._rules(family)
+        local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
+        if local is None or any(rule.to_vrfs for rule in rules[: rules.index(local)]):
+            return
+        before = max(0, local.priority - 1)
+        if local.priority == 0:  # of equal priority, the older rule comes first
+            self._add(RTM_NEWRULE, _rule(family, Rule(1, LOCAL_TABLE)), "local rule")
+        self._add(RTM_NEWRULE, _rule(family, Rule(before, to_vrfs=True)), "VRFs' rule")
+        if local.priority == 0:
+            self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
+
+    def _rules(self, family: int) -> list[Rule]:
+        """The rules of a family in their order."""
+        header = FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
+        answers = self._ask(RTM_GETRULE, NLM_F_DUMP, header, "routing rules")
+        return [_read_rule(answer.body) for answer in answers if answer.type == RTM_NEWRULE]
+
+
+class Rule(NamedTuple):
+    """A routing rule, as far as it counts here; `to_vrfs`: to the table of the packet's VRF."""
+
+    priority: int
+    table: int = 0
+    to_vrfs: bool = False
+
+
+def _read_rule(body: bytes) -> Rule:
+    found = attributes(body, FIB_RULE_HDR.size)
+    table = fixed(found.get(FRA_TABLE, bytes(4)), "FRA_TABLE", U32, 0)
+    to_vrfs = fixed(found.get(FRA_L3MDEV, b"\0"), "FRA_L3MDEV", U8, 0)
+    # The kernel leaves out a priority of 0.
+    return Rule(
+        fixed(found.get(FRA_PRIORITY, bytes(4)), "FRA_PRIORITY", U32, 0), table, bool(to_vrfs)
+    )
+
+
+def _rule(family: int, rule: Rule) -> bytes:
+    body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
+    body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
+    if rule.to_vrfs:
+        body += attribute(FRA_L3MDEV, b"\1")
+    return body
+
+
+def _new_device(name: str, table: int) -> bytes:
+    data = attribute(IFLA_VRF_TABLE, U32.pack(table))
+    info = attribute(IFLA_INFO_KIND, b"vrf") + attribute(IFLA_INFO_DATA, data)
+    body = IFINFOMSG.pack(0, 0, 0, 0, 0, 0)
+    body += attribute(IFLA_IFNAME, name.encode() + b"\0")
+    return body + attribute(IFLA_LINKINFO, info)

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel VRF devices: made where the kernel has them, and closed before an interface joins.
+
+Against a model of the kernel, and against the real one where it has VRF devices (Debian's has:
+`make prove-vrfs`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import packets
+from kernel_namespace import ip, ip_shows, network_namespace, sysctl
+from sluice.config import VrfConfig
+from sluice.model import HostFrame, LinkChanged, parse_address
+from sluice.sources import vrf_devices
+from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
+from sluice.wire import packet as wire
+from sluice.wire.netlink import NLM_F_DUMP, U32, Message, attribute, attributes
+from sluice.wire.routes import RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTMSG
+from sluice.wire.rtnetlink import (
+    IFF_UP,
+    IFINFOMSG,
+    IFLA_IFNAME,
+    IFLA_INFO_DATA,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    IFLA_MASTER,
+    IFLA_VRF_TABLE,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+)
+from sources.test_host import PEER_MAC, Host, echo_request, interface
+
+DEFAULT = VrfConfig("default", 0, 254)
+RED = VrfConfig("red", 1, 100, device="red")
+BLUE = VrfConfig("blue", 2, 2000, device="blue")
+VRFS = (DEFAULT, RED, BLUE)
+TABLES = {vrf.table: vrf.id for vrf in VRFS}
+FAMILIES = (socket.AF_INET, socket.AF_INET6)
+KERNELS_RULES = [Rule(0, LOCAL_TABLE), Rule(32766, 254), Rule(32767, 253)]
+
+
+class FakeKernel:
+    """Links, rules and routes; `actions` is what changed, in order."""
+
+    def __init__(self, *, has_vrfs: bool = True) -> None:
+        self.has_vrfs = has_vrfs
+        self.links = {1: LinkChanged(1, "lo", True, True, 65536, bytes(6))}
+        self.rules = {family: list(KERNELS_RULES) for family in FAMILIES}
+        self.routes: set[tuple[int, int, int, int]] = set()
+        self.actions: list[str] = []
+
+    def ask(self, kind: int, flags: int, body: bytes, what: str) -> list[Message]:
+        if kind == RTM_GETLINK:
+            assert flags & NLM_F_DUMP == NLM_F_DUMP
+            return [answer(RTM_NEWLINK, link_body(link)) for link in self.links.values()]
+        if kind == RTM_NEWLINK:
+            self._set_link(body)
+        elif kind == RTM_NEWROUTE:
+            self._add_route(body)
+        else:
+            return self._rule(kind, body)
+        return []
+
+    def add_link(self, name: str, vrf_table: int | None = None, *, up: bool = False) -> int:
+        ifindex = max(self.links) + 1
+        link = LinkChanged(ifindex, name, up, False, 1500, bytes(6), vrf_table=vrf_table)
+        self.links[ifindex] = link
+        return ifindex
+
+    def _set_link(self, body: bytes) -> None:
+        _, _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
+        attrs = attributes(body, IFINFOMSG.size)
+        if ifindex == 0:
+            if not self.has_vrfs:
+                raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+            info = attributes(attrs[IFLA_LINKINFO], 0)
+            assert info[IFLA_INFO_KIND] == b"vrf"
+            (table,) = U32.unpack(attributes(info[IFLA_INFO_DATA], 0)[IFLA_VRF_TABLE])
+            name = attrs[IFLA_IFNAME].rstrip(b"\0").decode()
+            self.add_link(name, vrf_table=table)
+            self.actions.append(f"add {name}")
+            return
+        link = self.links[ifindex]
+        if IFLA_MASTER in attrs:
+            (master,) = U32.unpack(attrs[IFLA_MASTER])
+            self.links[ifindex] = replace(link, master=master or None)
+            self.actions.append(f"{link.name} joins {master}")
+        if flags & IFF_UP:
+            self.links[ifindex] = replace(link, up=True)
+            self.actions.append(f"{link.name} up")
+
+    def _add_route(self, body: bytes) -> None:
+        family, length, _, _, _, _, _, form, _ = RTMSG.unpack_from(body)
+        attrs = attributes(body, RTMSG.size)
+        (table,), (metric,) = U32.unpack(attrs[RTA_TABLE]), U32.unpack(attrs[RTA_PRIORITY])
+        assert (length, metric) == (0, LAST_METRIC)
+        if (family, table, form, metric) in self.routes:
+            raise FileExistsError(errno.EEXIST, "File exists")
+        self.routes.add((family, table, form, metric))
+
+    def _rule(self, kind: int, body: bytes) -> list[Message]:
+        family, *_ = vrf_devices.FIB_RULE_HDR.unpack_from(body)
+        rules = self.rules[family]
+        if kind == vrf_devices.RTM_GETRULE:
+            return [answer(vrf_devices.RTM_NEWRULE, rule_body(family, rule)) for rule in rules]
+        rule = vrf_devices._read_rule(with_table(body))
+        if kind == vrf_devices.RTM_DELRULE:
+            rules.remove(rule)
+        elif rule in rules:
+            raise FileExistsError(errno.EEXIST, "File exists")
+        else:
+            rules.append(rule)
+            rules.sort(key=lambda each: each.priority)  # stable: of equal ones the older is first
+        assert any(each.table == LOCAL_TABLE for each in rules)
+        return []
+
+
+def answer(kind: int, body: bytes) -> Message:
+    return Message(kind, 0, 1, 0, body, 0)
+
+
+def link_body(link: LinkChanged) -> bytes:
+    body = IFINFOMSG.pack(0, 0, 0, link.ifindex, IFF_UP if link.up else 0, 0)
+    body += attribute(IFLA_IFNAME, link.name.encode() + b"\0")
+    if link.master is not None:
+        body += attribute(IFLA_MASTER, U32.pack(link.master))
+    if link.vrf_table is not None:
+        data = attribute(IFLA_VRF_TABLE, U32.pack(link.vrf_table))
+        info = attribute(IFLA_INFO_KIND, b"vrf\0") + attribute(IFLA_INFO_DATA, data)
+        body += attribute(IFLA_LINKINFO, info)
+    return body
+
+
+def with_table(body: bytes) -> bytes:
+    """A rule as the kernel shows it: the table in an attribute."""
+    table = vrf_devices.FIB_RULE_HDR.unpack_from(body)[4]
+    return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
+
+
+def rule_body(family: int, rule: Rule) -> bytes:
+    """As the kernel shows it: without a priority of 0."""
+    body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
+    body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
+    if rule.priority:
+        body += attribute(vrf_devices.FRA_PRIORITY, U32.pack(rule.priority))
+    return body + (attribute(vrf_devices.FRA_L3MDEV, b"\1") if rule.to_vrfs else b"")
+
+
+@pytest.fixture
+def kernel() -> FakeKernel:
+    return FakeKernel()
+
+
+def devices_in(kernel: FakeKernel, directory: Path) -> VrfDevices:
+    def silence(name: str) -> None:
+        kernel.actions.append(f"silence {name}")
+
+    return VrfDevices(kernel.ask, silence, directory)
+
+
+def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
+    kernel: FakeKernel, tmp_path: Path
+) -> None:
+    devices_in(kernel, tmp_path).prepare(VRFS)
+    assert kernel.actions == [
+        *("add red", "silence red", "red up"),
+        *("add blue", "silence blue", "blue up"),
+    ]
+    assert [(link.name, link.vrf_table) for link in kernel.links.values()] == [
+        ("lo", None),
+        ("red", 100),
+        ("blue", 2000),
+    ]
+    unreachable = 7
+    assert kernel.routes == {
+        (family, table, unreachable, LAST_METRIC) for family in FAMILIES for table in (100, 2000)
+    }
+    for name in ("raw_l3mdev_accept", "udp_l3mdev_accept"):
+        assert (tmp_path / name).read_text() == "0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            KERNELS_RULES,
+            [Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE), *KERNELS_RULES[1:]],
+        ),
+        (  # as the kernel has them when the first VRF device is there
+            [Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
+            [
+                *(Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE), Rule(1000, to_vrfs=True)),
+                *KERNELS_RULES[1:],
+            ],
+        ),
+        (  # somebody has done it
+            [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
+            [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
+        ),
+        (  # this controller was killed in between
+            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE)],
+            [Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE)],
+        ),
+        (
+            [Rule(10, LOCAL_TABLE), Rule(20, 7)],
+            [Rule(9, to_vrfs=True), Rule(10, LOCAL_TABLE), Rule(20, 7)],
+        ),
+    ],
+)
+def test_a_vrfs_table_is_asked_before_the_local_one(
+    kernel: FakeKernel, tmp_path: Path, before: list[Rule], after: list[Rule]
+) -> None:
+    kernel.rules = {family: list(before) for family in FAMILIES}
+    for _ in range(2):
+        devices_in(kernel, tmp_path).prepare(VRFS)
+        assert kernel.rules == dict.fromkeys(FAMILIES, after)
+
+
+def test_without_vrf_devices_nothing_is_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = FakeKernel(has_vrfs=False)
+    devices = devices_in(kernel, tmp_path)
+    devices.prepare(VRFS)
+    kernel.add_link("eth3")
+    devices.join("eth3", RED.id)
+    assert (kernel.actions, kernel.routes, list(tmp_path.iterdir())) == ([], set(), [])
+    assert kernel.rules == dict.fromkeys(FAMILIES, KERNELS_RULES)
+    assert "no VRF devices: VRFs red, blue share the host's stack" in caplog.text
+
+
+def test_without_vrfs_the_kernel_is_not_asked(tmp_path: Path) -> None:
+    kernel = FakeKernel(has_vrfs=False)
+    devices_in(kernel, tmp_path).prepare([DEFAULT])
+    assert kernel.actions == []
+
+
+def test_a_device_of_the_table_is_taken_whatever_its_name(
+    kernel: FakeKernel, tmp_path: Path
+) -> None:
+    mine = kernel.add_link("vrf-red", vrf_table=100, up=True)
+    tap = kernel.add_link("eth3")
+    devices = devices_in(kernel, tmp_path)
+    devices.prepare([RED])
+    devices.join("eth3", RED.id)
+    assert kernel.actions == ["silence vrf-red", f"eth3 joins {mine}"]
+    assert kernel.links[tap].master == mine
+
+
+@pytest.mark.parametrize("vrf_table", [None, 300])
+def test_another_device_of_that_name_is_left_alone(
+    kernel: FakeKernel, tmp_path: Path, vrf_table: int | None
+) -> None:
+    kernel.add_link("red", vrf_table)
+    with pytest.raises(OSError, match="is no VRF device of table 100; remove it, or give"):
+        devices_in(kernel, tmp_path).prepare(VRFS)
+    assert kernel.actions == []
+
+
+def test_an_interface_that_is_in_its_vrf_is_not_touched(kernel: FakeKernel, tmp_path: Path) -> None:
+    """The kernel would set it down and up: the routing protocols' sessions would go."""
+    for name in ("eth1", "eth3"):
+        kernel.add_link(name)
+    for start in range(2):
+        devices = devices_in(kernel, tmp_path)
+        devices.prepare(VRFS)
+        kernel.actions.clear()
+        devices.join("eth1", DEFAULT.id)
+        devices.join("eth3", RED.id)
+        assert len(kernel.actions) == 1 - start
+
+
+def test_an_interface_that_moved_to_the_default_vrf_leaves_the_device(
+    kernel: FakeKernel, tmp_path: Path
+) -> None:
+    tap = kernel.add_link("eth3")
+    devices = devices_in(kernel, tmp_path)
+    devices.prepare(VRFS)
+    devices.join("eth3", RED.id)
+    devices.join("eth3", DEFAULT.id)
+    assert kernel.links[tap].master is None
+
+
+# --- the kernel ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """eth1 of the default VRF, eth3 of red and eth5 of blue, all with the same addresses."""
+    with network_namespace():
+        devices = VrfDevices()
+        devices.prepare(VRFS)
+        if "red" not in ip_shows("-brief link"):
+            pytest.skip(f"kernel {os.uname().release} has no VRF devices (make prove-vrfs)")
+        running = Host(join=devices.join, tables=TABLES)
+        addresses = interface(1).addresses
+        for number, vrf in ((1, DEFAULT), (3, RED), (5, BLUE)):
+            running.interfaces.add(replace(interface(number, vrf=vrf), addresses=addresses))
+            ip(f"neighbour replace 10.0.1.9 lladdr {PEER_MAC.hex(':')} dev eth{number}")
+        holders = running.interfaces._own
+        running.until(lambda: len(holders.get(parse_address("10.0.1.1"), ())) == 3)
+        running.until(lambda: "tentative" not in ip_shows("address"))
+        yield running
+        running.close()
+
+
+def test_the_real_kernels_devices_are_closed(host: Host) -> None:
+    assert host.interfaces.vrf_devices == {1: "red", 2: "blue"}
+    assert (sysctl("ipv4/conf/red/forwarding"), sysctl("ipv4/conf/red/rp_filter")) == ("0", "0")
+    assert sysctl("ipv4/tcp_l3mdev_accept") == sysctl("ipv4/udp_l3mdev_accept") == "0"
+    assert sysctl("ipv4/raw_l3mdev_accept") == "0"
+    for family in ("-4", "-6"):
+        first, second, *_ = ip_shows(f"{family} rule").splitlines()
+        assert "l3mdev" in first
+        assert "lookup local" in second
+        assert f"metric {LAST_METRIC}" in ip_shows(f"{family} route show table 100 default")
+
+
+@pytest.mark.parametrize("l3_if", [1, 3, 5])
+def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
+    request = packets.ipv4("10.0.1.9", "10.0.1.1", echo_request(b"where"), wire.ICMP)
+    host.interfaces.deliver([(l3_if, packets.ethernet(request, destination=mac_of(l3_if)))])
+    reply = host.sent(lambda frame: b"where" in frame.frame)
+    assert (reply.l3_if, reply.frame[:6]) == (l3_if, PEER_MAC)
+    assert leaves_by(host, b"where") == {l3_if}
+
+
+def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
+    """Each of three servers on one port has its VRF; the default one's is bound to no device."""
+    servers = {1: server(None), 3: server("red"), 5: server("blue")}
+    question = b"\x11\x11" + (7000).to_bytes(2, "big") + (8 + 3).to_bytes(2, "big") + bytes(2)
+    for l3_if in servers:
+        packet = packets.ipv4("10.0.1.9", "10.0.1.1", question + b"to%d" % l3_if, wire.UDP)
+        host.interfaces.deliver([(l3_if, packets.ethernet(packet, destination=mac_of(l3_if)))])
+    for l3_if, asked in servers.items():
+        with asked:
+            heard, peer = asked.recvfrom(100)
+            assert heard == b"to%d" % l3_if
+            asked.sendto(b"answer" + heard, peer)
+    for l3_if in servers:
+        mark = b"answerto%d" % l3_if
+        host.until(lambda: leaves_by(host, mark))  # noqa: B023
+        assert leaves_by(host, mark) == {l3_if}
+
+
+def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Host) -> None:
+    ip("route add default via 10.0.1.9 dev eth1")
+    with server("red") as sender, pytest.raises(OSError, match=r"unreachable|No route"):
+        sender.sendto(b"lost", ("203.0.113.1", 9))
+    with server(None) as sender:
+        sender.sendto(b"found", ("203.0.113.1", 9))
+    host.sent(lambda frame: b"found" in frame.frame)
+    assert not leaves_by(host, b"lost")
+
+
+def test_an_interface_that_leaves_its_vrf_is_closed_again(host: Host) -> None:
+    ip("link set eth3 nomaster")
+    host.until(lambda: host.interfaces.vrf_devices == {1: None, 2: "blue"})
+    packet = packets.ipv4("10.0.1.9", "10.0.1.1", b"\x11\x11\x1b\x58\0\x08\0\0", wire.UDP)
+    for l3_if in (1, 3, 5):
+        host.interfaces.deliver([(l3_if, packets.ethernet(packet, destination=mac_of(l3_if)))])
+    assert host.interfaces.counters["to_host_of_a_service_without_vrfs"] == 1
+    ip("link set eth3 master red")
+    host.until(lambda: host.interfaces.vrf_devices == {1: "red", 2: "blue"})
+
+
+def server(device: str | None) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for all VRFs
+    if device is not None:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+    opened.bind(("", 7000))
+    opened.settimeout(60)
+    return opened
+
+
+def mac_of(l3_if: int) -> bytes:
+    return interface(l3_if).mac
+
+
+def leaves_by(host: Host, mark: bytes) -> set[int]:
+    def has_mark(frame: HostFrame) -> bool:
+        return mark in frame.frame
+
+    host.step()
+    return {frame.l3_if for frame in filter(has_mark, host.frames)}
