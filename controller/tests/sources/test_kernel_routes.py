@@ -12,6 +12,8 @@ import pytest
 from kernel_namespace import DEADLINE, ip, network_namespace
 from sluice.model import NexthopKind, NexthopSpec, Prefix, Route, RouteKey, parse_address
 from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.vrf_devices import LAST_METRIC
+from sluice.wire.routes import RTPROT_SLUICE
 
 
 @pytest.fixture
@@ -119,3 +121,14 @@ def test_a_large_table_comes_in_slices() -> None:
     lines = [f"route add 10.{i >> 8}.{i & 255}.0/24 via 10.1.1.2" for i in range(512, 5512)]
     ip("-batch -", lines="\n".join(lines))
     assert len([k for k in dump() if k.prefix.length == 24]) == 5001
+
+
+@pytest.mark.usefixtures("ifindex")
+def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
+    """Its last default route, which lies behind the daemon's own."""
+    for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
+        last = f"unreachable default table 100 metric {LAST_METRIC} proto {RTPROT_SLUICE}"
+        ip(f"{family} route add {last}")
+        assert key(default, 100) not in dump()
+        ip(f"{family} route add blackhole default table 100 metric 20 proto bgp")
+        assert dump()[key(default, 100)].metric == 20

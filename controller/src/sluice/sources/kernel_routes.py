@@ -2,7 +2,8 @@
 """The kernel's routes, dumped: the second witness on zebra's routes (see `sources.replay`).
 
 A dump is asked for and arrives in slices; of several routes for one prefix of a table the one with
-the lowest metric counts, as it does for the kernel.
+the lowest metric counts, as it does for the kernel. What the controller itself put there
+(sources.vrf_devices) is no witness.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from sluice.sources.netlink_socket import NetlinkSocket, Overrun
 from sluice.wire import rtnetlink
 from sluice.wire.errors import WireError
 from sluice.wire.netlink import HEADER, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, messages
-from sluice.wire.routes import AF_INET, AF_INET6, RTM_NEWROUTE, decode_route_message
+from sluice.wire.routes import (
+    AF_INET,
+    AF_INET6,
+    RTM_NEWROUTE,
+    RTPROT_SLUICE,
+    decode_route_message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +124,8 @@ class KernelRouteDump:
         return not self._ask_next_family()
 
     def _learn(self, route: Route) -> None:
+        if route.protocol == RTPROT_SLUICE:
+            return
         known = self._routes.get(route.key)
         if known is None or route.metric < known.metric:
             self._routes[route.key] = route

@@ -56,6 +56,7 @@ from sluice.wire.routes import (
     RTA_TABLE,
     RTM_NEWROUTE,
     RTMSG,
+    RTPROT_SLUICE,
 )
 from sluice.wire.rtnetlink import (
     IFF_UP,
@@ -78,7 +79,6 @@ FRA_PRIORITY, FRA_TABLE, FRA_L3MDEV, FRA_PROTOCOL = 6, 15, 19, 21
 FR_ACT_TO_TBL = 1
 LOCAL_TABLE = 255
 RTN_UNREACHABLE = 7
-RTPROT_SLUICE = 0x53
 LAST_METRIC = 4278198272
 """Administrative distance 255 and metric 8192, as vrf.rst has it: any other route comes first."""
 SOCKETS = ("raw_l3mdev_accept", "udp_l3mdev_accept")
