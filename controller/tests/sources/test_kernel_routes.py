@@ -13,7 +13,6 @@ from kernel_namespace import DEADLINE, ip, network_namespace
 from sluice.model import NexthopKind, NexthopSpec, Prefix, Route, RouteKey, parse_address
 from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.vrf_devices import LAST_METRIC
-from sluice.wire.routes import RTPROT_SLUICE
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_a_large_table_comes_in_slices() -> None:
 def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
     """Its last default route, which lies behind the daemon's own."""
     for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
-        last = f"unreachable default table 100 metric {LAST_METRIC} proto {RTPROT_SLUICE}"
+        last = f"unreachable default table 100 metric {LAST_METRIC} proto kernel"
         ip(f"{family} route add {last}")
         assert key(default, 100) not in dump()
         ip(f"{family} route add blackhole default table 100 metric 20 proto bgp")

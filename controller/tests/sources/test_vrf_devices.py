@@ -24,7 +24,7 @@ from sluice.sources import vrf_devices
 from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
 from sluice.wire import packet as wire
 from sluice.wire.netlink import NLM_F_DUMP, U32, Message, attribute, attributes
-from sluice.wire.routes import RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTMSG
+from sluice.wire.routes import RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTMSG, RTPROT_KERNEL
 from sluice.wire.rtnetlink import (
     IFF_UP,
     IFINFOMSG,
@@ -99,10 +99,10 @@ class FakeKernel:
             self.actions.append(f"{link.name} up")
 
     def _add_route(self, body: bytes) -> None:
-        family, length, _, _, _, _, _, form, _ = RTMSG.unpack_from(body)
+        family, length, _, _, _, protocol, _, form, _ = RTMSG.unpack_from(body)
         attrs = attributes(body, RTMSG.size)
         (table,), (metric,) = U32.unpack(attrs[RTA_TABLE]), U32.unpack(attrs[RTA_PRIORITY])
-        assert (length, metric) == (0, LAST_METRIC)
+        assert (length, metric, protocol) == (0, LAST_METRIC, RTPROT_KERNEL)
         if (family, table, form, metric) in self.routes:
             raise FileExistsError(errno.EEXIST, "File exists")
         self.routes.add((family, table, form, metric))

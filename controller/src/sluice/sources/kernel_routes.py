@@ -13,6 +13,7 @@ from collections import Counter
 
 from sluice.model import Route, RouteKey, RouteUpdated
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
+from sluice.sources.vrf_devices import LAST_METRIC
 from sluice.wire import rtnetlink
 from sluice.wire.errors import WireError
 from sluice.wire.netlink import HEADER, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, messages
@@ -20,7 +21,7 @@ from sluice.wire.routes import (
     AF_INET,
     AF_INET6,
     RTM_NEWROUTE,
-    RTPROT_SLUICE,
+    RTPROT_KERNEL,
     decode_route_message,
 )
 
@@ -124,7 +125,7 @@ class KernelRouteDump:
         return not self._ask_next_family()
 
     def _learn(self, route: Route) -> None:
-        if route.protocol == RTPROT_SLUICE:
+        if (route.protocol, route.metric) == (RTPROT_KERNEL, LAST_METRIC):
             return
         known = self._routes.get(route.key)
         if known is None or route.metric < known.metric:

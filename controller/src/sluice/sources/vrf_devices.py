@@ -9,7 +9,9 @@ VRFs apart.
 What the kernel would leave open is closed before a TAP joins:
 
 - A VRF's table ends with an unreachable default route. Without it a look-up that finds nothing goes
-  on in the main table, and the host's packet leaves in the default VRF.
+  on in the main table, and the host's packet leaves in the default VRF. It is a route of the
+  kernel's own (RTPROT_KERNEL), which zebra takes no notice of: it is neither told to other routers
+  nor to the switch.
 - The rule that leads to a VRF's table stands before the one for the local table. Otherwise an
   address of the default VRF is local in every VRF.
 - Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
@@ -56,7 +58,7 @@ from sluice.wire.routes import (
     RTA_TABLE,
     RTM_NEWROUTE,
     RTMSG,
-    RTPROT_SLUICE,
+    RTPROT_KERNEL,
 )
 from sluice.wire.rtnetlink import (
     IFF_UP,
@@ -189,7 +191,7 @@ class VrfDevices:
             self._put_vrfs_before_local(family)
 
     def _end_table(self, family: int, table: int) -> None:
-        body = RTMSG.pack(family, 0, 0, 0, 0, RTPROT_SLUICE, 0, RTN_UNREACHABLE, 0)
+        body = RTMSG.pack(family, 0, 0, 0, 0, RTPROT_KERNEL, 0, RTN_UNREACHABLE, 0)
         body += attribute(RTA_TABLE, U32.pack(table))
         body += attribute(RTA_PRIORITY, U32.pack(LAST_METRIC))
         self._add(RTM_NEWROUTE, body, f"unreachable default route of table {table}")

@@ -47,7 +47,7 @@ RTNEXTHOP = Struct("=HBBi")
 NEXTHOP_GRP = Struct("=IBBH")
 
 RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL = 0, 1, 2
-RTPROT_SLUICE = 0x53  # of routes that the controller itself puts into the kernel
+RTPROT_KERNEL = 2
 RTN_NAMES = {2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 9: "throw", 10: "nat"}
 RTN_DROPS = {6: NexthopKind.BLACKHOLE, 7: NexthopKind.UNREACHABLE, 8: NexthopKind.PROHIBIT}
 
