@@ -123,6 +123,13 @@ prove: setup-run ## A million hostile packets against random policy, random rest
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 
+# Three VRFs with the same addresses, where the kernel separates them; this machine's own may not.
+.PHONY: prove-vrfs
+prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
+	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
+	  tests/sources/test_vrf_devices.py; cd ..; \
+	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_vrf_devices.py'
+
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf.differential $(ARGS)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses on one router: no link ever sees what belongs to another VRF.
+"""Three VRFs with the same addresses and one host stack: no link sees what belongs to another VRF.
+
+Runs where the kernel has no VRF devices; test_vrf_devices is for the others.
 
 In each VRF the hosts a (10.1.0.2) and b (10.2.0.2) are on links of their own, and b owns the site
 10.9.0.0/24, to which FRR has a route in each VRF's table. Captures stand on all six links.
@@ -22,6 +24,8 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import Host, Kind, Router
 from sluice_topo.routers import HostNode, P4Router
+
+from .kernel import has_vrf_devices
 
 VRFS = {"default": 254, "red": 100, "blue": 200}
 NETWORKS = {4: "10.{}.0.{}/24", 6: "2001:db8:{}::{}/64"}
@@ -70,6 +74,8 @@ class Vrfs:
 
     def __init__(self, lab: Lab, stack: ExitStack) -> None:
         self.place = lab.namespace("r")
+        if has_vrf_devices(self.place):
+            pytest.skip(f"kernel {os.uname().release} has VRF devices: see test_vrf_devices")
         self.hosts: dict[tuple[str, str], HostNode] = {}
         self.seen: dict[tuple[str, str], Capture] = {}
         interfaces: list[dict[str, Any]] = []

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells what the kernel that the tests run on can do."""
+
+from sluice_testkit.namespaces import Namespace
+
+
+def has_vrf_devices(place: Namespace) -> bool:
+    """Returns whether the kernel has VRF devices; leaves none behind."""
+    made = place.run("ip", "link", "add", "probe", "type", "vrf", "table", "9", check=False)
+    if made.returncode == 0:
+        place.run("ip", "link", "del", "probe")
+    return made.returncode == 0
