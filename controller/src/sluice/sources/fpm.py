@@ -21,6 +21,7 @@ from sluice.sources.group_doubt import GroupDoubt
 from sluice.sources.peer import Refused
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
+from sluice.wire.route_memo import RouteMemo
 
 if TYPE_CHECKING:
     from sluice._native import FpmEvent
@@ -61,6 +62,7 @@ class FpmSource:
         self._session: int | None = None
         # Payloads of the session that wait for decoding: at most SERVER_EVENTS of the server.
         self._payloads: deque[bytes] = deque()
+        self._memo = RouteMemo()
         self._doubt = GroupDoubt()
         self.peer: str | None = None
         self.counters: Counter[str] = Counter()
@@ -128,7 +130,7 @@ class FpmSource:
 
     def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
         try:
-            decoded = decode_payload(payload, self.counters)
+            decoded = decode_payload(payload, self.counters, self._memo)
         except WireError as error:
             self.counters[error.name] += 1
             log.warning("FPM: %s; frame payload %s", error, payload[:256].hex())

@@ -18,6 +18,7 @@ from sluice.model import RouteDeleted, RouteEvent, RouteKey, RouteUpdated
 from sluice.wire.errors import WireError
 from sluice.wire.netlink import HEADER as NETLINK_HEADER
 from sluice.wire.netlink import messages
+from sluice.wire.route_memo import RouteMemo
 from sluice.wire.routes import ROUTE_MESSAGES, decode_route_message
 
 HEADER = Struct("!BBH")
@@ -64,21 +65,30 @@ def frame(payload: bytes) -> bytes:
     return HEADER.pack(VERSION, TYPE_NETLINK, HEADER.size + len(payload)) + payload
 
 
-def decode_payload(payload: bytes, ignored: Counter[str]) -> list[RouteEvent]:
+def decode_payload(
+    payload: bytes, ignored: Counter[str], memo: RouteMemo | None = None
+) -> list[RouteEvent]:
     """The events in one frame's payload, in order, one for each route at most.
 
     All or nothing: on WireError none of the frame's events is given. Messages that say nothing
-    to a FIB are counted by name in `ignored`.
+    to a FIB are counted by name in `ignored`. `memo` is asked first, and learns.
     """
+    known = None if memo is None else memo.events(payload)
+    if known is not None:
+        return coalesce(known) if len(known) > 1 else known
     events: list[RouteEvent] = []
     for item in messages(payload):
         if item.type not in ROUTE_MESSAGES:
             ignored[f"message_type_{item.type}"] += 1
             continue
         base = item.offset + NETLINK_HEADER.size
+        counted = ignored.total()
         event = decode_route_message(item.type, item.body, base, ignored)
-        if event is not None:
-            events.append(event)
+        if event is None:
+            continue
+        events.append(event)
+        if memo is not None and ignored.total() == counted:
+            memo.learn(payload, item.offset, NETLINK_HEADER.size + len(item.body), event)
     return coalesce(events) if len(events) > 1 else events
 
 
