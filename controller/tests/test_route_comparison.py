@@ -72,7 +72,7 @@ class Bench:
             pass
 
     def keys(self) -> set[RouteKey]:
-        return {entry.route.key for entry in self.fib.rib.entries()}
+        return set(self.fib.rib)
 
 
 def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> None:
@@ -111,6 +111,23 @@ def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
     bench.tell(RouteDeleted(gone))
     bench.finish()
     assert bench.keys() == some(TABLE, *range(count - 1)).keys()
+
+
+def test_the_kernel_is_not_asked_where_nothing_could_follow() -> None:
+    """After a start: no route is of an earlier session, and no VRF has a table of its own."""
+    bench = Bench({}, some(MAIN, 1, 2))
+    bench.gate = ReplayGate(3.0)
+    dump = Dump(some(MAIN, 1, 2))
+    bench.comparison = RouteComparison(bench.fib, bench.gate, dump)
+    bench.tell(FpmSessionOpened("c"))
+    assert not bench.comparison.start_if_due(2.0)
+    assert bench.comparison.start_if_due(3.0)
+    assert bench.comparison.running
+    assert not dump.running
+    step = bench.comparison.step(3.0)
+    assert step.settled
+    assert not step.events
+    assert bench.gate.due is None
 
 
 def test_stale_routes_go_in_events_of_their_own() -> None:

@@ -50,7 +50,7 @@ class SwitchConnection:
         connect: Callable[[ElectionId], Client],
         on_packets: PacketInHandler,
         closing: Callable[[Entities], Closing],
-        on_read: Callable[[], None],
+        on_read: Callable[[], Awaitable[None]],
         session_tasks: Callable[[Session], Coroutine[Any, Any, None]],
         measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
     ) -> None:
@@ -115,7 +115,7 @@ class SwitchConnection:
                 log.info("gave the switch at %s its pipeline", self._config.address)
             await self._reconciler.read_back(session, partial(self._close, session))
             session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
-            self._on_read()
+            await self._on_read()
             await self._reconciler.compare()
             self.last_error = None
             error = await self._write_until_closed(session)

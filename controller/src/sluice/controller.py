@@ -45,6 +45,7 @@ from sluice.entities import (
     Kind,
     Nexthop,
     PuntLimit,
+    RouteSlot,
 )
 from sluice.first_packets import EspSource, FirstPackets
 from sluice.flow_tables import FlowTables
@@ -74,6 +75,7 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session
 from sluice.policy import Policy
 from sluice.punts import Outcome, PuntHandler, Tunnel
+from sluice.readback import SLICE
 from sluice.reconciler import Reconciler
 from sluice.resolution import Resolution
 from sluice.route_comparison import RouteComparison
@@ -85,6 +87,7 @@ from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.takeover import Closing, Entities
+from sluice.task_slices import in_slices
 from sluice.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -309,14 +312,18 @@ class Controller:
         moved = () if self._numbers is None else self._numbers.moved
         return self.policy.closing(installed, moved)
 
-    def _adopt(self) -> None:
+    async def _adopt(self) -> None:
         """After the first read-back: ids keep their meaning, and events may come in."""
         if self._numbers is not None:
             self._numbers.settled()
         if self._adopted:
             return
-        self._adopted = True
         found = self.reconciler.installed.by_kind
+        slots: dict[RouteSlot, RouteSlot] = {}
+        async for part in in_slices(found[Kind.ROUTE], SLICE):
+            slots.update((slot, slot) for slot in part if isinstance(slot, RouteSlot))
+        self.fib.share(slots)
+        self._adopted = True
         nexthops = {
             key: value if isinstance(value, Nexthop) and value != RETIRED else None
             for key, value in found[Kind.NEXTHOP].items()
@@ -460,6 +467,7 @@ class Controller:
             self.on_routes(step.routes)
         if step.settled and not self.settled:
             self.settled = True
+            self.fib.share({})
             self.reconciler.release(ROUTE_KINDS)
         if not step.more:
             self._set_timer()
@@ -472,7 +480,8 @@ class Controller:
         self.resolution.unanswered(outcome.unanswered, now)
         self._carry_out(outcome)
         self.resolution.ask_due(now)
-        self._comparison.start_if_due(now)
+        if self._comparison.start_if_due(now):
+            self.scheduler.wake(self._dump)
         self._set_timer()
         return False
 

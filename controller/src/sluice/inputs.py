@@ -120,6 +120,10 @@ class ReplayGate(Protocol):
     """When the routing daemon's replay is over (`sources.replay.ReplayGate`)."""
 
     @property
+    def takes_left_out(self) -> bool:
+        """Whether `left_out` can have something to say."""
+
+    @property
     def due(self) -> float | None:
         """When to compare with the kernel's routes."""
 

@@ -4,7 +4,9 @@
 The gate says when, and which of the kernel's routes stand for those that the replay left out; the
 dump brings the kernel's routes; `StaleSweep` compares. A session that opens
 or ends after the kernel was asked makes its answer too old: nothing follows from it then, and the
-gate says when to ask again. Depends on inputs and state.
+gate says when to ask again. Where no route is stale and none can have been left out, as after a
+start of the controller, the kernel is not asked: its million routes take seconds to read.
+Depends on inputs and state.
 """
 
 from __future__ import annotations
@@ -70,13 +72,19 @@ class RouteComparison:
         """Whether this session has named a route, or has withdrawn it."""
         return key in self._withdrawn or self._fib.rib.is_current(key)
 
-    def start_if_due(self, now: float) -> None:
-        """Asks the kernel for its routes."""
+    def start_if_due(self, now: float) -> bool:
+        """Asks the kernel for its routes, unless nothing could follow from them: then there is a
+        slice to do at once, which is said."""
         due = self.due
-        if due is not None and due <= now:
-            self._outdated = False
-            self._withdrawn.clear()
+        if due is None or due > now:
+            return False
+        self._outdated = False
+        self._withdrawn.clear()
+        if self._fib.rib.stale or self._gate.takes_left_out:
             self._dump.start()
+            return False
+        self._sweep = StaleSweep(self._fib, {})
+        return True
 
     def step(self, now: float) -> Step:
         """Does the next slice."""

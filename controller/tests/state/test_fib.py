@@ -33,6 +33,7 @@ from sluice.entities import (
     Kind,
     L3Interface,
     Nexthop,
+    RouteSlot,
     Target,
     TargetKind,
 )
@@ -45,6 +46,7 @@ from sluice.model import (
     NexthopObjectUpdated,
     NexthopSpec,
     Route,
+    RouteUpdated,
     StaleRoutesGone,
     format_address,
     parse_address,
@@ -462,6 +464,18 @@ class TestNexthopObjects:
         wanted.apply(obj(1, GW1, 1))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
 
+    def test_next_hops_beside_an_objects_number_count(self, wanted: Desired) -> None:
+        """The kernel names both. The route leads by what is spelled out, whatever the object is."""
+        legs = (gateway(GW1, 1),)
+        spelled = [
+            RouteUpdated(Route(key(text), 186, 20, legs, 7))
+            for text in ("192.0.2.0/24", "198.51.100.0/24")
+        ]
+        wanted.apply(*spelled)
+        wanted.apply(no_route("192.0.2.0/24"), no_route("198.51.100.0/24"))
+        wanted.apply(spelled[0])
+        assert wanted.nexthop("192.0.2.0/24").l3_if == 1
+
     def test_groups_in_a_circle_end(self, wanted: Desired) -> None:
         wanted.apply(group(1, 2), group(2, 1), route("192.0.2.0/24", obj=1))
         assert wanted.target("192.0.2.0/24") is None
@@ -495,6 +509,40 @@ class TestSessions:
         wanted.apply(StaleRoutesGone((key("203.0.113.0/24"), key("192.0.2.0/24"))))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 2  # named again: not stale
         assert wanted.target("203.0.113.0/24") is None
+
+
+class TestMemory:
+    """A full table has a million of everything that a route has of its own."""
+
+    def test_routes_that_say_the_same_share_all_but_their_prefix(self, wanted: Desired) -> None:
+        wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)), route("20.0.0.0/8", gateway(GW1, 1)))
+        one, other = (wanted.fib.rib.get(key(text)) for text in ("192.0.2.0/24", "20.0.0.0/8"))
+        assert one is other is not None
+        wanted.apply(route("20.0.0.0/8", gateway(GW2, 2)))
+        assert wanted.nexthop("192.0.2.0/24").l3_if == 1
+        assert wanted.nexthop("20.0.0.0/8").l3_if == 2
+
+    def test_a_prefix_is_one_object_in_all_that_is_known_of_it(self, wanted: Desired) -> None:
+        changes = wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
+        (published,) = changes.by_kind[Kind.ROUTE]
+        (ordered,) = (one for one in next(wanted.fib.order.walk()) if one == published)
+        assert published is ordered
+        (known,) = wanted.fib.rib
+        assert isinstance(published, RouteSlot)
+        assert published.prefix is known.prefix
+
+    def test_a_prefix_that_the_switch_was_found_to_hold_is_not_made_twice(
+        self, wanted: Desired
+    ) -> None:
+        found = slot("192.0.2.0/24")
+        wanted.fib.share({found: found, slot("20.0.0.0/8"): slot("20.0.0.0/8")})
+        changes = wanted.apply(
+            route("192.0.2.0/24", gateway(GW1, 1)), route("30.0.0.0/8", gateway(GW1, 1))
+        )
+        assert any(one is found for one in changes.by_kind[Kind.ROUTE])
+        assert any(known.prefix is found.prefix for known in wanted.fib.rib)
+        wanted.apply(route("192.0.2.0/24", gateway(GW2, 2)))
+        assert wanted.nexthop("192.0.2.0/24").l3_if == 2
 
 
 class TestAdoption:

@@ -53,6 +53,18 @@ def test_routes_of_an_object_that_changes() -> None:
     assert {wanted.nexthop(text(n)).l3_if for n in range(COUNT)} == {2}
 
 
+def test_routes_that_waited_for_their_object() -> None:
+    wanted = router()
+    wanted.apply(*(route(text(n), obj=1) for n in range(COUNT)))
+    assert wanted.fib.rib.waiting_objects() == {1: COUNT}
+    wanted.apply(no_route(text(0)))
+    assert published(wanted.apply(obj(1, 2))) <= MOST
+    assert finish(wanted) > 3
+    assert {wanted.nexthop(text(n)).l3_if for n in range(1, COUNT)} == {2}
+    assert wanted.target(text(0)) is None
+    assert not wanted.fib.rib.waiting_objects()
+
+
 def test_routes_of_an_interface_that_goes_and_comes_back() -> None:
     wanted = router()
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in range(COUNT)))

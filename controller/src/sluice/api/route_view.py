@@ -157,7 +157,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
     if entry is None:
         is_host = slot.prefix.length == len(slot.prefix.address) * 8
         return "neighbor" if is_host else "connected"
-    return PROTOCOLS.get(entry.route.protocol, str(entry.route.protocol))
+    return PROTOCOLS.get(entry.protocol, str(entry.protocol))
 
 
 def _place(slot: RouteSlot) -> tuple[int, int, Prefix]:

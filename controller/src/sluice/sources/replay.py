@@ -46,6 +46,11 @@ class ReplayGate:
         self._due: float | None = None
 
     @property
+    def takes_left_out(self) -> bool:
+        """Whether `left_out` can have something to say."""
+        return bool(self._tables)
+
+    @property
     def due(self) -> float | None:
         """When to ask for the kernel's routes and call `settled`; None: nothing to settle."""
         return self._due

@@ -92,6 +92,7 @@ class Fib:
         }
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._lengths = LengthIndex()
+        self._found: dict[RouteSlot, RouteSlot] = {}
         self._hosts_touched = False
         self._moved: set[PathSet] = set()
         self._walk: Iterator[list[RouteSlot]] | None = None
@@ -138,6 +139,12 @@ class Fib:
             if path.address is not None:
                 changes.resolve[path.l3_if, path.address] = None
         return changes
+
+    def share(self, found: dict[RouteSlot, RouteSlot]) -> None:
+        """The switch was found to hold routes for these prefixes (each leads to itself; they are
+        this object's own). Routes that the daemon names now are known under the same objects, so
+        that a controller that starts with a full table does not have all prefixes twice."""
+        self._found = found
 
     def apply(self, events: Iterable[Event], now: float) -> Changes:
         """Take events in; returns what is to change in the switch."""
@@ -215,28 +222,38 @@ class Fib:
     def _route_updated(self, event: RouteUpdated, now: float, changes: Changes) -> None:
         route = event.route
         key = route.key
-        if key.table not in self._vrf_of_table:
+        vrf = self._vrf_of_table.get(key.table)
+        if vrf is None:
             self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
             return
+        slot = RouteSlot(vrf, key.prefix)
         is_new = self.rib.get(key) is None
-        self.rib.update(route, changes)
+        if is_new and self._found:
+            slot = self._found.pop(slot, slot)
+            key = RouteKey(key.table, slot.prefix)
+        paths = self.rib.update(key, route, changes)
+        self._publish(slot, key, paths, changes)
         if is_new:
             self._lengths.count(key.table, key.prefix, 1)
-            self.order.add(RouteSlot(self._vrf_of_table[key.table], key.prefix))
+            self.order.add(slot)
 
     def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
         self._delete_route(event.key, changes)
 
     def _delete_route(self, key: RouteKey, changes: Changes) -> None:
-        if self.rib.get(key) is not None:
+        if self.rib.delete(key, changes):
             self._lengths.count(key.table, key.prefix, -1)
-            self.rib.delete(key, changes)
-            self._order_slot(RouteSlot(self._vrf_of_table[key.table], key.prefix))
+            slot = RouteSlot(self._vrf_of_table[key.table], key.prefix)
+            self._publish(slot, key, None, changes)
+            self._order_slot(slot)
 
     def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
-        prefix = key.prefix
-        vrf = self._vrf_of_table[key.table]
-        slot = RouteSlot(vrf, prefix)
+        self._publish(RouteSlot(self._vrf_of_table[key.table], key.prefix), key, paths, changes)
+
+    def _publish(
+        self, slot: RouteSlot, key: RouteKey, paths: PathSet | None, changes: Changes
+    ) -> None:
+        vrf, prefix = slot
         if prefix.address[0] in _UNROUTED_HEADS and (reason := why_not_routed(prefix)):
             if self.rib.get(key) is None:
                 self.unrouted.pop(slot, None)

@@ -7,14 +7,15 @@ routes of the session before keep what they resolved to and are stale until name
 deletes those that `is_stale` names once the replay is over. An object's number may mean something
 else in a new session, which is why objects are never looked up across sessions.
 
-Depends on model, entities, paths. `publish(key, paths)` is called whenever a route's path set or
-its target may have changed, with None where it has none; the caller chooses among other sources of
-that prefix.
+Depends on model, entities, paths. `publish(key, paths)` is called whenever an object gave a route
+another path set or target, with None where it has none now; the caller chooses among other sources
+of that prefix, there and after `update` and `delete`, which publish nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from sluice.entities import Changes
 from sluice.model import (
@@ -22,11 +23,14 @@ from sluice.model import (
     NexthopObjectDeleted,
     NexthopObjectUpdated,
     NexthopSpec,
+    Prefix,
     Route,
     RouteKey,
 )
 from sluice.state.paths import PathSet, PathSets, Specs
 
+WAITING_AT_ONCE = 1024
+"""Routes that are published as soon as their object comes: about 2 ms."""
 _DEEPEST_GROUP = 8
 """Groups within groups, at most (the kernel refuses any; this only bounds bad input)."""
 
@@ -34,32 +38,52 @@ _DEEPEST_GROUP = 8
 class _Object:
     """A next-hop object: `definition` None while only its number is known."""
 
-    __slots__ = ("definition", "id", "paths", "uses", "waiting")
+    __slots__ = ("definition", "entries", "id", "paths", "waiting")
 
     def __init__(self, identifier: int) -> None:
         self.id = identifier
         self.definition: NexthopObjectUpdated | None = None
         self.paths: PathSet | None = None
-        self.uses = 0
-        self.waiting: list[RibEntry] = []
+        self.entries: list[RibEntry] = []
+        """Those that lead by it; of one session there is one for each protocol."""
+        self.waiting: dict[RouteKey, None] = {}
+        """Routes that came before it; some may have gone since."""
+
+    @property
+    def uses(self) -> int:
+        """How many routes lead by it."""
+        return sum(entry.uses for entry in self.entries)
+
+
+_Said: TypeAlias = tuple[int, Specs, int | None]
+"""What a route says beside its prefix, as far as it counts here: protocol, next hops, object."""
 
 
 class RibEntry:
-    """A route and how it is resolved: by its own path set, or by that of its object."""
+    """Where routes lead that say the same in one session, by a path set or by that of an object.
 
-    __slots__ = ("object", "own_paths", "route", "session")
+    It is shared by all of them: a full table has a million routes and some hundred entries.
+    """
+
+    __slots__ = ("object", "own_paths", "said", "session", "uses")
 
     def __init__(
-        self, route: Route, obj: _Object | None, own_paths: PathSet | None, session: int
+        self, said: _Said, obj: _Object | None, own_paths: PathSet | None, session: int
     ) -> None:
+        self.said = said
         self.session = session
-        self.route = route
         self.object = obj
         self.own_paths = own_paths
+        self.uses = 0
+
+    @property
+    def protocol(self) -> int:
+        """Who made the routes: RTPROT_*."""
+        return self.said[0]
 
     @property
     def paths(self) -> PathSet | None:
-        """None while the route waits for its object."""
+        """None while the routes wait for their object."""
         return self.own_paths if self.object is None else self.object.paths
 
 
@@ -71,7 +95,9 @@ class Rib:
     ) -> None:
         self._paths = paths
         self._publish = publish
-        self._routes: dict[RouteKey, RibEntry] = {}
+        self._tables: dict[int, dict[Prefix, RibEntry]] = {}
+        self._entries: dict[_Said, RibEntry] = {}
+        """Of this session."""
         self._objects: dict[int, _Object] = {}
         self._parents: dict[int, set[int]] = {}
         self.moved_objects: set[_Object] = set()
@@ -85,19 +111,22 @@ class Rib:
 
     def get(self, key: RouteKey) -> RibEntry | None:
         """The route of this key."""
-        return self._routes.get(key)
+        routes = self._tables.get(key.table)
+        return None if routes is None else routes.get(key.prefix)
 
     def is_current(self, key: RouteKey) -> bool:
         """Whether there is such a route, and this session has named it."""
-        entry = self._routes.get(key)
+        entry = self.get(key)
         return entry is not None and entry.session == self._session
 
-    def entries(self) -> Iterator[RibEntry]:
+    def __iter__(self) -> Iterator[RouteKey]:
         """All routes."""
-        return iter(self._routes.values())
+        for table, routes in self._tables.items():
+            for prefix in routes:
+                yield RouteKey(table, prefix)
 
     def __len__(self) -> int:
-        return len(self._routes)
+        return sum(map(len, self._tables.values()))
 
     @property
     def stale(self) -> int:
@@ -106,63 +135,84 @@ class Rib:
 
     def is_stale(self, key: RouteKey) -> bool:
         """Whether a route is one of them."""
-        entry = self._routes.get(key)
+        entry = self.get(key)
         return entry is not None and entry.session != self._session
 
     def waiting_objects(self) -> dict[int, int]:
         """Numbers of objects that routes wait for, and how many routes do."""
         return {
-            obj.id: obj.uses for obj in self._objects.values() if obj.uses and obj.paths is None
+            obj.id: obj.uses for obj in self._objects.values() if obj.entries and obj.paths is None
         }
 
     # -- routes
 
-    def update(self, route: Route, changes: Changes) -> None:
-        """A route, new or replaced. Raises OutOfIdsError with the old one still in place."""
-        key = route.key
-        old = self._routes.get(key)
-        if route.nexthops or route.nexthop_id is None:
-            entry = RibEntry(
-                route, None, self._paths.acquire(route.nexthops, changes), self._session
-            )
-        else:
-            obj = self._objects.get(route.nexthop_id) or self._new_object(route.nexthop_id)
-            entry = RibEntry(route, obj, None, self._session)
-            self._use_object(obj, entry, changes)
-        self._routes[key] = entry
-        if old is not None and old.session != self._session:
-            self._stale -= 1
-        self._publish(key, entry.paths, changes)
-        if old is not None:
-            self._let_go(old, changes)
-
-    def delete(self, key: RouteKey, changes: Changes) -> None:
-        """A route is gone; unknown ones are ignored (zebra deletes what it never sent)."""
-        entry = self._routes.pop(key, None)
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
+        """A route, new or replaced; where it leads now, for the caller to publish. Keeps the prefix
+        of `key`, which equals the route's own. Raises OutOfIdsError with the old one in place."""
+        routes = self._tables.get(key.table)
+        if routes is None:
+            routes = self._tables[key.table] = {}
+        old = routes.get(key.prefix)
+        said = (route.protocol, route.nexthops, route.nexthop_id)
+        entry = self._entries.get(said)
         if entry is None:
-            return
+            entry = self._new_entry(said, changes)
+        elif entry.paths is None and entry.object is not None:
+            self._resolve_object(entry.object, changes)  # there was no id for it before, perhaps
+        if entry is not old:
+            entry.uses += 1
+            routes[key.prefix] = entry
+            if old is not None:
+                if old.session != self._session:
+                    self._stale -= 1
+                self._let_go(old, changes)
+        paths = entry.paths
+        if paths is None and entry.object is not None:
+            entry.object.waiting[key] = None
+        return paths
+
+    def delete(self, key: RouteKey, changes: Changes) -> bool:
+        """A route is gone, which the caller publishes; unknown ones are ignored (zebra deletes what
+        it never sent). Returns whether there was one."""
+        routes = self._tables.get(key.table)
+        entry = None if routes is None else routes.pop(key.prefix, None)
+        if entry is None:
+            return False
         if entry.session != self._session:
             self._stale -= 1
-        self._publish(key, None, changes)
         self._let_go(entry, changes)
+        return True
 
-    def _use_object(self, obj: _Object, entry: RibEntry, changes: Changes) -> None:
-        if obj.paths is None:
-            specs = self._expand(obj)
-            if specs:
-                obj.paths = self._paths.acquire(specs, changes)
-            else:
-                obj.waiting.append(entry)
-        obj.uses += 1
+    def _new_entry(self, said: _Said, changes: Changes) -> RibEntry:
+        _, nexthops, nexthop_id = said
+        if nexthops or nexthop_id is None:
+            paths = self._paths.acquire(nexthops, changes)
+            said = (said[0], paths.specs, nexthop_id)
+            entry = RibEntry(said, None, paths, self._session)
+        else:
+            obj = self._objects.get(nexthop_id) or self._new_object(nexthop_id)
+            entry = RibEntry(said, obj, None, self._session)
+            if obj.paths is None:
+                specs = self._expand(obj)
+                if specs:
+                    obj.paths = self._paths.acquire(specs, changes)
+            obj.entries.append(entry)
+        self._entries[said] = entry
+        return entry
 
     def _let_go(self, entry: RibEntry, changes: Changes) -> None:
+        entry.uses -= 1
+        if entry.uses:
+            return
+        if self._entries.get(entry.said) is entry:
+            del self._entries[entry.said]
         obj = entry.object
         if obj is None:
             if entry.own_paths is not None:
                 self._paths.release(entry.own_paths, changes)
             return
-        obj.uses -= 1
-        if obj.uses == 0:
+        obj.entries.remove(entry)
+        if not obj.entries:
             obj.waiting.clear()
             if obj.paths is not None:
                 self._paths.release(obj.paths, changes)
@@ -187,7 +237,7 @@ class Rib:
         self._set_parent(obj, None)
         obj.definition = None
         self._object_changed(obj, changes, 0)
-        if obj.uses == 0:
+        if not obj.entries:
             del self._objects[event.id]
 
     def _new_object(self, identifier: int) -> _Object:
@@ -203,7 +253,7 @@ class Rib:
                 self._parents.setdefault(member, set()).add(obj.id)
 
     def _object_changed(self, obj: _Object, changes: Changes, depth: int) -> None:
-        if obj.uses:
+        if obj.entries:
             self._resolve_object(obj, changes)
         if depth < _DEEPEST_GROUP:
             for parent in sorted(self._parents.get(obj.id, ())):
@@ -216,20 +266,29 @@ class Rib:
         if old is not None and old.specs == specs:
             return
         obj.paths = self._paths.acquire(specs, changes) if specs else None
-        waiting, obj.waiting = obj.waiting, []
         if old is None:
-            for entry in waiting:
-                if self._routes.get(entry.route.key) is entry:
-                    self._publish(entry.route.key, entry.paths, changes)
+            if obj.paths is not None:
+                self._publish_waiting(obj, changes)
         elif obj.paths is None or obj.paths.target != old.target:
             # Rare: zebra gives changed next hops a new object. A walk over all routes costs less
             # than an index of the routes of each object would on every route.
             self.moved_objects.add(obj)
             self.moves += 1
-        if obj.paths is None and old is None:
-            obj.waiting = waiting
         if old is not None:
             self._paths.release(old, changes)
+
+    def _publish_waiting(self, obj: _Object, changes: Changes) -> None:
+        """The object that routes waited for is there. Many of them follow in slices, as those do
+        whose object has moved."""
+        waiting, obj.waiting = obj.waiting, {}
+        if len(waiting) > WAITING_AT_ONCE:
+            self.moved_objects.add(obj)
+            self.moves += 1
+            return
+        for key in waiting:
+            entry = self.get(key)
+            if entry is not None and entry.object is obj:
+                self._publish(key, entry.paths, changes)
 
     def _expand(self, obj: _Object) -> Specs:
         """The object's next hops, those of a group with its weights; empty while none is known."""
@@ -265,20 +324,21 @@ class Rib:
     def open_session(self) -> None:
         """All routes are stale until named again; the objects' numbers mean nothing any more."""
         self._session += 1
-        self._stale = len(self._routes)
+        self._stale = len(self)
+        self._entries = {}
         self._objects = {}
         self._parents = {}
 
     def republish(self, keys: Iterable[RouteKey], moved: set[PathSet], changes: Changes) -> None:
         """Publish those of some routes whose path set is in `moved`, or whose object has moved."""
         for key in keys:
-            entry = self._routes.get(key)
+            entry = self.get(key)
             if entry is None:
                 continue
             obj = entry.object
             if obj is not None and obj in self.moved_objects:
                 self._publish(key, entry.paths, changes)
                 if obj.paths is None:
-                    obj.waiting.append(entry)
+                    obj.waiting[key] = None
             elif entry.paths in moved:
                 self._publish(key, entry.paths, changes)

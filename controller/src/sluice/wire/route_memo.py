@@ -107,7 +107,7 @@ def _cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, in
     as the kernel writes it."""
     if length < _LEAST or offset + length > len(data):
         return None
-    if kind != RTM_NEWROUTE and kind != RTM_DELROUTE:
+    if kind not in (RTM_NEWROUTE, RTM_DELROUTE):
         return None
     family = data[offset + 16]
     at = offset + 28
