@@ -161,7 +161,7 @@ loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables,
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) p4-cpu writes forwarding new-flows
+BENCHES := $(STRUCTURES) p4-cpu writes forwarding new-flows route-load failover
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Benchmarks against peers on this machine, results in bench/results; one: make bench-NAME
@@ -178,8 +178,8 @@ bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.p4_cpu $(ARGS)
 	$(BENCH)/python -m bench.plot p4-cpu p4-cpu-veth
 
-.PHONY: bench-writes bench-forwarding bench-new-flows
-bench-writes bench-forwarding bench-new-flows: bench-%: setup-run $(STAMPS)/ptf
+.PHONY: bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover
+bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: bench-%: setup-run $(STAMPS)/ptf
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls

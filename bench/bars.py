@@ -66,6 +66,15 @@ BARS: Mapping[str, Sequence[Bar | Rate]] = {
         Bar("limit", 1, None, "memory"),
     ),
     "multipath": (Bar("single-path", 0.98, 1),),
+    "route-load": (
+        Bar("null-fpm", 0.8, 0.95, "load"),
+        Bar("null-fpm", 0.8, 0.95, "withdrawal"),
+        *(
+            Bar("limit", 1, None, kind)
+            for kind in ("bytes", "lag", "ready", "settled", "connected", "table")
+        ),
+    ),
+    "failover": (Bar("limit", 1, 5, "failover"),),
 }
 
 

@@ -28,7 +28,28 @@ log = logging.getLogger(__name__)
 
 SHOWN = 8
 """Entities that a line of the log names at most."""
-FIRST_RECONNECT, LAST_RECONNECT = 0.1, 2.0
+FIRST_RECONNECT, LAST_RECONNECT = 0.05, 2.0
+EAGER_SECONDS = 5.0
+"""After a session: a switch that restarts is back by then, and is asked for at the first pace."""
+
+
+class Backoff:
+    """Seconds between two attempts to reach the switch."""
+
+    def __init__(self) -> None:
+        self._delay = FIRST_RECONNECT
+        self._eager_until = float("-inf")
+
+    def ended(self, now: float) -> float:
+        """How long to wait after a session."""
+        self._delay, self._eager_until = FIRST_RECONNECT, now + EAGER_SECONDS
+        return self._delay
+
+    def failed(self, now: float) -> float:
+        """How long to wait after an attempt that came to no session."""
+        if now >= self._eager_until:
+            self._delay = min(LAST_RECONNECT, self._delay * 2)
+        return self._delay
 
 
 class SwitchConnection:
@@ -84,17 +105,18 @@ class SwitchConnection:
 
     async def run(self) -> None:
         """Keeps a session until cancelled."""
-        delay = FIRST_RECONNECT
+        clock = asyncio.get_running_loop().time
+        backoff = Backoff()
         while True:
             try:
                 await self._one_session()
-                delay = FIRST_RECONNECT
+                delay = backoff.ended(clock())
             except P4RuntimeError as error:
                 message = f"{self._config.address}: {error}"
                 if message != self.last_error:
                     log.warning("switch %s", message)
                 self.last_error = message
-                delay = min(LAST_RECONNECT, delay * 2)
+                delay = backoff.failed(clock())
             self._reconciler.disconnect()
             await asyncio.sleep(delay)
 

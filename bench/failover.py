@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long packets are lost when a leg of a group of next hops fails: `make bench-failover`.
+
+    python -m bench.failover [--runs N] [--routes N] [--few N] [--look]
+
+100,000 BGP routes lead by one next hop, which is reached over eight ports: zebra resolves it, so
+that all routes share a group of eight legs. Packets go out over all legs, 64 flows at 4,000
+packets a second. In each run one leg fails, the ports in turn:
+
+link        the port's link goes down
+neighbour   the kernel gives the gateway up (FAILED) while its link stays up
+
+A run's value is the time from the failure to the sending of the last packet that was lost. The
+same with few routes shows that it does not depend on their number; and with FRR's next-hop groups
+over FPM. Between two runs the leg comes back, and zebra and the switch settle.
+
+`--look` writes nothing, as do other numbers of runs or routes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import socket
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import bgp
+from bench.bars import judge
+from bench.edge_router import (
+    GATEWAY_MAC,
+    PEER,
+    PEER_AS,
+    PORT_MAC,
+    EdgeRouter,
+    address,
+    network,
+)
+from bench.probe_packets import UNDER_WAY, Probe, frames
+from bench.routing_table import table
+from sluice_testkit.bench import Case, write_results
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.wait import wait_until
+
+LEGS = range(2, 10)
+"""Ports of the group; the packets and the BGP session come in by port 1."""
+ANCHOR = "10.99.0.1"
+"""The next hop of all routes."""
+FLOWS = 64
+INTERVAL = 0.00025
+CALM = 0.3
+"""Seconds without loss before and after what is measured."""
+LIMIT_MS = 50.0
+DEADLINE = 120.0
+RUNS, ROUTES, FEW = 50, 100_000, 1_000
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+REQUEST = struct.Struct("16sh22x")
+STATIC = [f"ip route {ANCHOR}/32 {network(port, 2)}" for port in LEGS]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One case: so many routes, their next hops in each route or as FRR's groups over FPM."""
+
+    routes: int
+    groups: bool = False
+
+    @property
+    def name(self) -> str:
+        """How the results call it."""
+        return f"{self.routes:,} routes" + (", FRR's groups over FPM" if self.groups else "")
+
+
+def set_up(namespace: Namespace, interface: str, up: bool) -> float:
+    """Set a link up or down; the moment right before."""
+
+    def change() -> float:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            name = interface.encode()
+            found = fcntl.ioctl(one, SIOCGIFFLAGS, REQUEST.pack(name, 0))
+            flags = REQUEST.unpack(found)[1]
+            flags = flags | IFF_UP if up else flags & ~IFF_UP
+            moment = time.monotonic()
+            fcntl.ioctl(one, SIOCSIFFLAGS, REQUEST.pack(name, flags))
+        return moment
+
+    return namespace.inside(change)
+
+
+class Group:
+    """The router with its group of legs, and the packets over them."""
+
+    def __init__(self, router: EdgeRouter, destinations: list[str], routes: int):
+        self.router = router
+        self.routes = routes
+        macs = PORT_MAC % 1, GATEWAY_MAC % (1, 2)
+        some = frames(macs, PEER, destinations, FLOWS // len(destinations))
+        far_ends = [(router.far, f"far{port}") for port in LEGS]
+        self.probe = Probe((router.peer, "eth0"), far_ends, some, INTERVAL)
+
+    def fail_link(self, port: int) -> float:
+        """The far end goes down; the moment."""
+        return set_up(self.router.far, f"far{port}", False)
+
+    def mend_link(self, port: int) -> None:
+        """It comes back."""
+        set_up(self.router.far, f"far{port}", True)
+
+    def fail_neighbour(self, port: int) -> float:
+        """The kernel gives the gateway up; the moment at which `ip` is started, and some of its
+        milliseconds are not the router's."""
+        moment = time.monotonic()
+        self._neighbour(port, "failed")
+        return moment
+
+    def mend_neighbour(self, port: int) -> None:
+        """It is known again."""
+        self._neighbour(port, "permanent")
+
+    def _neighbour(self, port: int, state: str) -> None:
+        entry = (network(port, 2), "lladdr", GATEWAY_MAC % (port, 2), "nud", state)
+        self.router.namespace.run("ip", "neighbor", "replace", *entry, "dev", f"eth{port}")
+
+    def wait_settled(self, legs: int) -> None:
+        """Wait until all routes lead by one group of so many legs that work, FRR and the switch
+        have nothing left to do, and no packet is lost."""
+
+        def settled() -> bool:
+            if not self.probe.calm(CALM) or not self.router.status()["synced"]:
+                return False
+            shown = self.router.controller.ask(command="show", what="nexthops")
+            used = [one for one in shown["groups"] if one["used_by"]]
+            if len(used) != 1 or used[0]["used_by"] < self.routes:
+                return False
+            working = [leg for leg in used[0]["members"] if leg["up"] and not leg["silent"]]
+            return len(working) == legs
+
+        wait_until(settled, DEADLINE, f"a group of {legs} legs for all routes", interval=0.05)
+
+    def outage(self, fail: Callable[[int], float], mend: Callable[[int], None], port: int) -> float:
+        """Fail a leg and mend it; seconds from its failure to the last packet that was lost."""
+        self.wait_settled(len(LEGS))
+        moment = fail(port)
+        self.wait_settled(len(LEGS) - 1)
+        lost = self.probe.lost(moment, time.monotonic() - UNDER_WAY)
+        mend(port)
+        self.wait_settled(len(LEGS))
+        return max(INTERVAL, lost[-1] - moment) if lost else INTERVAL
+
+
+def measure(setting: Setting, runs: int) -> dict[str, list[float]]:
+    """The outages of one case, by what failed."""
+    found: dict[str, list[float]] = {"link": [], "neighbour": []}
+    prefixes = table(setting.routes, 0).ipv4
+    destinations = [socket.inet_ntoa(prefix[0][:3] + b"\x01") for prefix in prefixes[:8]]
+    with Lab() as lab:
+        router = EdgeRouter(
+            lab, LEGS.stop - 1, neighbor=["ebgp-multihop 2"], static=STATIC, groups=setting.groups
+        )
+        with bgp.Speaker(router.peer, PEER, PEER_AS) as speaker:
+            router.start((port, 2) for port in LEGS)
+            speaker.connect(30)
+            router.wait_status(lambda status: status["fpm"]["settled"], 60, "an empty table")
+            own = int(router.status()["fpm"]["routes"])
+            speaker.send(bgp.announcements(prefixes, [address(ANCHOR)], PEER_AS))
+            router.wait_routes(own + len(prefixes), DEADLINE)
+            group = Group(router, destinations, len(prefixes))
+            ways = {
+                "link": (group.fail_link, group.mend_link),
+                "neighbour": (group.fail_neighbour, group.mend_neighbour),
+            }
+            with group.probe:
+                for run in range(runs):
+                    for what, (fail, mend) in ways.items():
+                        seconds = group.outage(fail, mend, LEGS[run % len(LEGS)])
+                        found[what].append(seconds)
+                        shown = f"{setting.name}, {what}: {seconds * 1000:.1f} ms"
+                        print(shown, flush=True)
+    return found
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value that so large a share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(prog="failover", description="loss when a leg fails")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each case; {RUNS}")
+    parser.add_argument("--routes", type=int, default=ROUTES, help=f"{ROUTES:,}")
+    parser.add_argument("--few", type=int, default=FEW, help=f"routes to compare with; {FEW:,}")
+    parser.add_argument("--look", action="store_true", help="write nothing")
+    arguments = parser.parse_args(None if words is None else list(words))
+    settings = [
+        Setting(arguments.few),
+        Setting(arguments.routes),
+        Setting(arguments.routes, groups=True),
+    ]
+    outages = {setting: measure(setting, arguments.runs) for setting in settings}
+    cases, limits = [], []
+    for setting, found in outages.items():
+        for what, seconds in found.items():
+            name = f"{what}, {setting.name}"
+            milliseconds = [one * 1000 for one in seconds]
+            p99 = percentile(milliseconds, 0.99)
+            few = [one * 1000 for one in outages[settings[0]][what]]
+            cases.append(Case(name, milliseconds, {"few-routes": few}, {"p99": p99, "kind": what}))
+            limits.append(
+                {
+                    "workload": name,
+                    "ours": p99,
+                    "peers": {"limit": LIMIT_MS},
+                    "ratio": {"limit": LIMIT_MS / p99},
+                    "details": {"kind": "failover"},
+                }
+            )
+            print(f"{name}: median {statistics.median(milliseconds):.1f} ms, p99 {p99:.1f} ms")
+    verdicts = judge("failover", limits)
+    more = {
+        "bars": [verdict.as_dict() for verdict in verdicts],
+        "limits": limits,
+        "load average": Path("/proc/loadavg").read_text().split()[:3],
+    }
+    usual = (arguments.runs, arguments.routes, arguments.few) == (RUNS, ROUTES, FEW)
+    if usual and not arguments.look:
+        unit = "milliseconds from a leg's failure to the last packet that was lost"
+        print(write_results("failover", unit, cases, more_is_better=False, more=more))
+    for verdict in verdicts:
+        print(verdict)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

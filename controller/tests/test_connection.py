@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a switch is asked for that does not answer."""
+
+from __future__ import annotations
+
+from sluice.connection import EAGER_SECONDS, FIRST_RECONNECT, LAST_RECONNECT, Backoff
+
+
+def test_a_switch_that_never_answered_is_asked_for_less_and_less_often() -> None:
+    backoff = Backoff()
+    delays = [backoff.failed(float(n)) for n in range(12)]
+    assert delays == sorted(delays)
+    assert delays[0] <= 2 * FIRST_RECONNECT
+    assert delays[-1] == LAST_RECONNECT
+
+
+def test_a_switch_that_restarts_is_asked_for_at_the_first_pace() -> None:
+    """Its neighbours wait for the controller as long as the controller waits between attempts."""
+    backoff = Backoff()
+    for n in range(12):
+        backoff.failed(float(n))
+    now = 100.0
+    assert backoff.ended(now) == FIRST_RECONNECT
+    while now < 100.0 + EAGER_SECONDS:
+        assert backoff.failed(now) == FIRST_RECONNECT
+        now += FIRST_RECONNECT
+    assert backoff.failed(now) == 2 * FIRST_RECONNECT
