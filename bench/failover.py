@@ -8,7 +8,8 @@ that all routes share a group of eight legs. Packets go out over all legs, 64 fl
 packets a second. In each run one leg fails, the ports in turn:
 
 link        the port's link goes down
-neighbour   the kernel gives the gateway up (FAILED) while its link stays up
+neighbour   the gateway takes no packets any more while its link stays up, and the kernel gives
+            it up (FAILED) at the same moment
 
 A run's value is the time from the failure to the sending of the last packet that was lost. The
 same with few routes shows that it does not depend on their number; and with FRR's next-hop groups
@@ -112,14 +113,16 @@ class Group:
         set_up(self.router.far, f"far{port}", True)
 
     def fail_neighbour(self, port: int) -> float:
-        """The kernel gives the gateway up; the moment at which `ip` is started, and some of its
-        milliseconds are not the router's."""
+        """The gateway takes no packet any more, and the kernel gives it up; the moment at which
+        `ip` is started, some of whose milliseconds are not the router's."""
         moment = time.monotonic()
+        self.probe.deaf = frozenset({f"far{port}"})
         self._neighbour(port, "failed")
         return moment
 
     def mend_neighbour(self, port: int) -> None:
-        """It is known again."""
+        """It is there and known again."""
+        self.probe.deaf = frozenset()
         self._neighbour(port, "permanent")
 
     def _neighbour(self, port: int, state: str) -> None:

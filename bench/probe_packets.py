@@ -62,6 +62,8 @@ class Probe:
         self._output = _opened(sends, 0)
         self._inputs = [_opened(one, ETHERTYPE_IPV4) for one in receives]
         self.departures: list[float] = []
+        self.deaf: frozenset[str] = frozenset()
+        """Interfaces whose packets count as lost: somebody is there no more, though his link is."""
         self._arrived: set[int] = set()
         self._latest = -1
         self._done = threading.Event()
@@ -90,7 +92,9 @@ class Probe:
         try:
             while True:
                 data, origin = one.recvfrom(128)
-                if origin[2] != socket.PACKET_OUTGOING and data[36:38] == PORT.to_bytes(2, "big"):
+                if origin[2] == socket.PACKET_OUTGOING or origin[0] in self.deaf:
+                    continue
+                if data[36:38] == PORT.to_bytes(2, "big"):
                     number = NUMBER.unpack_from(data, len(data) - NUMBER.size)[0]
                     self._arrived.add(number)
                     self._latest = max(self._latest, number)

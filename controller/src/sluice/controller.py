@@ -74,6 +74,7 @@ from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session
 from sluice.policy import Policy
+from sluice.progress import Pace
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.readback import SLICE
 from sluice.reconciler import Reconciler
@@ -228,6 +229,8 @@ class Controller:
             session_tasks=self._session_tasks,
             measured=self.stalls.measured,
         )
+        self.pace = Pace()
+        """Of the routing daemon's events."""
         self.ready = False
         self.settled = False
         self._adopted = False
@@ -451,6 +454,7 @@ class Controller:
         self._comparison.note(events, now)
         self._submit(self._apply(events, now))
         self.on_routes(len(events))
+        self.pace.note(len(events), now)
         self._set_timer()
         return True
 

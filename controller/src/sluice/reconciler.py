@@ -85,6 +85,8 @@ class Reconciler:
         self.failures = Failures(clock)
         self.counters: Counter[str] = Counter()
         self.compared = False
+        self.reading: Inventory | None = None
+        """What was read back so far, while it is."""
         self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
@@ -202,7 +204,7 @@ class Reconciler:
 
     def disconnect(self) -> None:
         """The session is over: what the switch holds is not known until it is read back."""
-        self.compared = False
+        self.compared, self.reading = False, None
 
     async def read_back(
         self, session: Writer, closing: Callable[[Entities], Closing] = lambda _: Closing()
@@ -212,7 +214,7 @@ class Reconciler:
         Routes are read last: what is to be closed does not wait for a full table. Returns whether
         anything was. Raises P4RuntimeError.
         """
-        installed = Inventory()
+        installed = self.reading = Inventory()
         requests = self._codec.read_requests()
         routes = [one for one in requests if self._codec.is_route(one)]
         others = [one for one in requests if one not in routes]
@@ -220,7 +222,7 @@ class Reconciler:
         closed = closing(installed.by_kind)
         await close(session, self._codec, closed, installed)
         await read(session, self._codec, routes, installed)
-        self.installed = installed
+        self.installed, self.reading = installed, None
         self.failures.clear()
         self._in_flight.clear()
         return bool(closed)

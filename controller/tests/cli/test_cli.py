@@ -77,6 +77,12 @@ ANSWERS: dict[str, Any] = {
             {"name": "red", "table": 100, "device": "red"},
             {"name": "blue", "table": 200, "device": None},
         ],
+        "ready": False,
+        "progress": {
+            "phase": "reading what the switch holds",
+            "routes_read_back": 123456,
+            "routes_per_second": 41000,
+        },
         "loop": {
             "loop": {"longest_stall": 0.0317, "last_minute": 0.0041},
             "routes": {"longest_stall": 0.0212, "last_minute": 0.0},
@@ -182,6 +188,7 @@ EXPECTED = {
         "object 42",
         "VRF device red",
         "table 200, shares the host stack",
+        "reading what the switch holds: 123,456 routes so far; 41,000 routes a second come in (not",
         "4 ms in the last minute, 32 ms since the start (routes: 21 ms)",
     ],
     "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],

@@ -26,6 +26,7 @@ from sluice.metrics import lines
 from sluice.model import format_address, format_mac
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
+from sluice.progress import Facts, phase_of
 from sluice.state.interfaces import InterfaceState
 from sluice.state.neighbors import Neighbor
 from sluice.state.nexthops import Path
@@ -100,6 +101,7 @@ class Views:
                 "not_installed": dict(Counter(controller.fib.unrouted.values())),
                 "waiting_for_objects": rib.waiting_objects(),
             },
+            "progress": self._progress(),
             "reconciler": {
                 "pending": reconciler.pending,
                 "orphans": reconciler.orphans,
@@ -120,6 +122,24 @@ class Views:
                 for name, longest in controller.stalls.longest().items()
             },
             "problems": dict(controller.fib.problems),
+        }
+
+    def _progress(self) -> dict[str, Any]:
+        """How far a table has come."""
+        controller, reconciler = self._controller, self._controller.reconciler
+        facts = Facts(
+            connected=controller.connection.primary is not None,
+            compared=reconciler.compared,
+            pending=reconciler.pending,
+            daemon=controller.fib.session is not None,
+            settled=controller.settled,
+        )
+        reading = reconciler.reading
+        now = asyncio.get_running_loop().time()
+        return {
+            "phase": phase_of(facts).value,
+            "routes_read_back": None if reading is None else len(reading.by_kind[Kind.ROUTE]),
+            "routes_per_second": round(controller.pace.per_second(now)),
         }
 
     def _auditor(self) -> dict[str, Any]:

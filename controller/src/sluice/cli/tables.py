@@ -72,6 +72,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
     ]
     lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
+    lines.append(("progress", _progress(data["progress"], data["ready"])))
     lines.append(("longest stall", _stalls(data["loop"])))
     lines += [(f"auditor: {part}", _auditor(report)) for part, report in data["auditor"].items()]
     lines += [
@@ -103,6 +104,16 @@ def _host_stack(vrf: dict[str, Any]) -> str | Text:
         return f"table {vrf['table']}, VRF device {vrf['device']} in the kernel"
     text = f"table {vrf['table']}, shares the host stack: limited, see docs/how-to/vrfs.md"
     return Text(text, style="yellow")
+
+
+def _progress(progress: dict[str, Any], ready: bool) -> str:
+    """What is under way, with what can be counted of it."""
+    text = str(progress["phase"])
+    if progress["routes_read_back"] is not None:
+        text += f": {progress['routes_read_back']:,} routes so far"
+    if progress["routes_per_second"]:
+        text += f"; {progress['routes_per_second']:,} routes a second come in"
+    return text if ready else f"{text} (not ready yet)"
 
 
 def _stalls(loop: dict[str, dict[str, float]]) -> str:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said while a full table comes in."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.progress import WINDOW, Facts, Pace, Phase, phase_of
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase"),
+    [
+        (Facts(False, False, 5, True, True), Phase.NO_SWITCH),
+        (Facts(True, False, 5, True, True), Phase.READING),
+        (Facts(True, True, 0, False, False), Phase.NO_ROUTES),
+        (Facts(True, True, 5, True, False), Phase.REPLAY),
+        (Facts(True, True, 0, True, False), Phase.REPLAY),
+        (Facts(True, True, 5, True, True), Phase.WRITING),
+        (Facts(True, True, 5, False, True), Phase.WRITING),
+        (Facts(True, True, 0, True, True), Phase.SETTLED),
+        (Facts(True, True, 0, False, True), Phase.SETTLED),
+    ],
+)
+def test_the_phase_is_what_is_waited_for(facts: Facts, phase: Phase) -> None:
+    assert phase_of(facts) is phase
+
+
+def test_the_pace_is_that_of_the_last_seconds() -> None:
+    pace = Pace()
+    assert pace.per_second(10.0) == 0
+    for tenth in range(100):
+        pace.note(1000, 100 + tenth / 10)
+    assert pace.per_second(109.95) == pytest.approx(10_000, rel=0.05)
+    pace.note(1, 109.95 + WINDOW)
+    assert pace.per_second(109.96 + WINDOW) < 1000
+    assert pace.per_second(200.0) == 0
+
+
+def test_a_pace_of_less_than_a_second_is_not_made_larger() -> None:
+    pace = Pace()
+    pace.note(500, 100.0)
+    assert pace.per_second(100.01) == 500
