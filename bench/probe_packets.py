@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -64,6 +65,8 @@ class Probe:
         self.departures: list[float] = []
         self.deaf: frozenset[str] = frozenset()
         """Interfaces whose packets count as lost: somebody is there no more, though his link is."""
+        self.carried = Counter[str]()
+        """Packets that came, by interface."""
         self._arrived: set[int] = set()
         self._latest = -1
         self._done = threading.Event()
@@ -97,6 +100,7 @@ class Probe:
                 if data[36:38] == PORT.to_bytes(2, "big"):
                     number = NUMBER.unpack_from(data, len(data) - NUMBER.size)[0]
                     self._arrived.add(number)
+                    self.carried[origin[0]] += 1
                     self._latest = max(self._latest, number)
         except OSError:  # nothing more, or the link is down
             return

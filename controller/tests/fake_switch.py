@@ -84,6 +84,10 @@ class FakeSwitch:
             await asyncio.sleep(0)
             yield found[start : start + 7]
 
+    async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
+        async for part in self.read(entities):
+            yield p4r.ReadResponse(entities=part).SerializeToString()
+
     def found(self, wanted: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         """What a read of whole tables and profiles brings; meters and defaults are never asked."""
         tables = {one.table_entry.table_id for one in wanted if one.HasField("table_entry")}

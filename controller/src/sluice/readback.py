@@ -7,16 +7,18 @@ Depends on entities, inventory, p4 and p4runtime.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Protocol
 
 from finsy.proto import p4r
+from google.protobuf.message import DecodeError
 
 from sluice.entities import RETIRED, Key, Kind, Value
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
 from sluice.p4runtime.messages import Operation
-from sluice.p4runtime.session import NOT_FOUND, P4RuntimeError, Status
+from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
 from sluice.state.takeover import Closing
 
 BATCH = 512
@@ -32,22 +34,27 @@ class Writer(Protocol):
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         """Statuses by update, or [] when all were applied."""
 
-    def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Entities in parts."""
+    def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
+        """Entities in parts, as encoded ReadResponses."""
 
 
 async def read(
     session: Writer, codec: Codec, requests: list[p4r.Entity], installed: Inventory
 ) -> None:
     """Puts what the switch holds of `requests` into `installed`. Raises P4RuntimeError."""
-    async for part in session.read(requests):
-        for start in range(0, len(part), SLICE):
+    async for part in session.read_parts(requests):
+        decoded = codec.decode_part(part)
+        more = True
+        while more:
             found: dict[Kind, list[tuple[Key, Value]]] = {}
-            for entity in part[start : start + SLICE]:
-                decoded = codec.decode(entity)
-                if decoded is not None:
-                    kind, key, value = decoded
+            more = False
+            try:
+                for kind, key, value in islice(decoded, SLICE):
+                    more = True
                     found.setdefault(kind, []).append((key, value))
+            except DecodeError as error:
+                message = f"a ReadResponse that is no protobuf: {error}"
+                raise P4RuntimeError(INTERNAL, message) from None
             for kind, entries in found.items():
                 installed.put(kind, entries)
             await asyncio.sleep(0)

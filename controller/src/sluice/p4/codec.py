@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from finsy.proto import p4r
 
 from sluice.entities import Key, Kind
 from sluice.p4.decoder import Decoded, Decoder
 from sluice.p4.encoder import Encoder
+from sluice.p4.route_reader import RouteReader
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
 from sluice.p4runtime.messages import Operation
@@ -22,6 +25,11 @@ class Codec:
         self._decoder = Decoder(tables)
         self.update = self._encoder.update
         self._routes = frozenset(table.id for table in tables.fibs.values())
+        self._reader = RouteReader(
+            self._decoder.decode,
+            {table.id: size for size, table in tables.fibs.items()},
+            {table.id: table.fields["dst_addr"] for table in tables.fibs.values()},
+        )
 
     def read_requests(self) -> list[p4r.Entity]:
         """What to read to know all that is installed."""
@@ -35,6 +43,11 @@ class Codec:
         """What to read to know one entity."""
         asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
         return asked.updates[0].entity
+
+    def decode_part(self, part: bytes) -> Iterator[Decoded]:
+        """The same of all entities of an encoded ReadResponse; routes, of which there may be very
+        many, faster. Raises DecodeError."""
+        return self._reader.decoded(part)
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
         """The entity's (kind, key, value); None for what is none of the controller's business."""

@@ -229,6 +229,11 @@ class Session:
 
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
         """All entities that match, in the parts in which they come. Raises P4RuntimeError."""
+        async for part in self.read_parts(entities):
+            yield _entities_of(part)
+
+    async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
+        """The same as encoded ReadResponses."""
         token, answer = self._expect()
         parts = self._parts[token] = asyncio.Queue()
         answer.add_done_callback(lambda _: parts.put_nowait(None))
@@ -236,7 +241,7 @@ class Session:
             with ended:
                 self._client.read(token, self._requests.read(entities))
             while (part := await parts.get()) is not None:
-                yield _entities_of(part)
+                yield part
             await answer
         finally:
             del self._parts[token]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A full table read back: by the fast way as by the slow one, whatever the bytes are."""
+
+from __future__ import annotations
+
+import pytest
+from finsy.proto import p4r
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_switch import load_codec
+from p4.test_codec import prefixes, targets
+from sluice.entities import (
+    UNKNOWN,
+    UNREACHABLE,
+    Egress,
+    Key,
+    Kind,
+    RouteSlot,
+    Target,
+    TargetKind,
+    Value,
+)
+from sluice.model import Prefix
+from sluice.p4.route_reader import RouteReader
+from sluice.p4runtime.messages import Operation
+from wire.strategies import damaged
+
+CODEC = load_codec()
+routes = st.tuples(st.builds(RouteSlot, st.integers(0, 3), prefixes), targets)
+DEFAULT = RouteSlot(0, Prefix(bytes(4), 0))
+
+
+def entity(kind: Kind, key: Key, value: Value) -> p4r.Entity:
+    update = CODEC.update(Operation.INSERT, kind, key, value)
+    return p4r.WriteRequest.FromString(update).updates[0].entity
+
+
+def reader() -> RouteReader:
+    """One that knows nothing yet."""
+    tables = [
+        entity(Kind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE).table_entry
+        for size in (4, 16)
+    ]
+    sizes = {table.table_id: size for table, size in zip(tables, (4, 16), strict=True)}
+    fields = {table.table_id: table.match[1].field_id for table in tables}
+    return RouteReader(CODEC.decode, sizes, fields)
+
+
+def test_the_codec_reads_so() -> None:
+    part = response(some(1), some(2))
+    assert list(CODEC.decode_part(part)) == slowly(part)
+
+
+def response(*entities: p4r.Entity) -> bytes:
+    return p4r.ReadResponse(entities=entities).SerializeToString()
+
+
+def slowly(part: bytes) -> list[object]:
+    found = map(CODEC.decode, p4r.ReadResponse.FromString(part).entities)
+    return [one for one in found if one is not None]
+
+
+@given(st.lists(routes, max_size=30))
+def test_routes_are_what_they_were(table: list[tuple[RouteSlot, Target]]) -> None:
+    codec = reader()
+    part = response(*(entity(Kind.ROUTE, slot, target) for slot, target in table))
+    for _ in range(2):
+        assert list(codec.decoded(part)) == [(Kind.ROUTE, *one) for one in table]
+
+
+def some(number: int) -> p4r.Entity:
+    slot = RouteSlot(number % 2, Prefix(bytes((20, number, 0, 0)), 16))
+    return entity(Kind.ROUTE, slot, Target(TargetKind.NEXTHOP, 7 + number % 3))
+
+
+def not_ours() -> p4r.Entity:
+    """An action that the controller does not write."""
+    one = some(9)
+    one.table_entry.action.action.action_id = 1
+    return one
+
+
+def with_metadata() -> p4r.Entity:
+    one = some(8)
+    one.table_entry.metadata = b"x" * 200
+    return one
+
+
+def a_default() -> p4r.Entity:
+    one = entity(Kind.ROUTE, DEFAULT, Target(TargetKind.NEXTHOP, 7))
+    one.table_entry.is_default_action = True
+    return one
+
+
+SAMPLES = [
+    response(*map(some, range(6))),
+    response(some(1), entity(Kind.EGRESS_INTERFACE, 3, Egress(3, 0, b"123456", 1500)), some(2)),
+    response(some(1), not_ours(), some(2), with_metadata(), some(3), a_default(), some(4)),
+    response(entity(Kind.ROUTE, DEFAULT, Target(TargetKind.GROUP, 3)), some(4)),
+    response(),
+]
+
+
+@pytest.mark.parametrize("part", SAMPLES)
+def test_what_is_unusual_is_left_to_protobuf(part: bytes) -> None:
+    codec = reader()
+    for _ in range(2):
+        assert list(codec.decoded(part)) == slowly(part)
+
+
+def test_an_action_of_somebody_else_is_unknown_each_time() -> None:
+    codec = reader()
+    for _ in range(2):
+        (found,) = codec.decoded(response(not_ours()))
+        assert found[2] == UNKNOWN
+
+
+@given(st.lists(damaged(SAMPLES), max_size=4))
+def test_damaged_bytes_are_refused_or_are_what_protobuf_says(parts: list[bytes]) -> None:
+    codec = reader()
+    list(codec.decoded(SAMPLES[0]))
+    for part in parts:
+        assert outcome(codec, part) == expected(part)
+
+
+def outcome(codec: RouteReader, part: bytes) -> object:
+    try:
+        return list(codec.decoded(part))
+    except DecodeError:
+        return DecodeError
+
+
+def expected(part: bytes) -> object:
+    try:
+        return slowly(part)
+    except DecodeError:
+        return DecodeError
