@@ -196,6 +196,41 @@ def test_orphans_stay_until_released() -> None:
     asyncio.run(story())
 
 
+def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that has lost its table: all of it leaves the switch, and the loop is not kept."""
+    monkeypatch.setattr("sluice.reconciler.BATCHES_PER_TURN", 2)
+    count, most = 9 * BATCH, 0
+
+    async def story() -> None:
+        nonlocal most
+        first = Bench()
+        await first.ready()
+        first.feed(*many(count, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
+        await first.settle()
+        second = Bench()
+        second.switch = first.switch
+        await second.ready()
+        second.reconciler.release(Kind)
+        assert second.reconciler.pending >= count
+        assert not second.reconciler.orphans
+        gone = route("20.0.2.0/24", gateway("10.0.1.9", 1))
+        second.feed(gone)  # wanted again, before its turn has come
+        kept = slot("20.0.2.0/24")
+
+        def looked() -> bool:
+            nonlocal most
+            most = max(most, len(second.reconciler._deletes[Kind.ROUTE]))
+            return second.reconciler.compared and not second.reconciler.pending
+
+        await second.settle(looked)
+        second.check()
+        assert 0 < most <= 2 * BATCH
+        assert kept in second.switch.of(Kind.ROUTE)
+        assert len(second.switch.of(Kind.ROUTE)) == 4
+
+    asyncio.run(story())
+
+
 def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> None:
     async def story() -> None:
         bench = Bench()

@@ -131,9 +131,7 @@ class Reconciler:
 
     def release(self, kinds: Iterable[Kind]) -> None:
         """The sources have said all they know of these kinds: orphans are to go, now and later."""
-        for kind in kinds:
-            self._released.add(kind)
-            self._delete_orphans(kind)
+        self._released.update(kinds)
         self._work.set()
 
     def hold(self, kinds: Iterable[Kind]) -> None:
@@ -160,6 +158,7 @@ class Reconciler:
         return (
             sum(map(len, self._upserts.values()))
             + sum(map(len, self._deletes.values()))
+            + sum(len(self._orphans[kind]) for kind in self._released)
             + len(self._near)
             + len(self._in_flight)
             + sum(map(len, self._deferred))
@@ -168,7 +167,9 @@ class Reconciler:
     @property
     def orphans(self) -> int:
         """Entities in the switch that nobody wants and that are not yet to go."""
-        return sum(map(len, self._orphans.values()))
+        return sum(
+            len(found) for kind, found in self._orphans.items() if kind not in self._released
+        )
 
     @property
     def synced(self) -> bool:
@@ -182,6 +183,7 @@ class Reconciler:
         if kind is self._comparing:
             return True
         queued = key in self._upserts[kind] or key in self._deletes[kind]
+        queued = queued or (kind in self._released and key in self._orphans[kind])
         near = kind is Kind.ROUTE and key in self._near
         return queued or near or key in self._in_flight
 
@@ -285,8 +287,6 @@ class Reconciler:
         async for found in in_slices(held, SLICE):
             orphans |= {key: None for key in found if key not in desired}
         self._orphans[kind] = orphans
-        if kind in self._released:
-            self._delete_orphans(kind)
         await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
@@ -323,11 +323,14 @@ class Reconciler:
         for (kind, key, _), status in refused:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
-    def _delete_orphans(self, kind: Kind) -> None:
-        orphans, self._orphans[kind] = self._orphans[kind], {}
-        for key in orphans:
-            if key not in self.desired[kind]:
-                self._deletes[kind][key] = None
+    def _take_orphans(self, kind: Kind) -> None:
+        """As many as one turn of deletions writes: a million in one go would stop the loop."""
+        orphans = self._orphans[kind]
+        if kind in self._released:
+            for _ in range(min(len(orphans), BATCH * BATCHES_PER_TURN)):
+                key, _ = orphans.popitem()
+                if key not in self.desired[kind]:
+                    self._deletes[kind][key] = None
 
     # -- the task
 
@@ -374,6 +377,7 @@ class Reconciler:
             if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
                 return  # something of a smaller kind has come: it goes first
         for kind in reversed(Kind):
+            self._take_orphans(kind)
             await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
     async def _write_all(
@@ -472,13 +476,17 @@ class Reconciler:
 
     def _keep_for_now(self, kind: Kind, key: int) -> None:
         """Something still refers to what is to be deleted."""
-        if any(self._upserts[user] or self._deletes[user] for user in Kind if user > kind):
+        if any(map(self._has_work, (user for user in Kind if user > kind))):
             self._postponed[key] = None  # its users have not all had their turn
         else:
             users = self.installed.uses((kind, key))
             self.failures.record(
                 kind, key, WAITING, f"still referred to by {users} installed entities"
             )
+
+    def _has_work(self, kind: Kind) -> bool:
+        leaving = kind in self._released and self._orphans[kind]
+        return bool(self._upserts[kind] or self._deletes[kind] or leaving)
 
     # -- answers
 
