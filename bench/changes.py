@@ -118,7 +118,9 @@ class Changes:
         some = [self._prefixes[(first + n) % len(self._prefixes)] for n in range(size)]
         messages = []
         for n in range(0, size, A_MESSAGE):
-            gateway = self._gateways[(batch + n // A_MESSAGE + turn) % len(self._gateways)]
+            # The one behind the last: `bgp.announcements` gave them in this order.
+            number = (first + n) % len(self._prefixes) // bgp.PREFIXES + 1 + turn
+            gateway = self._gateways[number % len(self._gateways)]
             path = (self._as, 64_000 + turn, 1 + batch % 60_000)
             messages.append(bgp.announcement(some[n : n + A_MESSAGE], gateway, path))
         watched = some[batch % size]

@@ -2,8 +2,8 @@
 """Entities as P4Runtime updates.
 
 Routes are encoded by hand: table and VRF are a constant prefix, the action a constant suffix shared
-by all routes of a target, and only the LPM field in between is made for each (about 1 µs instead of
-10). tests/p4/test_codec.py holds it against protobuf's own encoding.
+by all routes of a target, and only value and length of the LPM field in between are made for each
+(about 0.6 µs instead of 10). tests/p4/test_codec.py holds it against protobuf's own encoding.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Encoder:
     def __init__(self, tables: PipelineTables) -> None:
         self._tables = tables
         self._route_heads: dict[tuple[int, int], bytes] = {}
-        self._route_tails: dict[Target, bytes] = {}
+        self._route_frames: dict[
+            tuple[Operation, int, Target | None, int, int], tuple[bytes, bytes]
+        ] = {}
         self._lpm_ids = {
             size: bytes([8, table.fields["dst_addr"]]) for size, table in tables.fibs.items()
         }
@@ -56,16 +58,42 @@ class Encoder:
         """The update as a field of a write request; `value` is not looked at for DELETE."""
         if kind is Kind.ROUTE and isinstance(key, RouteSlot):
             target = value if isinstance(value, Target) else None
-            return update(operation, self._route(key, target))
+            return self._route_update(operation, key, target)
         entity = self._entity(kind, key, value if operation is not Operation.DELETE else None)
         return update(operation, entity.SerializeToString())
+
+    def _route_update(self, operation: Operation, slot: RouteSlot, target: Target | None) -> bytes:
+        """Routes that have all but their prefix in common differ in two places of their update:
+        the rest is kept, by the size of the prefix's value."""
+        vrf, (address, length) = slot
+        if not 0 < length < 0x80:
+            return update(operation, self._route(slot, target))
+        value = address.lstrip(b"\0") or b"\0"
+        kept = self._route_frames.get((operation, vrf, target, len(address), len(value)))
+        if kept is None:
+            kept = self._route_frame(operation, slot, target, value)
+        return b"%b%b\x10%c%b" % (kept[0], value, length, kept[1])
+
+    def _route_frame(
+        self, operation: Operation, slot: RouteSlot, target: Target | None, value: bytes
+    ) -> tuple[bytes, bytes]:
+        """What is in front of the value, and behind the length."""
+        vrf, (address, length) = slot
+        tail = b"" if target is None else self._route_tail(target)
+        whole = update(operation, self._route(slot, target))
+        middle = b"%b\x10%c" % (value, length)
+        front = whole[: len(whole) - len(tail) - len(middle)]
+        if len(self._route_frames) > _CACHED_TARGETS:  # targets that no route uses any more
+            self._route_frames.clear()
+        kept = self._route_frames[operation, vrf, target, len(address), len(value)] = (front, tail)
+        return kept
 
     def _route(self, slot: RouteSlot, target: Target | None) -> bytes:
         """The serialized Entity of a route."""
         vrf, (address, length) = slot
         size = len(address)
         head = self._route_heads.get((size, vrf)) or self._route_head(size, vrf)
-        tail = b"" if target is None else self._route_tails.get(target) or self._route_tail(target)
+        tail = b"" if target is None else self._route_tail(target)
         if length:
             value = address.lstrip(b"\0") or b"\0"
             # FieldMatch { field_id, lpm { value, prefix_len } }: every length here fits one octet
@@ -97,11 +125,7 @@ class Encoder:
             action = _action(actions["blackhole"])
         else:
             action = _action(actions["punt_route"], reason=self._tables.discards[target.kind])
-        tail = p4r.TableEntry(action=action).SerializeToString()
-        if len(self._route_tails) > _CACHED_TARGETS:  # targets that no route uses any more
-            self._route_tails.clear()
-        self._route_tails[target] = tail
-        return tail
+        return p4r.TableEntry(action=action).SerializeToString()
 
     def _entity(self, kind: Kind, key: Key, value: Value | None) -> p4r.Entity:
         match kind, key:

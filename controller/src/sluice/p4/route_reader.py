@@ -55,14 +55,15 @@ class RouteReader:
         Raises DecodeError."""
         at, end = 0, len(part)
         while at < end:
-            if end - at < 2 or part[at] != _ENTITIES or part[at + 1] >= 0x80:
+            size = part[at + 1] if end - at > 1 else 0x80
+            if part[at] != _ENTITIES or size >= 0x80 or end - at < 2 + size:
                 rest = p4r.ReadResponse.FromString(part[at:])
                 for entity in rest.entities:
                     found = self._decode(entity)
                     if found is not None:
                         yield found
                 return
-            start, at = at + 2, at + 2 + part[at + 1]
+            start, at = at + 2, at + 2 + size
             encoded = part[start:at]
             known = self._route(encoded) or self._learn(encoded)
             if known is not None:
@@ -87,10 +88,10 @@ class RouteReader:
         if found is None or found[0] is not Kind.ROUTE or found[2] == UNKNOWN:
             return found
         slot, entry = found[1], entity.table_entry
-        if not isinstance(slot, RouteSlot) or not entry.match[0].HasField("exact"):
+        if not isinstance(slot, RouteSlot) or not entry.match:
             return found
         start = p4r.TableEntry(table_id=entry.table_id, match=entry.match[:1]).SerializeToString()
-        if not encoded.startswith(start, 2):
+        if not entry.match[0].HasField("exact") or not encoded.startswith(start, 2):
             return found
         heads = [head for head in self._heads if head.encoded == start]
         if not heads:
