@@ -60,6 +60,9 @@ pub fn populate(store: &Store, random: &mut Random) {
         let members = (0..random.below(4)).map(|_| member(random)).collect();
         let _ = transaction.value_set_modify(ValueSetId(index as u32), members);
     }
+    for index in 0..program.profiles.len() {
+        write_groups_again(&mut transaction, ProfileId(index as u32), random);
+    }
     transaction.commit();
 }
 
@@ -117,20 +120,31 @@ fn profile(
         let _ = transaction.member_insert(id, &MemberSpec { id: member, call });
     }
     for group in 1..=GROUPS {
-        let mut members = Vec::new();
-        for member in (1..=MEMBERS).step_by(1 + random.below(3)) {
-            members.push(GroupMember {
-                member,
-                weight: 1 + random.below(3) as u32,
-                watch_port: watch(random),
-            });
-        }
-        let spec = GroupSpec {
-            id: group,
-            max_size: 0,
-            members,
-        };
-        let _ = transaction.group_insert(id, &spec);
+        let _ = transaction.group_insert(id, &group_of(group, random));
+    }
+}
+
+/// What groups lead to depends on what they were before.
+fn write_groups_again(transaction: &mut Transaction<'_>, id: ProfileId, random: &mut Random) {
+    for _ in 0..random.below(8) {
+        let group = 1 + random.below(GROUPS as usize) as u32;
+        let _ = transaction.group_modify(id, &group_of(group, random));
+    }
+}
+
+fn group_of(id: u32, random: &mut Random) -> GroupSpec {
+    let mut members = Vec::new();
+    for member in (1..=MEMBERS).step_by(1 + random.below(3)) {
+        members.push(GroupMember {
+            member,
+            weight: 1 + random.below(3) as u32,
+            watch_port: watch(random),
+        });
+    }
+    GroupSpec {
+        id,
+        max_size: 0,
+        members,
     }
 }
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Groups of an action selector: a member is chosen by a hash, in exact proportion to the weights, among
-//! those whose watched port is up. Choices are resilient: see [`buckets`].
+//! those whose watched port is up. Choices are resilient: see [`buckets`] and [`succession`].
 
+mod bids;
 mod buckets;
+mod succession;
+
+use std::sync::Arc;
 
 use sluice_program::Program;
 
+use self::bids::{Bidder, mix};
 pub(crate) use self::buckets::SPREAD;
-use self::buckets::{Bidder, Buckets, mix};
+use self::succession::Assignment;
 use crate::by_id::SMALL;
 use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
@@ -60,7 +65,6 @@ struct Slot {
     choice: Choice,
     weight: u32,
     watch_port: Option<u32>,
-    bidder: Bidder,
 }
 
 /// A group.
@@ -70,15 +74,16 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
-    /// Without owners where `owners` names them.
-    buckets: Buckets,
+    /// Its members bid as the slots, in their order. Its buckets are without owners where `owners` names them.
+    assignment: Assignment,
     /// The member of each bucket by its id, [`DIVIDED`] for a divided bucket, if all ids are small and a choice
     /// takes nothing else; else empty.
     owners: Box<[u16]>,
 }
 
 impl Group {
-    pub(crate) fn new(spec: &GroupSpec) -> Self {
+    /// The group `before` when it is written with other members; a new one if there is none.
+    pub(crate) fn new(spec: &GroupSpec, before: Option<&Self>) -> Self {
         let members = spec.members.iter().map(|member| {
             (
                 Choice::Member(member.member),
@@ -87,14 +92,16 @@ impl Group {
             )
         });
         let count = buckets::count(spec.max_size);
-        Self::build(spec.id, spec.max_size, members, count)
+        Self::build(spec.id, spec.max_size, members, count, before)
     }
 
+    /// A group of one entry, which had the group `before`.
     pub(crate) fn one_shot_group(
         members: impl Iterator<Item = (ActionEntry, u32, Option<u32>)>,
+        before: Option<&Self>,
     ) -> Self {
         let members = members.map(|(action, weight, port)| (Choice::Action(action), weight, port));
-        Self::build(0, 0, members, buckets::OF_ENTRY)
+        Self::build(0, 0, members, buckets::OF_ENTRY, before)
     }
 
     fn build(
@@ -102,37 +109,55 @@ impl Group {
         max_size: u32,
         members: impl Iterator<Item = (Choice, u32, Option<u32>)>,
         count: usize,
+        before: Option<&Self>,
     ) -> Self {
-        let slots = members.map(|(choice, weight, watch_port)| {
-            let key = choice.key();
-            Slot {
-                choice,
-                weight,
-                watch_port,
-                bidder: Bidder { key, weight },
-            }
+        let slots = members.map(|(choice, weight, watch_port)| Slot {
+            choice,
+            weight,
+            watch_port,
         });
-        let mut slots: Vec<Slot> = slots.collect();
-        tell_equals_apart(&mut slots);
-        let bidders: Vec<Bidder> = slots.iter().map(|slot| slot.bidder).collect();
+        let slots: Vec<Slot> = slots.collect();
+        let bidders = bidders(&slots);
+        let before = before.filter(|before| before.assignment.count == count);
+        let mut assignment = match before {
+            Some(before) => before.whole_assignment().next(bidders),
+            None => Assignment::new(bidders, count),
+        };
         let watched = slots.iter().any(|slot| slot.watch_port.is_some());
-        let mut buckets = Buckets::new(&bidders, count);
         let mut owners = Box::default();
-        if !watched && let Some(ids) = slots.iter().map(Slot::small).collect::<Option<Vec<u16>>>() {
+        if !watched && let Some(ids) = small_ids(&slots) {
             let id = |owner: Option<usize>| owner.map_or(DIVIDED, |at| ids[at]);
-            owners = buckets.owners().into_iter().map(id).collect();
+            owners = assignment.buckets.owners().into_iter().map(id).collect();
         }
         if !owners.is_empty() {
-            buckets.forget_owners();
+            assignment.buckets.forget_owners();
         }
         Self {
             id,
             max_size,
             watched,
-            buckets,
+            assignment,
             owners,
             slots,
         }
+    }
+
+    /// The assignment, its buckets with their owners.
+    fn whole_assignment(&self) -> Arc<Assignment> {
+        let mut assignment = self.assignment.clone();
+        if !self.owners.is_empty()
+            && let Some(ids) = small_ids(&self.slots)
+        {
+            let mut by_id: Vec<(u16, usize)> = ids.into_iter().zip(0..).collect();
+            by_id.sort_unstable();
+            let slot_of = |id: &u16| {
+                let at = by_id.binary_search_by_key(id, |(id, _)| *id).ok()?;
+                Some(by_id[at].1)
+            };
+            let owners: Vec<Option<usize>> = self.owners.iter().map(slot_of).collect();
+            assignment.buckets = assignment.buckets.with_owners(&owners, self.slots.len());
+        }
+        Arc::new(assignment)
     }
 
     /// The member of each bucket by its id, or [`DIVIDED`]; empty where a choice takes more than that.
@@ -153,12 +178,12 @@ impl Group {
             let place = buckets::place(hash, self.owners.len());
             let owner = self.owners[place.bucket];
             if owner == DIVIDED {
-                let slot = self.slots.get(self.buckets.part_owner(place)?)?;
+                let slot = self.slots.get(self.assignment.buckets.part_owner(place)?)?;
                 return Some(slot.choice.chosen());
             }
             return Some(Chosen::Member(owner.into()));
         }
-        let (bucket, member) = self.buckets.choose(hash)?;
+        let (bucket, member) = self.assignment.buckets.choose(hash)?;
         let slot = self.slots.get(member)?;
         if self.watched && !slot.is_live(ports) {
             return self.choose_live(bucket, ports);
@@ -169,9 +194,9 @@ impl Group {
     /// The member that has a bucket while its own one's port is down: the highest bidder whose port is up.
     #[cold]
     fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
-        let live = self.slots.iter().enumerate();
-        let live = live.filter(|(_, slot)| slot.is_live(ports));
-        let winner = buckets::winner(bucket, live.map(|(index, slot)| (index, &slot.bidder)))?;
+        let bidders = self.assignment.bidders.iter().enumerate();
+        let live = bidders.filter(|(index, _)| self.slots[*index].is_live(ports));
+        let winner = bids::winner(bucket, live)?;
         self.slots.get(winner).map(|slot| slot.choice.chosen())
     }
 
@@ -237,19 +262,31 @@ impl Slot {
     }
 }
 
-/// A one-shot group may hold the same action several times: these bid under keys of their own.
-fn tell_equals_apart(slots: &mut [Slot]) {
+/// Their ids, if all have few bits.
+fn small_ids(slots: &[Slot]) -> Option<Vec<u16>> {
+    slots.iter().map(Slot::small).collect()
+}
+
+/// What bids for the buckets. A one-shot group may hold the same action several times: these bid under keys of their
+/// own.
+fn bidders(slots: &[Slot]) -> Vec<Bidder> {
+    let bidder = |slot: &Slot| Bidder {
+        key: slot.choice.key(),
+        weight: slot.weight,
+    };
+    let mut bidders: Vec<Bidder> = slots.iter().map(bidder).collect();
     let mut order: Vec<usize> = (0..slots.len()).collect();
-    order.sort_by_key(|index| slots[*index].bidder.key);
+    order.sort_by_key(|index| bidders[*index].key);
     for equal in order
-        .chunk_by(|a, b| slots[*a].bidder.key == slots[*b].bidder.key)
+        .chunk_by(|a, b| bidders[*a].key == bidders[*b].key)
         .map(<[usize]>::to_vec)
         .collect::<Vec<_>>()
     {
         for (nth, index) in equal.into_iter().enumerate().skip(1) {
-            slots[index].bidder.key = mix(slots[index].bidder.key ^ nth as u64);
+            bidders[index].key = mix(bidders[index].key ^ nth as u64);
         }
     }
+    bidders
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl<'a> Transaction<'a> {
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
         let key = key.as_ref();
         self.vacant(id, table, key, rank)?;
-        let binding = self.checked(table, &spec)?;
+        let binding = self.checked(table, &spec, None)?;
         let sequence = self.next_sequence();
         let record = new_record(key, rank, sequence, binding.as_ref(), spec);
         self.write(id, table, None, record)
@@ -272,7 +272,9 @@ impl<'a> Transaction<'a> {
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
         let key = key.as_ref();
         let before = self.existing(id, table, key, rank)?;
-        let binding = self.checked(table, &spec)?;
+        let slab = &self.control.truth.tables[id.index()].slab;
+        let group = slab.record(before).one_shot();
+        let binding = self.checked(table, &spec, group.as_deref())?;
         let sequence = self.sequence_of(id, before);
         let record = new_record(key, rank, sequence, binding.as_ref(), spec);
         self.write(id, table, Some(before), record)
@@ -333,7 +335,11 @@ impl<'a> Transaction<'a> {
         let after = match spec {
             None => initial,
             Some(spec) => {
-                let binding = self.binding(table, &spec.action)?;
+                let group = match &before.binding {
+                    Some(Binding::OneShot(group)) => Some(Arc::clone(group)),
+                    _ => None,
+                };
+                let binding = self.binding(table, &spec.action, group.as_deref())?;
                 if let Some(default) = &table.default {
                     let same_action =
                         matches!(&binding, Binding::Direct(new) if new.action == default.action);
@@ -394,18 +400,24 @@ impl<'a> Transaction<'a> {
         self.control.find(id, key, rank).ok_or_else(missing)
     }
 
-    /// What an entry is to lead to, once all that it asks for has been checked.
-    fn checked(&self, table: &Table, spec: &EntrySpec) -> Result<Binding> {
+    /// What an entry is to lead to, once all that it asks for has been checked. `before` is the group of its own that
+    /// it had.
+    fn checked(&self, table: &Table, spec: &EntrySpec, before: Option<&Group>) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
                 "table {} does not support idle timeouts",
                 table.name
             ));
         }
-        self.binding(table, &spec.action)
+        self.binding(table, &spec.action, before)
     }
 
-    fn binding(&self, table: &Table, action: &EntryAction) -> Result<Binding> {
+    fn binding(
+        &self,
+        table: &Table,
+        action: &EntryAction,
+        before: Option<&Group>,
+    ) -> Result<Binding> {
         let program = self.program();
         let call = |call: &ActionCall| {
             let Some(action) = program.action_for(table, call.action) else {
@@ -448,9 +460,8 @@ impl<'a> Transaction<'a> {
                 }
                 let limit = program.profile(profile).max_size as u64;
                 check_slots(members.iter().map(|member| member.weight), limit)?;
-                Ok(Binding::OneShot(Arc::new(Group::one_shot_group(
-                    slots.into_iter(),
-                ))))
+                let group = Group::one_shot_group(slots.into_iter(), before);
+                Ok(Binding::OneShot(Arc::new(group)))
             }
         }
     }

@@ -9,7 +9,7 @@ use common::{entry, exact, id, look_up, set, store, with};
 use sluice_program::ProfileId;
 use sluice_tables::{
     CloneSession, EntryAction, GroupMember, GroupSpec, KeyField, MemberSpec, OneShotMember,
-    Replica, TableError,
+    Replica, Store, TableError,
 };
 
 const SELECTOR: ProfileId = ProfileId(0);
@@ -185,6 +185,113 @@ fn groups_are_checked() {
         with(vec![exact(1)], 0, EntryAction::Group(4)),
     );
     assert!(matches!(missing, Err(TableError::NotFound(_))));
+}
+
+/// The value that each of many hashes leads to.
+fn chosen(store: &Store) -> Vec<Option<u64>> {
+    let hashes = (0..20_000).map(|hash| hash * 0x1_0001);
+    hashes
+        .map(|hash| look_up(store, "selected", &[0, 1], hash))
+        .collect()
+}
+
+/// Members 1 to 4 with values of 11 to 14, and a group of them that an entry leads to.
+fn store_with_a_group(members: &[(u32, u32)]) -> Store {
+    let store = store();
+    let mut tx = store.transaction();
+    for id in 1..=4 {
+        let spec = member(id, 10 + id as u8);
+        tx.member_insert(SELECTOR, &spec).unwrap();
+    }
+    tx.group_insert(SELECTOR, &group(7, members)).unwrap();
+    let entry = with(vec![exact(1)], 0, EntryAction::Group(7));
+    tx.insert(id(&store, "selected"), entry).unwrap();
+    tx.commit();
+    store
+}
+
+const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
+const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
+
+/// Packets see one side after the other: both must have kept the same.
+#[test]
+fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
+    let store = store_with_a_group(&WHOLE);
+    let before = chosen(&store);
+    let write = |members: &[(u32, u32)]| {
+        let mut tx = store.transaction();
+        tx.group_modify(SELECTOR, &group(7, members)).unwrap();
+        tx.commit();
+        let once = chosen(&store);
+        assert_eq!(store.view().groups(SELECTOR), [group(7, members)]);
+        let mut tx = store.transaction();
+        tx.multicast_insert(9, vec![Replica::new(1, 0)]).unwrap();
+        tx.multicast_delete(9).unwrap();
+        tx.commit();
+        assert!(once == chosen(&store), "the sides differ");
+        once
+    };
+    let after = write(&PART);
+    let pairs = || before.iter().zip(&after);
+    assert!(pairs().all(|(before, after)| before == after || *before == Some(12)));
+    assert!(after.iter().all(|after| *after != Some(12)));
+    assert!(write(&PART) == after);
+    assert!(write(&WHOLE) == before);
+}
+
+#[test]
+fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
+    let store = store_with_a_group(&WHOLE);
+    let mut tx = store.transaction();
+    tx.group_modify(SELECTOR, &group(7, &PART)).unwrap();
+    tx.commit();
+    let degraded = chosen(&store);
+    let mut tx = store.transaction();
+    // Another content altogether, which would be what the group starts from later.
+    let savepoint = tx.savepoint();
+    tx.group_modify(SELECTOR, &group(7, &[(2, 7), (3, 1)]))
+        .unwrap();
+    tx.group_modify(SELECTOR, &group(7, &[(1, 1), (2, 1)]))
+        .unwrap();
+    tx.rollback(savepoint);
+    tx.commit();
+    assert!(chosen(&store) == degraded);
+    let mut tx = store.transaction();
+    tx.group_modify(SELECTOR, &group(7, &[])).unwrap();
+    drop(tx);
+    assert!(chosen(&store) == degraded);
+    let mut tx = store.transaction();
+    tx.group_modify(SELECTOR, &group(7, &WHOLE)).unwrap();
+    tx.commit();
+    assert!(chosen(&store) == chosen(&store_with_a_group(&WHOLE)));
+}
+
+#[test]
+fn an_entrys_own_group_moves_only_flows_that_must() {
+    let store = store();
+    let table = id(&store, "selected");
+    let own = |values: &[u8]| {
+        let members = values.iter().map(|value| OneShotMember {
+            call: set(*value),
+            weight: 1,
+            watch_port: None,
+        });
+        with(vec![exact(1)], 0, EntryAction::OneShot(members.collect()))
+    };
+    let mut tx = store.transaction();
+    tx.insert(table, own(&[1, 2, 3])).unwrap();
+    tx.commit();
+    let before = chosen(&store);
+    let write = |values: &[u8]| {
+        let mut tx = store.transaction();
+        tx.modify(table, own(values)).unwrap();
+        tx.commit();
+        chosen(&store)
+    };
+    let after = write(&[1, 3]);
+    let mut pairs = before.iter().zip(&after);
+    assert!(pairs.all(|(before, after)| before == after || *before == Some(2)));
+    assert!(write(&[1, 2, 3]) == before);
 }
 
 #[test]

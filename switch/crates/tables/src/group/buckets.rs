@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The member of a group that a flow goes to: shares exact to the weights, and few flows moved by a
-//! change of members.
+//! The member of a group that a flow goes to: shares exact to the weights, and no flow moved by a change of
+//! members that need not move.
 //!
 //! Flows are hashed to buckets, and members bid for each bucket as in weighted rendezvous hashing ("A
 //! name-based mapping scheme for rendezvous", Thaler and Ravishankar, 1996; weights by exponential
@@ -11,27 +11,21 @@
 //! for, and the next ones the rest. Each member ends with exactly its share, and at most one bucket
 //! fewer than there are members is divided among several.
 //!
-//! Invariant: the result depends on the members and their weights alone, not on their order or on what
-//! the group was before. A switch that starts anew maps flows as before; a member that returns gets
-//! back exactly what it had.
-//!
-//! The price of exact shares: a group that is written anew without one of its members also moves a few
-//! flows of other members, where rooms and bids disagree (the group's tests measure how many). To move
-//! none, each bucket would have to rank all members once and for all, which is rendezvous hashing and as
-//! inexact. A member whose watched port goes down is still in the group, and moves its own flows only:
-//! see [`winner`].
+//! Invariant: what a group is first written with decides alone which member has which bucket, not the
+//! order of the members. A switch that starts anew maps flows as before. What becomes of the buckets
+//! when the group is written again is [`succession`](super::succession)'s business.
 //!
 //! Tables are built when a group is written; a choice is three multiplications and a load. How many
 //! buckets there are follows from the size that the group declares, never from who is in it.
 
-use std::cmp::Ordering;
+use super::bids::{Bidder, Rooms, shares};
 
 /// Groups with more members are chosen from by weight alone: a table would be too large or too
 /// coarse.
 const MOST_MEMBERS: usize = 1024;
 
 /// Buckets for each member that a group may have, as long as they are at most [`MANY`]. More buckets
-/// make for fewer flows that a change moves without need, by the root of their number.
+/// leave fewer flows to divided ones.
 const BUCKETS_EACH: usize = 64;
 
 /// Fewest buckets.
@@ -51,15 +45,6 @@ const MOST: usize = 1 << 14;
 /// numbers in a row come far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's
 /// high half brings the high bits in.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// What bids for buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bidder {
-    /// What identifies a member, mixed: see [`mix`].
-    pub(super) key: u64,
-    /// Not 0.
-    pub(super) weight: u32,
-}
 
 /// The member of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +68,50 @@ enum Owners {
 /// A part of a divided bucket: the positions after the part before it, up to and including its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
-    bucket: usize,
     last: u64,
+    bucket: u32,
     owner: u16,
+}
+
+/// Positions of one bucket, from the first to the last, that one member has or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) bucket: usize,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) owner: Option<usize>,
+}
+
+impl Piece {
+    /// A whole bucket.
+    pub(super) fn whole(bucket: usize, owner: Option<usize>) -> Self {
+        Self {
+            bucket,
+            first: 0,
+            last: u64::MAX,
+            owner,
+        }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.first == 0 && self.last == u64::MAX
+    }
+
+    pub(super) fn of(self, owner: usize) -> Self {
+        let owner = Some(owner);
+        Self { owner, ..self }
+    }
+
+    pub(super) fn positions(&self) -> u128 {
+        u128::from(self.last - self.first) + 1
+    }
+
+    /// The first positions, and the others. There are more than `positions`, which are not 0.
+    pub(super) fn split(self, positions: u128) -> (Self, Self) {
+        let last = self.first + (positions - 1) as u64;
+        let first = last + 1;
+        (Self { last, ..self }, Self { first, ..self })
+    }
 }
 
 /// Where a hash falls.
@@ -113,13 +139,6 @@ pub(super) fn count(declared: u32) -> usize {
 /// Buckets of a group that belongs to one entry.
 pub(super) const OF_ENTRY: usize = LEAST;
 
-/// Spreads all bits of a number over all bits (the finalizer of splitmix64).
-pub(super) fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
-}
-
 /// The place of a hash among so many buckets. Every bit of the hash counts, however few it has.
 #[inline]
 pub(super) fn place(hash: u64, count: usize) -> Place {
@@ -132,72 +151,15 @@ pub(super) fn place(hash: u64, count: usize) -> Place {
     }
 }
 
-/// What a member draws for a bucket: uniform over all numbers.
-#[inline]
-fn draw(bucket: usize, bidder: &Bidder) -> u64 {
-    mix(bidder.key ^ (bucket as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
-/// How far a bid is from the best that can be: exponential with the weight as its rate, so that the
-/// least of several falls to each in proportion to its weight.
-fn distance(draw: u64, weight: u32) -> f64 {
-    let uniform = ((draw >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    -uniform.ln() / f64::from(weight)
-}
-
-/// A member's bid for a bucket.
-struct Bid {
-    member: usize,
-    distance: f64,
-    draw: u64,
-    key: u64,
-}
-
-impl Bid {
-    fn new(draw: u64, member: usize, bidder: &Bidder) -> Self {
-        Self {
-            member,
-            distance: distance(draw, bidder.weight),
-            draw,
-            key: bidder.key,
-        }
-    }
-
-    /// The order of two bids for one bucket, the better one greater. Among equal weights the greater
-    /// draw is the better bid, so the best of them is found without a logarithm.
-    fn compare(&self, other: &Self) -> Ordering {
-        let nearer = other.distance.total_cmp(&self.distance);
-        nearer
-            .then(self.draw.cmp(&other.draw))
-            .then(self.key.cmp(&other.key))
-    }
-}
-
-/// The highest bidder for a bucket, of these. While watched ports are down, a bucket whose owner they
-/// took belongs to the highest bidder that is left: no other bucket moves, and all return with the ports.
-pub(super) fn winner<'a>(
-    bucket: usize,
-    bidders: impl Iterator<Item = (usize, &'a Bidder)>,
-) -> Option<usize> {
-    let bids = bidders.map(|(index, bidder)| Bid::new(draw(bucket, bidder), index, bidder));
-    bids.max_by(Bid::compare).map(|best| best.member)
+/// Positions of so many buckets.
+pub(super) fn positions(count: usize) -> u128 {
+    (count as u128) << 64
 }
 
 impl Buckets {
-    /// Holds no buckets.
-    pub(super) fn none() -> Self {
-        Self {
-            owners: Owners::Narrow(Box::default()),
-            parts: Box::default(),
-        }
-    }
-
-    /// The buckets of a group: `count` of them unless one member has all, or there are too many.
+    /// The buckets of a group that is new: `count` of them unless one member has all, or there are too many.
     pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
-        if bidders.is_empty() {
-            return Self::none();
-        }
-        if bidders.len() > MOST_MEMBERS {
+        if !Self::are_few(bidders) {
             let sum = |sum: &mut u64, bidder: &Bidder| {
                 *sum += u64::from(bidder.weight);
                 Some(*sum)
@@ -207,20 +169,91 @@ impl Buckets {
                 parts: Box::default(),
             };
         }
-        let count = if bidders.len() == 1 { 1 } else { count };
-        let (owners, parts) = Assignment::new(bidders, count).assign(count);
-        let owners = owners.into_iter();
-        let owners = if bidders.len() <= usize::from(u8::MAX) {
-            let narrow = |owner: Option<usize>| owner.map_or(u8::MAX, |owner| owner as u8);
+        let mut pieces = Vec::with_capacity(count + bidders.len());
+        if bidders.len() > 1 {
+            let rooms = Rooms::new(bidders, shares(bidders, positions(count)));
+            let free = (0..count).map(|bucket| Piece::whole(bucket, None));
+            rooms.give(free, &mut pieces);
+        }
+        Self::of_pieces(&pieces, bidders.len(), count)
+    }
+
+    /// Whether there are buckets for so many members.
+    pub(super) fn are_few(bidders: &[Bidder]) -> bool {
+        bidders.len() <= MOST_MEMBERS
+    }
+
+    /// Buckets of these pieces, which are all that there are, in order. One member has all of a single one.
+    pub(super) fn of_pieces(pieces: &[Piece], members: usize, count: usize) -> Self {
+        let mut owners = vec![None; if members > 1 { count } else { members }];
+        let mut parts: Vec<Part> = Vec::new();
+        if members == 1 {
+            owners.fill(Some(0));
+            return Self::of_owners(&owners, members, parts);
+        }
+        let same = |a: &Piece, b: &Piece| a.bucket == b.bucket && a.owner == b.owner;
+        let runs: Vec<&[Piece]> = pieces.chunk_by(same).collect();
+        for bucket in runs.chunk_by(|a, b| a[0].bucket == b[0].bucket) {
+            if let [run] = bucket {
+                owners[run[0].bucket] = run[0].owner;
+                continue;
+            }
+            parts.extend(bucket.iter().map(|run| Part {
+                bucket: run[0].bucket as u32,
+                last: run[run.len() - 1].last,
+                owner: run[0].owner.map_or(u16::MAX, |owner| owner as u16),
+            }));
+        }
+        Self::of_owners(&owners, members, parts)
+    }
+
+    fn of_owners(owners: &[Option<usize>], members: usize, parts: Vec<Part>) -> Self {
+        let owners = owners.iter();
+        let owners = if members <= usize::from(u8::MAX) {
+            let narrow = |owner: &Option<usize>| owner.map_or(u8::MAX, |owner| owner as u8);
             Owners::Narrow(owners.map(narrow).collect())
         } else {
-            let wide = |owner: Option<usize>| owner.map_or(u16::MAX, |owner| owner as u16);
+            let wide = |owner: &Option<usize>| owner.map_or(u16::MAX, |owner| owner as u16);
             Owners::Wide(owners.map(wide).collect())
         };
         Self {
             owners,
             parts: parts.into(),
         }
+    }
+
+    /// All positions of `count` buckets, in order.
+    pub(super) fn pieces(&self, count: usize) -> Vec<Piece> {
+        let owners = self.owners();
+        if let [only] = owners[..] {
+            return (0..count)
+                .map(|bucket| Piece::whole(bucket, only))
+                .collect();
+        }
+        let mut pieces = Vec::with_capacity(owners.len() + self.parts.len());
+        let mut parts = self.parts.iter().peekable();
+        for (bucket, owner) in owners.into_iter().enumerate() {
+            if owner.is_some() {
+                pieces.push(Piece::whole(bucket, owner));
+                continue;
+            }
+            let mut first = 0;
+            while let Some(part) = parts.next_if(|part| part.bucket as usize == bucket) {
+                pieces.push(Piece {
+                    bucket,
+                    first,
+                    last: part.last,
+                    owner: Some(part.owner.into()),
+                });
+                first = part.last.wrapping_add(1);
+            }
+        }
+        pieces
+    }
+
+    /// How many parts the divided buckets have.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
     }
 
     /// The owner of each bucket, `None` for a divided one; nothing where there are none.
@@ -237,6 +270,11 @@ impl Buckets {
     /// Keeps of the buckets only how the divided ones are divided.
     pub(super) fn forget_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
+    }
+
+    /// Undoes [`forget_owners`](Self::forget_owners).
+    pub(super) fn with_owners(&self, owners: &[Option<usize>], members: usize) -> Self {
+        Self::of_owners(owners, members, self.parts.to_vec())
     }
 
     /// How many places a hash can lead to.
@@ -271,257 +309,12 @@ impl Buckets {
     /// The member that has this place of a divided bucket.
     #[cold]
     pub(super) fn part_owner(&self, place: Place) -> Option<usize> {
-        let before = |part: &Part| (part.bucket, part.last) < (place.bucket, place.position);
+        let before =
+            |part: &Part| (part.bucket as usize, part.last) < (place.bucket, place.position);
         let part = self.parts.get(self.parts.partition_point(before))?;
         Some(part.owner.into())
     }
 }
 
-/// Gives buckets to bidders. Shares are counted in units: a bucket has as many as the weights add up to, and a
-/// member has room for its weight times the number of buckets.
-struct Assignment<'a> {
-    bidders: &'a [Bidder],
-    /// Bidders with room, those of equal weight together.
-    classes: Vec<Vec<usize>>,
-    /// Units that each bidder has room for.
-    room: Vec<u64>,
-    /// Units of a bucket.
-    units: u64,
-}
-
-impl<'a> Assignment<'a> {
-    fn new(bidders: &'a [Bidder], count: usize) -> Self {
-        let weights = || bidders.iter().map(|bidder| u64::from(bidder.weight));
-        Self {
-            bidders,
-            classes: classes(bidders),
-            room: weights().map(|weight| weight * count as u64).collect(),
-            units: weights().sum(),
-        }
-    }
-
-    /// The owner of each bucket, `None` for a divided one, and the parts of these.
-    fn assign(mut self, count: usize) -> (Vec<Option<usize>>, Vec<Part>) {
-        let mut parts = Vec::new();
-        let owners = (0..count).map(|bucket| self.assign_one(bucket, &mut parts));
-        (owners.collect(), parts)
-    }
-
-    /// Invariant: the rooms add up to the units of the buckets that are still to be given.
-    fn assign_one(&mut self, bucket: usize, parts: &mut Vec<Part>) -> Option<usize> {
-        let mut given = 0;
-        while given < self.units {
-            let owner = self.highest_bidder(bucket)?;
-            let taken = self.room[owner].min(self.units - given);
-            self.room[owner] -= taken;
-            if self.room[owner] == 0 {
-                self.leave_out(owner);
-            }
-            if taken == self.units {
-                return Some(owner);
-            }
-            given += taken;
-            parts.push(Part {
-                bucket,
-                last: last_position(given, self.units),
-                owner: owner as u16,
-            });
-        }
-        None
-    }
-
-    /// What [`winner`] gives for the bidders with room, with one logarithm for each weight.
-    fn highest_bidder(&self, bucket: usize) -> Option<usize> {
-        let best_of = |class: &Vec<usize>| {
-            let draws = class.iter().map(|index| {
-                let bidder = &self.bidders[*index];
-                (draw(bucket, bidder), bidder.key, *index)
-            });
-            let (draw, _, index) = draws.max()?;
-            Some(Bid::new(draw, index, &self.bidders[index]))
-        };
-        let best = self.classes.iter().filter_map(best_of).max_by(Bid::compare);
-        best.map(|best| best.member)
-    }
-
-    fn leave_out(&mut self, bidder: usize) {
-        for class in &mut self.classes {
-            class.retain(|index| *index != bidder);
-        }
-        self.classes.retain(|class| !class.is_empty());
-    }
-}
-
-/// The last position of the first `given` of a bucket's units; `given` is not 0.
-fn last_position(given: u64, units: u64) -> u64 {
-    ((u128::from(given) << 64) / u128::from(units) - 1) as u64
-}
-
-/// Bidders of equal weight together.
-fn classes(bidders: &[Bidder]) -> Vec<Vec<usize>> {
-    let mut order: Vec<usize> = (0..bidders.len()).collect();
-    order.sort_by_key(|index| bidders[*index].weight);
-    let classes = order.chunk_by(|a, b| bidders[*a].weight == bidders[*b].weight);
-    classes.map(<[usize]>::to_vec).collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn bidders(weights: &[u32]) -> Vec<Bidder> {
-        let bidder = |(index, weight): (usize, &u32)| Bidder {
-            key: mix(index as u64 + 100),
-            weight: *weight,
-        };
-        weights.iter().enumerate().map(bidder).collect()
-    }
-
-    /// The share of each member, as a fraction of all places.
-    fn shares(buckets: &Buckets, members: usize) -> Vec<f64> {
-        let mut shares = vec![0.0; members];
-        for owner in buckets.owners().into_iter().flatten() {
-            shares[owner] += 1.0;
-        }
-        let mut before = None;
-        for part in &buckets.parts {
-            let first = match before {
-                Some((bucket, last)) if bucket == part.bucket => last as f64,
-                _ => 0.0,
-            };
-            shares[usize::from(part.owner)] += (part.last as f64 - first) / 2f64.powi(64);
-            before = Some((part.bucket, part.last));
-        }
-        let count = buckets.owners().len() as f64;
-        shares.iter().map(|share| share / count).collect()
-    }
-
-    fn assert_exact(weights: &[u32], count: usize) {
-        let buckets = Buckets::new(&bidders(weights), count);
-        let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-        for (share, weight) in shares(&buckets, weights.len()).iter().zip(weights) {
-            let due = f64::from(*weight) / total;
-            assert!(
-                (share / due - 1.0).abs() < 1e-6,
-                "{weights:?}: {share} of {due}"
-            );
-        }
-        let divided = buckets
-            .owners()
-            .iter()
-            .filter(|owner| owner.is_none())
-            .count();
-        assert!(divided < weights.len(), "{weights:?}: {divided} divided");
-    }
-
-    #[test]
-    fn shares_are_exact() {
-        let cases: [&[u32]; 9] = [
-            &[1],
-            &[1, 1],
-            &[1, 255],
-            &[7, 15, 46, 30],
-            &[1; 63],
-            &[1, 2, 3, 4, 5, 6, 7, 8],
-            &[3; 255],
-            &[3; 256],
-            &[1, u32::MAX],
-        ];
-        for weights in cases {
-            for count in [LEAST, MANY] {
-                assert_exact(weights, count);
-            }
-        }
-        assert_exact(&[5; MOST_MEMBERS], MOST);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-
-        #[test]
-        fn shares_of_any_weights_are_exact(
-            weights in proptest::collection::vec(1u32..=255, 1..=64),
-        ) {
-            assert_exact(&weights, MANY);
-        }
-    }
-
-    /// Rendezvous hashing as long as every member has room.
-    #[test]
-    fn a_bucket_goes_to_its_highest_bidder_with_room() {
-        for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
-            let bidders = bidders(weights);
-            let total: u32 = weights.iter().sum();
-            let mut room: Vec<f64> = weights
-                .iter()
-                .map(|weight| 4096.0 * f64::from(*weight) / f64::from(total))
-                .collect();
-            let mut whole = 0;
-            for (bucket, owner) in Buckets::new(&bidders, 4096)
-                .owners()
-                .into_iter()
-                .enumerate()
-            {
-                let Some(owner) = owner else {
-                    break;
-                };
-                let with_room = bidders.iter().enumerate();
-                let with_room = with_room.filter(|(index, _)| room[*index] > 1e-6);
-                assert_eq!(winner(bucket, with_room), Some(owner));
-                room[owner] -= 1.0;
-                whole += 1;
-            }
-            assert!(whole > 2000, "{weights:?}: {whole}");
-        }
-    }
-
-    #[test]
-    fn every_place_of_a_divided_bucket_has_an_owner() {
-        let weights = [7, 15, 46, 30];
-        let buckets = Buckets::new(&bidders(&weights), LEAST);
-        let owners = buckets.owners();
-        let bucket = owners
-            .iter()
-            .position(Option::is_none)
-            .expect("one is divided");
-        let of = |position| buckets.part_owner(Place { bucket, position });
-        let parts = buckets.parts.iter().filter(|part| part.bucket == bucket);
-        let owners: Vec<Option<usize>> = parts.map(|part| Some(part.owner.into())).collect();
-        assert!(owners.len() > 1);
-        assert_eq!(of(0), owners[0]);
-        assert_eq!(of(u64::MAX), owners[owners.len() - 1]);
-        for (part, owner) in buckets.parts.iter().zip(owners) {
-            assert_eq!(of(part.last), owner);
-        }
-    }
-
-    /// Short hashes must reach all buckets alike.
-    #[test]
-    fn hashes_of_sixteen_bits_are_spread_evenly() {
-        let buckets = Buckets::new(&bidders(&[1, 1]), 4096);
-        let mut hits = vec![0; 4096];
-        for hash in 0..1 << 16 {
-            hits[buckets.choose(hash).expect("members").0] += 1;
-        }
-        assert!(hits.iter().all(|hits| (14..=18).contains(hits)), "{hits:?}");
-    }
-
-    #[test]
-    fn how_many_buckets_follows_from_the_declared_size() {
-        let counts = [0, 1, 16, 17, 64, 16_384, 16_388, u32::MAX].map(count);
-        assert_eq!(counts, [4096, 1024, 1024, 2048, 4096, 4096, 8192, 16384]);
-    }
-
-    #[test]
-    fn very_large_groups_are_chosen_from_by_weight() {
-        let buckets = Buckets::new(&bidders(&[2; 2000]), 4096);
-        assert_eq!(buckets.count(), 4000);
-        let hits: Vec<usize> = (0..40_000)
-            .map(|hash| buckets.choose(hash).expect("members").1)
-            .collect();
-        let of = |member| hits.iter().filter(|hit| **hit == member).count();
-        assert!((0..2000).all(|member| (10..=30).contains(&of(member))));
-    }
-}
+mod tests;

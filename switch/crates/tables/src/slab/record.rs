@@ -129,7 +129,7 @@ impl<'a> Record<'a> {
             Target::Member(id) => Binding::Member(id),
             Target::Group(id) => Binding::Group(id),
             Target::OneShot => {
-                let none = || Arc::new(Group::one_shot_group(std::iter::empty()));
+                let none = || Arc::new(Group::one_shot_group(std::iter::empty(), None));
                 Binding::OneShot(self.one_shot().unwrap_or_else(none))
             }
         }

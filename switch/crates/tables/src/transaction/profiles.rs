@@ -105,7 +105,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    fn group(&self, id: ProfileId, spec: &GroupSpec) -> Result<Arc<Group>> {
+    /// The group `before` when it is written so, or a new one.
+    fn group(&self, id: ProfileId, spec: &GroupSpec, before: Option<&Group>) -> Result<Arc<Group>> {
         let profile = self.profile(id)?;
         if profile.selector.is_none() {
             return invalid(format!("{} has no selector, so no groups", profile.name));
@@ -129,7 +130,7 @@ impl<'a> Transaction<'a> {
             spec.max_size.into()
         };
         check_slots(spec.members.iter().map(|member| member.weight), limit)?;
-        Ok(Arc::new(Group::new(spec)))
+        Ok(Arc::new(Group::new(spec, before)))
     }
 
     /// How many groups a selector takes. The program does not say: as many as members, or as there
@@ -146,7 +147,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
     pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
-        let after = Some(self.group(id, spec)?);
+        let after = Some(self.group(id, spec, None)?);
         if self.control.truth.profiles[id.index()]
             .groups
             .contains_key(&spec.id)
@@ -171,7 +172,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces a group's members.
+    /// Replaces a group's members. Flows move no more than that needs.
     ///
     /// # Errors
     /// `NotFound`, and as for [`group_insert`](Self::group_insert); `InvalidArgument` if the
@@ -184,7 +185,7 @@ impl<'a> Transaction<'a> {
         if before.spec().max_size != spec.max_size {
             return invalid("a group's maximum size cannot be changed");
         }
-        let after = Some(self.group(id, spec)?);
+        let after = Some(self.group(id, spec, Some(&before))?);
         self.make(Change::Group(
             id,
             spec.id,

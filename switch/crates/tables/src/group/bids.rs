@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Members bid for buckets, and the highest bidder that has room gets them.
+
+use std::cmp::Ordering;
+
+use super::buckets::Piece;
+
+/// Shares of less than this many positions are rounding errors, and not worth a division of a bucket: 2^-52 of
+/// one.
+const NEGLIGIBLE: u128 = 1 << 12;
+
+/// What bids for buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bidder {
+    /// What identifies a member, mixed: see [`mix`].
+    pub(super) key: u64,
+    /// Not 0.
+    pub(super) weight: u32,
+}
+
+/// Spreads all bits of a number over all bits (the finalizer of splitmix64).
+pub(super) fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// What a member draws for a bucket: uniform over all numbers.
+#[inline]
+fn draw(bucket: usize, bidder: &Bidder) -> u64 {
+    mix(bidder.key ^ (bucket as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// How far a bid is from the best that can be: exponential with the weight as its rate, so that the
+/// least of several falls to each in proportion to its weight.
+fn distance(draw: u64, weight: u32) -> f64 {
+    let uniform = ((draw >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -uniform.ln() / f64::from(weight)
+}
+
+/// A member's bid for a bucket.
+struct Bid {
+    member: usize,
+    distance: f64,
+    draw: u64,
+    key: u64,
+}
+
+impl Bid {
+    fn new(draw: u64, member: usize, bidder: &Bidder) -> Self {
+        Self {
+            member,
+            distance: distance(draw, bidder.weight),
+            draw,
+            key: bidder.key,
+        }
+    }
+
+    /// The order of two bids for one bucket, the better one greater. Among equal weights the greater
+    /// draw is the better bid, so the best of them is found without a logarithm.
+    fn compare(&self, other: &Self) -> Ordering {
+        let nearer = other.distance.total_cmp(&self.distance);
+        nearer
+            .then(self.draw.cmp(&other.draw))
+            .then(self.key.cmp(&other.key))
+    }
+}
+
+/// The highest bidder for a bucket, of these. While watched ports are down, a bucket whose owner they
+/// took belongs to the highest bidder that is left: no other bucket moves, and all return with the ports.
+pub(super) fn winner<'a>(
+    bucket: usize,
+    bidders: impl Iterator<Item = (usize, &'a Bidder)>,
+) -> Option<usize> {
+    let bids = bidders.map(|(index, bidder)| Bid::new(draw(bucket, bidder), index, bidder));
+    bids.max_by(Bid::compare).map(|best| best.member)
+}
+
+/// Each bidder's share of so many positions.
+pub(super) fn shares(bidders: &[Bidder], positions: u128) -> Vec<u128> {
+    let weights = || bidders.iter().map(|bidder| u128::from(bidder.weight));
+    let sum: u128 = weights().sum();
+    weights()
+        .map(|weight| positions * weight / sum.max(1))
+        .collect()
+}
+
+/// Positions that each bidder may still get.
+#[derive(Debug)]
+pub(super) struct Rooms<'a> {
+    bidders: &'a [Bidder],
+    room: Vec<u128>,
+}
+
+impl<'a> Rooms<'a> {
+    pub(super) fn new(bidders: &'a [Bidder], room: Vec<u128>) -> Self {
+        Self { bidders, room }
+    }
+
+    /// Whether a bidder has room for a whole piece.
+    pub(super) fn fits(&self, owner: usize, piece: &Piece) -> bool {
+        piece.positions() <= self.room[owner] + NEGLIGIBLE
+    }
+
+    /// Gives a bidder as much of a piece as it has room for; returns that and the rest.
+    pub(super) fn take(&mut self, owner: usize, piece: Piece) -> (Option<Piece>, Option<Piece>) {
+        let room = self.room[owner];
+        let (taken, rest) = if self.fits(owner, &piece) {
+            (Some(piece), None)
+        } else if room < NEGLIGIBLE {
+            (None, Some(piece))
+        } else {
+            let (taken, rest) = piece.split(room);
+            (Some(taken), Some(rest))
+        };
+        let positions = taken.as_ref().map_or(0, Piece::positions);
+        self.room[owner] = room.saturating_sub(positions);
+        let owned = |piece: Piece| piece.of(owner);
+        (taken.map(owned), rest)
+    }
+
+    /// Gives pieces to the highest bidders with room, in order. Each bidder divides at most one of them.
+    pub(super) fn give(mut self, free: impl IntoIterator<Item = Piece>, given: &mut Vec<Piece>) {
+        let mut classes = self.classes();
+        for piece in free {
+            let mut rest = Some(piece);
+            while let Some(piece) = rest.take() {
+                let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
+                    // Rounding has left a little more than all have room for.
+                    let all = self.bidders.iter().enumerate();
+                    given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
+                    break;
+                };
+                let (taken, left) = self.take(owner, piece);
+                given.extend(taken);
+                rest = left;
+                if self.room[owner] < NEGLIGIBLE {
+                    for class in &mut classes {
+                        class.retain(|index| *index != owner);
+                    }
+                    classes.retain(|class| !class.is_empty());
+                }
+            }
+        }
+    }
+
+    /// What [`winner`] gives for the bidders with room, with one logarithm for each weight.
+    fn highest_bidder(&self, classes: &[Vec<usize>], bucket: usize) -> Option<usize> {
+        let best_of = |class: &Vec<usize>| {
+            let draws = class.iter().map(|index| {
+                let bidder = &self.bidders[*index];
+                (draw(bucket, bidder), bidder.key, *index)
+            });
+            let (draw, _, index) = draws.max()?;
+            Some(Bid::new(draw, index, &self.bidders[index]))
+        };
+        let best = classes.iter().filter_map(best_of).max_by(Bid::compare);
+        best.map(|best| best.member)
+    }
+
+    /// Bidders with room, those of equal weight together.
+    fn classes(&self) -> Vec<Vec<usize>> {
+        let has_room = |index: &usize| self.room[*index] >= NEGLIGIBLE;
+        let mut order: Vec<usize> = (0..self.bidders.len()).filter(has_room).collect();
+        let weight = |index: usize| self.bidders[index].weight;
+        order.sort_by_key(|index| weight(*index));
+        let classes = order.chunk_by(|a, b| weight(*a) == weight(*b));
+        classes.map(<[usize]>::to_vec).collect()
+    }
+}
