@@ -294,23 +294,28 @@ def test_an_interface_that_moved_to_the_default_vrf_leaves_the_device(
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
-    """eth1 of the default VRF, eth3 of red and eth5 of blue, all with the same addresses."""
+def devices() -> Iterator[VrfDevices]:
     with network_namespace():
         devices = VrfDevices()
         devices.prepare(VRFS)
         if "red" not in ip_shows("-brief link"):
             pytest.skip(f"kernel {os.uname().release} has no VRF devices (make prove-vrfs)")
-        running = Host(join=devices.join, tables=TABLES)
-        addresses = interface(1).addresses
-        for number, vrf in ((1, DEFAULT), (3, RED), (5, BLUE)):
-            running.interfaces.add(replace(interface(number, vrf=vrf), addresses=addresses))
-            ip(f"neighbour replace 10.0.1.9 lladdr {PEER_MAC.hex(':')} dev eth{number}")
-        holders = running.interfaces._own
-        running.until(lambda: len(holders.get(parse_address("10.0.1.1"), ())) == 3)
-        running.until(lambda: "tentative" not in ip_shows("address"))
-        yield running
-        running.close()
+        yield devices
+
+
+@pytest.fixture
+def host(devices: VrfDevices) -> Iterator[Host]:
+    """eth1 of the default VRF, eth3 of red and eth5 of blue, all with the same addresses."""
+    running = Host(join=devices.join, tables=TABLES)
+    addresses = interface(1).addresses
+    for number, vrf in ((1, DEFAULT), (3, RED), (5, BLUE)):
+        running.interfaces.add(replace(interface(number, vrf=vrf), addresses=addresses))
+        ip(f"neighbour replace 10.0.1.9 lladdr {PEER_MAC.hex(':')} dev eth{number}")
+    holders = running.interfaces._own
+    running.until(lambda: len(holders.get(parse_address("10.0.1.1"), ())) == 3)
+    running.until(lambda: "tentative" not in ip_shows("address"))
+    yield running
+    running.close()
 
 
 def test_the_real_kernels_devices_are_closed(host: Host) -> None:
@@ -352,6 +357,26 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
         assert leaves_by(host, mark) == {l3_if}
 
 
+def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
+    """As ospfd has one; its answer would go out in the default VRF."""
+    ospf = 89
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:
+        raw.settimeout(60)
+        for l3_if in (3, 5, 1):
+            packet = packets.ipv4("10.0.1.9", "10.0.1.1", b"hello from %d" % l3_if, ospf)
+            host.interfaces.deliver([(l3_if, packets.ethernet(packet, destination=mac_of(l3_if)))])
+        assert raw.recv(100)[20:] == b"hello from 1"
+
+
+def test_an_address_of_the_default_vrf_is_another_hosts_in_red(host: Host) -> None:
+    ip("address add 10.0.1.77/32 dev eth1")
+    ip(f"neighbour replace 10.0.1.77 lladdr {PEER_MAC.hex(':')} dev eth3")
+    with server("red") as sender:
+        sender.sendto(b"to the other", ("10.0.1.77", 9))
+    host.until(lambda: leaves_by(host, b"to the other"))
+    assert leaves_by(host, b"to the other") == {3}
+
+
 def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Host) -> None:
     ip("route add default via 10.0.1.9 dev eth1")
     with server("red") as sender, pytest.raises(OSError, match=r"unreachable|No route"):
@@ -360,6 +385,22 @@ def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Ho
         sender.sendto(b"found", ("203.0.113.1", 9))
     host.sent(lambda frame: b"found" in frame.frame)
     assert not leaves_by(host, b"lost")
+
+
+def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
+    """A restarted controller does so; a host interface that went down would take sessions along."""
+    before = [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")]
+    host.step()
+    host.events.clear()
+    again = VrfDevices()
+    again.prepare(VRFS)
+    for name, vrf in (("eth1", DEFAULT), ("eth3", RED), ("eth5", BLUE)):
+        again.join(name, vrf.id)
+    assert [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")] == before
+    ip("link set lo mtu 60000")  # the kernel tells in order
+    host.until(lambda: any(isinstance(event, LinkChanged) for event in host.events))
+    links = [event.name for event in host.events if isinstance(event, LinkChanged)]
+    assert links == ["lo"]
 
 
 def test_an_interface_that_leaves_its_vrf_is_closed_again(host: Host) -> None:
