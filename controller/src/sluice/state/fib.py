@@ -267,7 +267,7 @@ class Fib:
                 self.problems[f"routes of kernel table {key.table} by another VRF's interface"] += 1
             target = self.onlink.target(slot)
         changes.of(Kind.ROUTE)[slot] = target
-        if self.neighbors.may_cover(prefix):
+        if self.neighbors.covers_one(prefix):
             self._hosts_touched = True
 
     def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:

@@ -7,6 +7,7 @@ until the kernel has an opinion, so that a restarted controller does not stop wh
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -34,7 +35,7 @@ class Neighbor(NamedTuple):
 
 
 HEAD_OCTETS = {4: 2, 16: 4}
-"""By octets of an address: how many leading ones `may_cover` looks at."""
+"""By octets of an address: how many leading ones `covers_one` looks at first."""
 
 
 class NeighborTable:
@@ -43,23 +44,32 @@ class NeighborTable:
     def __init__(self) -> None:
         self._neighbors: dict[Path, Neighbor] = {}
         self._heads: Counter[bytes] = Counter()
+        self._addresses: dict[int, list[Address]] = {size: [] for size in HEAD_OCTETS}
+        """In order, by octets of an address."""
 
-    def may_cover(self, prefix: Prefix) -> bool:
-        """Whether a neighbour may lie within `prefix`; fast, and may err towards yes."""
-        octets = HEAD_OCTETS[len(prefix.address)]
-        return (prefix.length < octets * 8 or prefix.address[:octets] in self._heads) and bool(
-            self._neighbors
-        )
+    def covers_one(self, prefix: Prefix) -> bool:
+        """Whether a neighbour lies within `prefix`. Asked of every route: most are told apart by
+        their first octets, and of a full table's short prefixes nearly all cover none."""
+        size = len(prefix.address)
+        octets = HEAD_OCTETS[size]
+        if prefix.length >= octets * 8 and prefix.address[:octets] not in self._heads:
+            return False
+        addresses = self._addresses[size]
+        at = bisect_left(addresses, prefix.address)
+        return at < len(addresses) and prefix.covers(addresses[at])
 
     def _put(self, neighbor: Neighbor) -> None:
         address = neighbor.path.address or b""
         if neighbor.path not in self._neighbors:
             self._heads[address[: HEAD_OCTETS[len(address)]]] += 1
+            insort(self._addresses[len(address)], address)
         self._neighbors[neighbor.path] = neighbor
 
     def _remove(self, path: Path) -> None:
         address = path.address or b""
         if self._neighbors.pop(path, None) is not None:
+            addresses = self._addresses[len(address)]
+            del addresses[bisect_left(addresses, address)]
             head = address[: HEAD_OCTETS[len(address)]]
             self._heads[head] -= 1
             if not self._heads[head]:
