@@ -95,6 +95,9 @@ class FakeInput:
     def apply(self, event: KernelEvent) -> None:
         self.applied.append(event)
 
+    def publish(self) -> None:
+        pass
+
 
 class FakeDump:
     """The kernel's routes, complete at the first poll."""

@@ -2,9 +2,10 @@
 """Types of the native extension `sluice._native` (source: controller/native/, Rust).
 
 What it is for: the byte-moving half of the controller (P4Runtime, host TAPs, FPM framing), handed
-to Python in batches. It decides nothing and knows neither policy nor P4 names.
+to Python in batches. It knows neither policy nor P4 names, and decides nothing but which frames
+pass between host and switch by tables that it was given (FastPath).
 
-Common to the three classes:
+Common to the classes that are read:
 - `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has something to give
   (level triggered): give it to `loop.add_reader`.
 - `poll()`/`read()` never block; what they return is removed from the queue.
@@ -16,7 +17,7 @@ Common to the three classes:
 - The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Literal, TypeAlias, final
 
 __version__: str
@@ -65,8 +66,8 @@ class P4RuntimeClient:
     request_timeout: seconds without an answer before a request is given up as DEADLINE_EXCEEDED
     (4). tls: (CA certificate, client certificate with its chain, client key), PEM each, for TCP
     with mutual TLS; None for a Unix socket or for TCP in the clear. server_name: the name that the
-    switch's certificate must have, by default the host of the address. ValueError for other
-    arguments."""
+    switch's certificate must have, by default the host of the address. fast_path: packets that it
+    takes pass by it once set_packet_metadata was called. ValueError for other arguments."""
 
     def __new__(
         cls,
@@ -81,6 +82,7 @@ class P4RuntimeClient:
         request_limit: int = 1024,
         tls: tuple[bytes, bytes, bytes] | None = None,
         server_name: str | None = None,
+        fast_path: FastPath | None = None,
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
@@ -119,8 +121,8 @@ class P4RuntimeClient:
 
     def stats(self) -> dict[str, int]:
         """packet_in, packet_in_dropped (queue full), packet_in_malformed, packet_in_unexpected,
-        packet_out, packet_out_dropped (queue full), digests_dropped, idle_timeouts_dropped,
-        stream_errors_dropped, unknown_stream_messages, requests_pending."""
+        packet_out and packet_out_dropped (queue full), both with the fast path's, digests_dropped,
+        idle_timeouts_dropped, stream_errors_dropped, unknown_stream_messages, requests_pending."""
 
     def close(self) -> None:
         """Ends the stream and the connection; ("closed", 1, ...) follows. Idempotent."""
@@ -131,8 +133,9 @@ class TapSet:
 
     They are made in the network namespace of the thread that calls add()."""
 
-    def __new__(cls, *, queue_limit: int = 1024) -> TapSet:
-        """queue_limit: frames held for Python per interface; more are dropped and counted."""
+    def __new__(cls, *, queue_limit: int = 1024, fast_path: FastPath | None = None) -> TapSet:
+        """queue_limit: frames held for Python per interface; more are dropped and counted.
+        fast_path: frames that it takes are not queued for Python."""
 
     def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
         """Creates the TAP, or opens one that is there (it may have several queues, one for each
@@ -163,6 +166,64 @@ class TapSet:
 
     def close(self) -> None:
         """Removes all interfaces and ends the thread. Idempotent."""
+
+@final
+class FastPath:
+    """What passes between the TAPs of a TapSet and a P4RuntimeClient in their own threads, without
+    the GIL. Both are made with it; a new client takes the place of the one before.
+
+    A frame passes if all tables say so, and is Python's otherwise: nothing is refused here.
+
+    reason_field, interface_field: places in the metadata of packet-ins. for_the_host: reasons that
+    are for the host, and whether what comes by them is IP. link_protocols: EtherTypes other than IP
+    that the host sends (IS-IS passes, too). protocols: of IP; of ICMP and ICMPv6 the (protocol,
+    type) must be in `icmp`. withheld_ports: UDP ports to which only Python lets the host send. In a
+    VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that the host may
+    send; answered_in_place, protocols other than UDP that it may send and get; answered_ports, UDP
+    ports that it may get datagrams to. remember: IP packets are told before the host gets them;
+    told_limit: how many wait to be told, with more they are Python's."""
+
+    def __new__(
+        cls,
+        *,
+        reason_field: int,
+        interface_field: int,
+        for_the_host: Mapping[int, bool],
+        link_protocols: Set[int],
+        protocols: Set[int],
+        icmp: Set[tuple[int, int]],
+        withheld_ports: Set[int],
+        vrf_ports: Sequence[tuple[tuple[int, int], tuple[int, int]]],
+        answered_in_place: Set[int],
+        answered_ports: Set[int],
+        remember: bool,
+        told_limit: int = 2048,
+    ) -> FastPath: ...
+    def set_interfaces(
+        self,
+        taps: Sequence[tuple[int, int, int, Sequence[bytes], tuple[int, ...], tuple[int, ...]]],
+        sources: Mapping[int, Sequence[bytes]],
+    ) -> None:
+        """(ifindex, layer-3 interface, VRF, MAC addresses that the host has on it, packet-out
+        metadata of frames other than IP, and of IP); by VRF the addresses that are the host's in
+        this VRF alone. Replaces what was set before. None set: nothing passes."""
+
+    def would_send(self, index: int, frame: bytes) -> tuple[int, ...] | None:
+        """The metadata that a frame of the host's would be sent with; None: it is Python's."""
+
+    def would_give(self, frame: bytes, metadata: tuple[int, ...]) -> tuple[int, bytes] | None:
+        """The ifindex and frame that the host would get for a packet-in; None: it is Python's."""
+
+    def fileno(self) -> int: ...
+    def told(self, max_packets: int) -> list[tuple[bytes, tuple[int, ...]]]:
+        """IP packets that the host has got (payload, metadata), in order."""
+
+    def by_reason(self) -> dict[int, int]:
+        """Packets given to the host, by reason."""
+
+    def stats(self) -> dict[str, int]:
+        """from_host, from_host_dropped (no room in the packet-out queue), to_host,
+        to_host_refused (by the kernel), to_host_untold (Python's, because told_limit waited)."""
 
 FpmEvent: TypeAlias = (
     tuple[Literal["open"], int, str]

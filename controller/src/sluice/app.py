@@ -22,11 +22,13 @@ from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
+from sluice.fast_path import FastPath
 from sluice.garbage import Garbage
 from sluice.inputs import Sources
 from sluice.model import MAIN_TABLE
 from sluice.numbers import InterfaceNumbers, NumbersError
-from sluice.p4.schema import SchemaError, load_pipeline
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Schema, SchemaError, load_pipeline
 from sluice.p4runtime import transport
 from sluice.p4runtime.client import Client
 from sluice.p4runtime.election import ElectionId
@@ -82,12 +84,15 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
 async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
     async with contextlib.AsyncExitStack() as stack:
-        sources = _make_sources(config, stack)
+        fast_path = FastPath(
+            PacketSchema(Schema(pipeline.p4info)), remembers=bool(config.policy.spds)
+        )
+        sources = _make_sources(config, fast_path, stack)
         controller = Controller(
             config,
             pipeline,
             sources,
-            partial(_connect, config),
+            partial(_connect, config, fast_path=fast_path),
             _say_ready,
             numbers=numbers,
             stalls=stalls,
@@ -107,7 +112,7 @@ async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> Non
         await _until_signal(asyncio.create_task(controller.run()))
 
 
-def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
+def _make_sources(config: Config, fast_path: FastPath, stack: contextlib.AsyncExitStack) -> Sources:
     """Opens everything; `stack` closes it. Raises OSError in a sentence."""
     ike_ports = None
     if config.policy.spds:  # before there is an interface that a packet could leave by
@@ -118,7 +123,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
     stack.callback(kernel.close)
     vrf_devices = VrfDevices()
     vrf_devices.prepare(config.vrfs)
-    taps = TapSet()
+    taps = TapSet(fast_path=fast_path.native)
     stack.callback(taps.close)
     host = HostInterfaces(
         taps,
@@ -127,6 +132,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         guard=_unguarded if ike_ports is None else ike_ports.guard,
         join=vrf_devices.join,
         tables={vrf.table: vrf.id for vrf in config.vrfs},
+        on_change=fast_path.publish,
     )
     stack.callback(host.close)
     for interface in config.interfaces:
@@ -134,6 +140,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
             host.add(interface)
         except OSError as error:
             raise OSError(f"interface {interface.name}: {error}") from error
+    host.publish()
     keeper = TapKeeper.start([interface.name for interface in config.interfaces])
     stack.callback(keeper.close)
     dump = KernelRouteDump()
@@ -155,6 +162,7 @@ def _make_sources(config: Config, stack: contextlib.AsyncExitStack) -> Sources:
         host=host,
         punts=PuntQueue(config.limits.punt_queue),
         ike_ports=ike_ports,
+        fast_path=fast_path,
     )
 
 
@@ -162,14 +170,19 @@ def _unguarded(device: str) -> None:
     """Without policy there is no rule that a packet could step around."""
 
 
-def _connect(config: Config, election_id: ElectionId) -> Client:
+def _connect(config: Config, election_id: ElectionId, fast_path: FastPath | None = None) -> Client:
     """Raises P4RuntimeError."""
     switch = config.switch
     keys = transport.prepare(switch)
     server_name = None if switch.tls is None else switch.tls.server_name
     try:
         return P4RuntimeClient(
-            str(switch.address), switch.device_id, election_id, tls=keys, server_name=server_name
+            str(switch.address),
+            switch.device_id,
+            election_id,
+            tls=keys,
+            server_name=server_name,
+            fast_path=None if fast_path is None else fast_path.native,
         )
     except ValueError as error:  # what the files hold is no certificate or key
         raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error

@@ -6,6 +6,7 @@ Walks (docs/ARCHITECTURE.md):
   a neighbour   kernel inlet -> Fib.apply -> next hop modified -> held packets re-injected
   a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
   a host frame  host inlet -> packet-out (to a port, or of local origin)
+  BFD, BGP, ARP  pass in `native`, unless they need a decision (`fast_path`)
   a first packet  punts inlet -> FirstPackets.answer -> FlowTables.offer, then packet-out
   a view        API -> its slices, one at each of its turns -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
@@ -263,6 +264,9 @@ class Controller:
             self._dump,
         ):
             self.scheduler.add(inlet)
+        if sources.fast_path is not None:
+            fileno = sources.fast_path.fileno()
+            self.scheduler.add(Inlet("delivered packets", 3, self._drain_told, fileno))
         self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
         self.scheduler.enable(self._routes, False)
@@ -383,6 +387,7 @@ class Controller:
             self.sources.host.apply(event)
             if isinstance(event, LinkChanged):
                 self.sources.routes.link_changed(event)
+        self.sources.host.publish()
         self._submit(self._apply(events, now))
         self._submit(self.engines.apply(events))
         outcome = Outcome()
@@ -422,6 +427,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
+        self._drain_told()  # an error that is among them comes after what it is about
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
@@ -439,6 +445,13 @@ class Controller:
             batch.append((frame, metadata))
         self._packets_out(batch)
         return bool(frames)
+
+    def _drain_told(self) -> bool:
+        """Packets that the host has got without this loop."""
+        if self.sources.fast_path is not None:
+            for packet in self.sources.fast_path.told():
+                self.host_errors.delivered(packet)
+        return False
 
     def _drain_routes(self) -> bool:
         if self.reconciler.pending > ROUTES_BEHIND:

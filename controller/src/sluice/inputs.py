@@ -86,6 +86,25 @@ class HostInput(Protocol):
         """The VRFs besides the default one, by number, each with its VRF device in the kernel; None
         where it shares the host's stack with the default VRF."""
 
+    def publish(self) -> None:
+        """Tells the fast path what `apply` has changed."""
+
+
+class FastPathInput(Protocol):
+    """What passes between host and switch by itself (`fast_path.FastPath`)."""
+
+    def fileno(self) -> int:
+        """Readable while `told` has something to give."""
+
+    def told(self) -> list[PuntedPacket]:
+        """IP packets that the host got and may answer with an error."""
+
+    def handled(self) -> dict[int, int]:
+        """Packets given to the host, by punt reason."""
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """What passed, by the group of counters that it belongs to."""
+
 
 class PuntInput(Protocol):
     """The queue of punted packets (`sources.punt.PuntQueue`)."""
@@ -167,3 +186,4 @@ class Sources:
     host: HostInput
     punts: PuntInput
     ike_ports: IkePortsInput | None = None
+    fast_path: FastPathInput | None = None

@@ -44,7 +44,7 @@ FOR_THE_HOST = frozenset(
         PuntReason.LOCAL,
     }
 )
-_IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
+IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
 ANSWERED = {
     PuntReason.TTL_EXCEEDED: ErrorKind.TTL_EXCEEDED,
     PuntReason.NO_ROUTE: ErrorKind.NO_ROUTE,
@@ -124,7 +124,7 @@ class PuntHandler:
             return
         self.by_reason[reason.value] += 1
         if reason in FOR_THE_HOST:
-            if reason in _IP_FOR_THE_HOST:
+            if reason in IP_FOR_THE_HOST:
                 self._delivering(packet)
             outcome.to_host.append((packet.ingress_l3_if, packet.frame))
         elif reason in ANSWERED:

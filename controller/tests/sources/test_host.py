@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import Struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ import packets
 from kernel_namespace import DEADLINE, ip, network_namespace, set_sysctl, sysctl
 from sluice._native import TapSet
 from sluice.config import InterfaceConfig, VrfConfig
+from sluice.fast_path import FastPath
 from sluice.fragment import fragment_ipv4
 from sluice.icmp import ErrorKind, error_for
 from sluice.model import (
@@ -41,6 +43,7 @@ from sluice.sources.kernel import KernelMonitor
 from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.silence import silence
 from sluice.wire import packet as wire
+from test_punts import SCHEMA
 from wire.strategies import damaged
 
 # type, code, checksum, identifier, sequence number
@@ -66,8 +69,26 @@ def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> I
     )
 
 
+class WatchedTaps:
+    """TAPs that ask the fast path about each frame that is read."""
+
+    def __init__(self, taps: TapSet, fast_path: FastPath) -> None:
+        self._taps, self._fast_path = taps, fast_path
+        self.would_pass: list[tuple[int, bytes]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taps, name)
+
+    def read(self, max_frames: int) -> list[tuple[int, bytes]]:
+        frames = self._taps.read(max_frames)
+        native = self._fast_path.native
+        self.would_pass += [one for one in frames if native.would_send(*one) is not None]
+        return frames
+
+
 class Host:
-    """Host interfaces eth1 and eth2 in a namespace, with the monitor that feeds them."""
+    """Host interfaces eth1 and eth2 in a namespace, with the monitor that feeds them. Whatever
+    frame the fast path would send must be one that leaves."""
 
     def __init__(
         self,
@@ -77,8 +98,15 @@ class Host:
         probe = NeighborProbe()
         self.monitor = KernelMonitor(probe=probe)
         self.taps = TapSet()
+        fast_path = FastPath(SCHEMA, remembers=True)
+        self.watched: Any = WatchedTaps(self.taps, fast_path)
         self.interfaces = HostInterfaces(
-            self.taps, self.monitor, is_probe=probe.is_probe, join=join, tables=tables
+            self.watched,
+            self.monitor,
+            is_probe=probe.is_probe,
+            join=join,
+            tables=tables,
+            on_change=fast_path.publish,
         )
         self.monitor.start()
         self.frames: list[HostFrame] = []
@@ -93,8 +121,13 @@ class Host:
                 self.interfaces.apply(event)
                 if isinstance(event, LinkChanged):
                     self.carrier[event.ifindex] = event.carrier
+        self.interfaces.publish()
         while frames := self.interfaces.poll(16):
             self.frames += frames
+            left = {(self.interfaces.ifindex(l3_if), frame) for l3_if, frame in frames}
+            assert left.issuperset(self.watched.would_pass)
+            self.watched.would_pass.clear()
+        assert not self.watched.would_pass
 
     def until(self, condition: Callable[[], object]) -> None:
         end = time.monotonic() + DEADLINE

@@ -12,10 +12,12 @@ use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
 use tokio::sync::{oneshot, watch};
 
 use super::inbox::{Counters, Event, Inbox, Refused};
+use super::outlet::{Inlet, Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
 use super::session::{self, Call, Method, Shared, Work};
 use super::stream::{Outgoing, arbitration};
 use super::target::{self, Tls};
+use crate::fast_path::FastPath;
 use crate::mailbox::{Mailbox, lock};
 use crate::runtime;
 use std::sync::Mutex;
@@ -77,17 +79,18 @@ pub struct Client {
     ordered: UnboundedSender<Call>,
     concurrent: UnboundedSender<Call>,
     control: Sender<Bytes>,
-    packets: Sender<Bytes>,
+    packets: Sender<PacketOut>,
     packet_out: Mutex<Option<Layout>>,
     stop: watch::Sender<bool>,
 }
 
 impl Client {
-    /// Starts a session; it connects and arbitrates in the background.
+    /// Starts a session; it connects and arbitrates in the background. Packets pass by
+    /// `fast_path`, too, once their metadata are known.
     ///
     /// # Errors
     /// An argument that cannot be, or the kernel's refusal of a thread or descriptor.
-    pub fn start(options: Options) -> Result<Self, ClientError> {
+    pub fn start(options: Options, fast_path: Option<Arc<FastPath>>) -> Result<Self, ClientError> {
         check(&options)?;
         let endpoint = target::endpoint(&options.address, options.tls.as_ref())
             .map_err(ClientError::Argument)?;
@@ -97,6 +100,7 @@ impl Client {
             options.address.clone(),
             options.request_timeout,
             mailbox,
+            fast_path.map(Inlet::new),
         ));
         // Requests are bounded by the inbox, which counts them.
         let (ordered, ordered_calls) = mpsc::unbounded_channel();
@@ -146,8 +150,16 @@ impl Client {
     pub fn set_packet_metadata(&self, packet_in: Layout, packet_out: Layout) {
         self.shared
             .mailbox
-            .update(|inbox| inbox.set_layout(packet_in));
-        *lock(&self.packet_out) = Some(packet_out);
+            .update(|inbox| inbox.set_layout(packet_in.clone()));
+        *lock(&self.packet_out) = Some(packet_out.clone());
+        if let Some(fast_path) = &self.shared.fast_path {
+            let outlet = Outlet {
+                layout: packet_out,
+                packets: self.packets.clone(),
+                session: Arc::downgrade(&self.shared),
+            };
+            fast_path.open(packet_in, outlet);
+        }
     }
 
     /// The fields of packet-out, in order.
@@ -167,7 +179,11 @@ impl Client {
         let given = messages.len();
         let mut queued = 0;
         for message in messages {
-            match self.packets.try_send(message) {
+            let packet = PacketOut {
+                message,
+                _place: None,
+            };
+            match self.packets.try_send(packet) {
                 Ok(()) => queued += 1,
                 Err(TrySendError::Full(_)) => break,
                 Err(TrySendError::Closed(_)) => return Err(self.closed()),
@@ -257,6 +273,7 @@ impl Client {
 
     /// Ends the session; `Closed` follows.
     pub fn close(&self) {
+        self.shared.end();
         self.stop.send_replace(true);
     }
 
@@ -295,6 +312,12 @@ impl Client {
 
     fn closed(&self) -> ClientError {
         ClientError::Closed(self.options.address.clone())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -116,7 +116,7 @@ pub struct Counters {
     pub packet_in_malformed: AtomicU64,
     /// Packet-ins before there was a layout.
     pub packet_in_unexpected: AtomicU64,
-    /// Packet-outs queued for the switch.
+    /// Packet-outs queued for the switch, those of the fast path among them.
     pub packet_out: AtomicU64,
     /// Packet-outs for which there was no room.
     pub packet_out_dropped: AtomicU64,
@@ -276,11 +276,18 @@ impl Inbox {
         {
             None => &counters.packet_in_unexpected,
             Some(Err(_)) => &counters.packet_in_malformed,
-            Some(Ok(_)) if self.packets.len() >= self.packet_limit => &counters.packet_in_dropped,
-            Some(Ok(packet)) => {
-                self.packets.push_back(packet);
-                &counters.packet_in
-            }
+            Some(Ok(packet)) => return self.put(packet, counters),
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Queues a packet-in, or drops and counts it.
+    pub fn put(&mut self, packet: PacketIn, counters: &Counters) {
+        let counter = if self.packets.len() >= self.packet_limit {
+            &counters.packet_in_dropped
+        } else {
+            self.packets.push_back(packet);
+            &counters.packet_in
         };
         counter.fetch_add(1, Relaxed);
     }

@@ -4,12 +4,13 @@
 //! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
 //! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
 //! ([`stream`]) and the per-update errors of a Write ([`status`]). [`inbox`] is what waits for
-//! Python, [`target`] the way to the server, [`session`] the connection, [`client`] the handle that
-//! Python holds.
+//! Python, [`outlet`] what the fast path sees, [`target`] the way to the server, [`session`] the
+//! connection, [`client`] the handle that Python holds.
 
 pub mod client;
 mod codec;
 pub mod inbox;
+mod outlet;
 pub mod packet;
 mod session;
 pub mod status;

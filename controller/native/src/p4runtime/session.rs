@@ -12,6 +12,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,7 @@ use tonic::{Request, Status};
 
 use super::codec::RawCodec;
 use super::inbox::{Answer, Code, Counters, Inbox, Kind};
+use super::outlet::Inlet;
 use super::status::update_errors;
 use super::stream::{self, Outgoing};
 use crate::mailbox::Mailbox;
@@ -102,17 +104,37 @@ pub(super) struct Shared {
     pub(super) mailbox: Mailbox<Inbox>,
     pub(super) counters: Counters,
     pub(super) read_parts: Arc<Semaphore>,
+    pub(super) fast_path: Option<Inlet>,
+    /// Set by whoever ends the session, so that the fast path sends nothing for nobody.
+    ended: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(address: String, request_timeout: Duration, mailbox: Mailbox<Inbox>) -> Self {
+    pub(super) fn new(
+        address: String,
+        request_timeout: Duration,
+        mailbox: Mailbox<Inbox>,
+        fast_path: Option<Inlet>,
+    ) -> Self {
         Self {
             address,
             request_timeout,
             mailbox,
             counters: Counters::default(),
             read_parts: Arc::new(Semaphore::new(READ_PARTS)),
+            fast_path,
+            ended: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the session is over, or is to be.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+
+    /// Whether the session is over, or is to be.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 }
 
@@ -133,6 +155,7 @@ pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiv
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
         status = serve(&shared, work) => status,
     };
+    shared.end();
     shared.mailbox.update(|inbox| inbox.close(status));
 }
 
@@ -200,9 +223,12 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
             .await?;
         let mut messages = response.into_inner();
         while let Some(message) = messages.message().await? {
-            shared
-                .mailbox
-                .update(|inbox| stream::receive(&message, inbox, &shared.counters));
+            let fast_path = shared.fast_path.as_ref();
+            if !fast_path.is_some_and(|inlet| inlet.receive(&message, shared)) {
+                shared
+                    .mailbox
+                    .update(|inbox| stream::receive(&message, inbox, &shared.counters));
+            }
         }
         Ok::<(), Status>(())
     };

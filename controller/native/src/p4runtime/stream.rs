@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio_stream::Stream;
 
 use super::inbox::{Counters, Inbox, Notification};
+use super::outlet::PacketOut;
 use super::packet::packet_in_of;
 use super::proto::p4::v1::stream_message_response::Update;
 use super::proto::p4::v1::{
@@ -28,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,
-    pub(super) packets: Receiver<Bytes>,
+    pub(super) packets: Receiver<PacketOut>,
     /// Resolves when its sender, which the session holds, goes away.
     pub(super) session_end: oneshot::Receiver<Infallible>,
 }
@@ -43,7 +44,8 @@ impl Stream for Outgoing {
         if let Poll::Ready(Some(message)) = self.control.poll_recv(context) {
             return Poll::Ready(Some(message));
         }
-        self.packets.poll_recv(context)
+        let packet = self.packets.poll_recv(context);
+        packet.map(|packet| packet.map(|packet| packet.message))
     }
 }
 

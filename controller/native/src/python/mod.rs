@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Python module `sluice._native`: three thin classes over the rest of the crate.
+//! The Python module `sluice._native`: four thin classes over the rest of the crate.
 //!
 //! Here values become Python objects and errors exceptions; nothing else happens. The lock of a
 //! mailbox is never held while Python objects are made. `src/sluice/_native.pyi` is the reference.
 
 mod errors;
+mod fast_path;
 mod fpm;
 mod p4runtime;
 mod tap;
@@ -16,5 +17,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<p4runtime::P4RuntimeClient>()?;
     module.add_class::<tap::TapSet>()?;
+    module.add_class::<fast_path::FastPath>()?;
     module.add_class::<fpm::FpmServer>()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `P4RuntimeClient`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySequence, PyTuple};
 
 use super::errors::client_error;
+use super::fast_path::FastPath;
 use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::inbox::{Answer, Event, Kind, Notification};
 use crate::p4runtime::packet::{Field, Layout, PacketIn};
@@ -23,7 +25,7 @@ impl P4RuntimeClient {
     #[new]
     #[pyo3(signature = (address, device_id, election_id, role=None, *, request_timeout=60.0,
         packet_in_limit=4096, packet_out_limit=4096, request_limit=1024, tls=None,
-        server_name=None))]
+        server_name=None, fast_path=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "the names of Python's keyword arguments"
@@ -40,6 +42,7 @@ impl P4RuntimeClient {
         request_limit: usize,
         tls: Option<(Vec<u8>, Vec<u8>, Vec<u8>)>,
         server_name: Option<String>,
+        fast_path: Option<PyRef<'_, FastPath>>,
     ) -> PyResult<Self> {
         let request_timeout = Duration::try_from_secs_f64(request_timeout)
             .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
@@ -64,7 +67,8 @@ impl P4RuntimeClient {
             packet_out_limit,
             request_limit,
         };
-        py.detach(|| Client::start(options))
+        let fast_path = fast_path.map(|path| Arc::clone(&path.0));
+        py.detach(|| Client::start(options, fast_path))
             .map(Self)
             .map_err(client_error)
     }
@@ -176,6 +180,11 @@ fn layout(fields: Vec<(u32, u32)>) -> PyResult<Layout> {
     Layout::new(fields).map_err(|error| client_error(ClientError::Metadata(error)))
 }
 
+/// The metadata of a packet.
+pub(super) fn metadata_values(values: &Bound<'_, PyTuple>) -> PyResult<Vec<u128>> {
+    values.iter().map(|value| metadata_value(&value)).collect()
+}
+
 /// A metadata value; the quick way for those that fit 64 bits.
 fn metadata_value(value: &Bound<'_, PyAny>) -> PyResult<u128> {
     let value = value.cast::<PyInt>()?;
@@ -224,19 +233,22 @@ fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_
     }
 }
 
-fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
+/// Packets with their metadata, as ("packet_in", ...) has them.
+pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
     let mut objects = Vec::with_capacity(packets.len());
     for packet in packets {
-        // Nearly all fields are 64 bits or less, which Python makes much faster than wider ones.
-        let values = packet
-            .metadata
-            .iter()
-            .map(|value| match u64::try_from(*value) {
-                Ok(value) => Ok(value.into_pyobject(py)?.into_any()),
-                Err(_) => Ok(value.into_pyobject(py)?.into_any()),
-            });
-        let metadata = PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
+        let metadata = value_tuple(py, &packet.metadata)?;
         objects.push((PyBytes::new(py, &packet.payload), metadata).into_pyobject(py)?);
     }
     PyList::new(py, objects)
+}
+
+/// Metadata values. Nearly all fields are 64 bits or less, which Python makes much faster than
+/// wider ones.
+pub(super) fn value_tuple<'py>(py: Python<'py>, values: &[u128]) -> PyResult<Bound<'py, PyTuple>> {
+    let values = values.iter().map(|value| match u64::try_from(*value) {
+        Ok(value) => Ok(value.into_pyobject(py)?.into_any()),
+        Err(_) => Ok(value.into_pyobject(py)?.into_any()),
+    });
+    PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)
 }

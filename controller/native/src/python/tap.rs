@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `TapSet`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::exceptions::PyValueError;
@@ -9,6 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::errors::io_error;
+use super::fast_path::FastPath;
 use crate::tap::device::parse_mac;
 use crate::tap::set::{self, Counters};
 
@@ -18,14 +20,15 @@ pub(super) struct TapSet(set::TapSet);
 #[pymethods]
 impl TapSet {
     #[new]
-    #[pyo3(signature = (*, queue_limit=1024))]
-    fn new(queue_limit: usize) -> PyResult<Self> {
+    #[pyo3(signature = (*, queue_limit=1024, fast_path=None))]
+    fn new(queue_limit: usize, fast_path: Option<PyRef<'_, FastPath>>) -> PyResult<Self> {
         if queue_limit == 0 {
             return Err(PyValueError::new_err(
                 "a queue limit of 0 holds nothing: use 1 or more",
             ));
         }
-        set::TapSet::new(queue_limit)
+        let fast_path = fast_path.map(|path| Arc::clone(&path.0));
+        set::TapSet::new(queue_limit, fast_path)
             .map(Self)
             .map_err(|error| io_error(&error, "starting a TapSet"))
     }

@@ -2,17 +2,19 @@
 //! The TAPs of a router, read by one thread and queued for Python.
 //!
 //! The thread waits with epoll and reads each ready interface in slices, so that a busy one cannot
-//! starve the others. Every interface has its own share of the queue; what exceeds it is dropped
-//! and counted for that interface. Writing is done by the caller, without waiting.
+//! starve the others. What the fast path does not take is queued: every interface has its own share
+//! of the queue; what exceeds it is dropped and counted for that interface. Writing is done by the
+//! caller, without waiting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::thread::{self, JoinHandle};
 
 use super::device::{Mac, Tap};
+use crate::fast_path::{FastPath, Host};
 use crate::mailbox::{Contents, Mailbox, lock};
 
 /// Frames read from one interface before the next gets its turn.
@@ -74,6 +76,7 @@ struct Shared {
     queue_limit: usize,
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
+    fast_path: Option<Arc<FastPath>>,
 }
 
 /// A set of TAPs with its reading thread. Dropping it removes them.
@@ -95,11 +98,12 @@ impl Contents for Stop {
 }
 
 impl TapSet {
-    /// An empty set; Python is queued at most `queue_limit` frames of each interface.
+    /// An empty set; Python is queued at most `queue_limit` frames of each interface, of those that
+    /// do not pass by `fast_path`.
     ///
     /// # Errors
     /// The kernel's, when it gives no descriptor or thread.
-    pub fn new(queue_limit: usize) -> io::Result<Self> {
+    pub fn new(queue_limit: usize, fast_path: Option<Arc<FastPath>>) -> io::Result<Self> {
         // SAFETY: epoll_create1 takes no pointers; the result is checked before it is used.
         let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if raw < 0 {
@@ -113,7 +117,12 @@ impl TapSet {
             queue_limit,
             epoll,
             tx_unknown_interface: AtomicU64::new(0),
+            fast_path,
         });
+        if let Some(fast_path) = &shared.fast_path {
+            let host: Weak<Shared> = Arc::downgrade(&shared);
+            fast_path.attach_host(host);
+        }
         let stop = Mailbox::new(Stop(false))?;
         shared.watch(stop.descriptor(), STOP)?;
         let reader = Arc::clone(&shared);
@@ -190,17 +199,10 @@ impl TapSet {
 
     /// Gives frames to the host; returns how many it took.
     pub fn write<'f>(&self, frames: impl IntoIterator<Item = (u32, &'f [u8])>) -> usize {
-        let members = self.shared.members();
-        let written = frames
+        frames
             .into_iter()
-            .filter(|(index, frame)| match members.get(index) {
-                Some(member) => member.write(frame),
-                None => {
-                    self.shared.tx_unknown_interface.fetch_add(1, Relaxed);
-                    false
-                }
-            });
-        written.count()
+            .filter(|(index, frame)| self.shared.give(*index, frame))
+            .count()
     }
 
     /// Visits the counters of every interface in the set.
@@ -229,6 +231,16 @@ impl TapSet {
 impl Drop for TapSet {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+impl Host for Shared {
+    fn give(&self, index: u32, frame: &[u8]) -> bool {
+        if let Some(member) = self.members().get(&index) {
+            return member.write(frame);
+        }
+        self.tx_unknown_interface.fetch_add(1, Relaxed);
+        false
     }
 }
 
@@ -329,12 +341,18 @@ impl Shared {
             return;
         };
         let counters = &member.counters;
-        let mut frames: Vec<Box<[u8]>> = Vec::with_capacity(SLICE);
-        while frames.len() < SLICE {
+        let mut frames: Vec<Box<[u8]>> = Vec::new();
+        let mut read = 0;
+        while read < SLICE {
             match member.tap.read(buffer) {
                 Ok(length) => {
+                    counters.rx_frames.fetch_add(1, Relaxed);
                     counters.rx_bytes.fetch_add(length as u64, Relaxed);
-                    frames.push(buffer[..length].into());
+                    read += 1;
+                    let frame = &buffer[..length];
+                    if !self.passes(index, frame) {
+                        frames.push(frame.into());
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -345,9 +363,17 @@ impl Shared {
                 }
             }
         }
-        counters.rx_frames.fetch_add(frames.len() as u64, Relaxed);
+        if frames.is_empty() {
+            return;
+        }
         let dropped = self.queue(index, frames);
         counters.rx_dropped.fetch_add(dropped, Relaxed);
+    }
+
+    /// Whether the fast path took the frame.
+    fn passes(&self, index: u32, frame: &[u8]) -> bool {
+        let fast_path = self.fast_path.as_ref();
+        fast_path.is_some_and(|fast_path| fast_path.from_host(index, frame))
     }
 
     /// Queues frames up to the interface's share; returns how many had no room.

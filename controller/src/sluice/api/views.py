@@ -275,6 +275,9 @@ class Views:
         dropped = {
             names[n].value if n in names else str(n): count for n, count in punts.dropped.items()
         }
+        fast_path = controller.sources.fast_path
+        by_number = {} if fast_path is None else fast_path.handled()
+        passed = {names[number].value: count for number, count in by_number.items()}
         reasons = {}
         for reason in names.values():
             name = reason.value
@@ -283,7 +286,7 @@ class Views:
                 "to_cpu": None if counts is None else counts["punts"][name].packets,
                 "metered_away": None if counts is None else counts["punts_dropped"][name].packets,
                 "queue_full": dropped.get(name, 0),
-                "handled": controller.punts.by_reason[name],
+                "handled": controller.punts.by_reason[name] + passed.get(name, 0),
                 "rate": None if rate is None else rate.rate,
             }
         return {
@@ -321,7 +324,13 @@ class Views:
             "flow_caches": controller.policy.flows.counters,
             "audit": controller.audit.counters,
         }
-        return {name: dict(counters) for name, counters in groups.items()}
+        counts = {name: dict(counters) for name, counters in groups.items()}
+        if sources.fast_path is not None:  # what passed there belongs to these groups, too
+            for name, passed in sources.fast_path.counters().items():
+                group = counts.setdefault(name, {})
+                for what, count in passed.items():
+                    group[what] = group.get(what, 0) + count
+        return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
         """One text, made a slice of its lines at a time: each rule has some."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sluice.config import InterfaceConfig
 from sluice.kernel_vrfs import DEFAULT_VRF, KernelVrfs
@@ -96,6 +96,23 @@ class Addresses(Protocol):
         """Takes an address from an interface."""
 
 
+class PassingTap(NamedTuple):
+    """A TAP, with the MAC addresses that the host's IP frames on it come from."""
+
+    ifindex: int
+    l3_if: int
+    vrf: int
+    macs: frozenset[Mac]
+
+
+class Passing(NamedTuple):
+    """What a frame's way depends on: the TAPs, and by VRF the addresses that are own ones in this
+    VRF and in no other."""
+
+    taps: list[PassingTap]
+    sources: dict[int, set[Address]]
+
+
 class HostInterfaces:
     """The TAPs of all layer-3 interfaces."""
 
@@ -109,14 +126,18 @@ class HostInterfaces:
         guard: Callable[[str], None] = lambda _: None,
         join: Callable[[str, int], None] = lambda _, __: None,
         tables: Mapping[int, int] | None = None,
+        on_change: Callable[[Passing], None] | None = None,
     ) -> None:
         """`guard` is called with the name of each TAP before a frame can be read from it, `join`
-        with its name and VRF before it is up. `tables` maps kernel routing tables to VRFs."""
+        with its name and VRF before it is up, `on_change` by `publish` with what the ways of frames
+        depend on. `tables` maps kernel routing tables to VRFs."""
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
         self._guard = guard
         self._join = join
+        self._on_change = on_change
+        self._is_published = False
         self._devices = devices if devices is not None else Devices()
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
@@ -154,6 +175,7 @@ class HostInterfaces:
         self._vrf[ifindex] = interface.vrf.id
         self._macs[ifindex] = interface.mac
         self._configured[ifindex] = frozenset(interface.addresses)
+        self._is_published = False
         if interface.device is not None:
             # At once and rightly: a TAP that outlived the last controller must not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
@@ -207,6 +229,7 @@ class HostInterfaces:
         """Takes notice of addresses (what is ours) and links (whose carrier a TAP follows)."""
         match event:
             case AddressAdded(ifindex, address, ours):
+                self._is_published = False
                 self._own.setdefault(address.address, set()).add(ifindex)
                 if ours and address not in self._configured.get(ifindex, {address}):
                     # Of a TAP that outlived a controller with another configuration.
@@ -214,14 +237,15 @@ class HostInterfaces:
             case AddressRemoved(ifindex, address):
                 self._disown(address.address, ifindex)
             case LinkChanged(ifindex, name, up, carrier):
-                self._kernel_vrfs.apply(event)
+                self._is_published &= not self._kernel_vrfs.apply(event)
                 self._device_changed(ifindex, name, up and carrier)
                 self._macvlan_changed(event)
                 if ifindex in self._macs:
+                    self._is_published &= self._macs[ifindex] == event.mac
                     self._macs[ifindex] = event.mac
                 self._separate()
             case LinkRemoved(ifindex):
-                self._kernel_vrfs.apply(event)
+                self._is_published &= not self._kernel_vrfs.apply(event)
                 self._forget_macvlan(ifindex)
                 self._separate()
                 for own in list(self._own):
@@ -254,7 +278,30 @@ class HostInterfaces:
                 devices[vrf] = device if devices.get(vrf, device) == device else None
         return devices
 
+    def publish(self) -> None:
+        """Tells what the ways of frames depend on, if it has changed: call it after `apply`."""
+        if self._is_published or self._on_change is None:
+            return
+        self._on_change(Passing(self._passing_taps(), self._sources()))
+        self._is_published = True
+
+    def _passing_taps(self) -> list[PassingTap]:
+        return [
+            PassingTap(ifindex, l3_if, self._vrf[ifindex], frozenset(self._own_macs(ifindex)))
+            for ifindex, l3_if in self._l3_if.items()
+        ]
+
+    def _sources(self) -> dict[int, set[Address]]:
+        sources: dict[int, set[Address]] = {}
+        for address in self._own:
+            vrfs = set(map(self._vrf_of, self._holders(address)))
+            vrf = vrfs.pop() if len(vrfs) == 1 else None
+            if vrf is not None:
+                sources.setdefault(vrf, set()).add(address)
+        return sources
+
     def _disown(self, address: Address, ifindex: int) -> None:
+        self._is_published = False
         holders = self._own.get(address)
         if holders is not None:
             holders.discard(ifindex)
@@ -267,6 +314,7 @@ class HostInterfaces:
         if below is None or below not in self._l3_if:
             self._forget_macvlan(ifindex)
             return
+        self._is_published = False
         self._vrf[ifindex], self._macs[ifindex] = self._vrf[below], event.mac
         is_new = ifindex not in self._macvlans
         self._macvlans[ifindex] = below
@@ -290,6 +338,7 @@ class HostInterfaces:
 
     def _forget_macvlan(self, ifindex: int) -> None:
         if ifindex in self._macvlans:
+            self._is_published = False
             self._resting.discard(ifindex)
             self._loud.discard(ifindex)
             for known in (self._macvlans, self._vrf, self._macs):

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The fast path between host and switch: BFD, BGP, ARP and their like pass in the threads of this
+//! crate, whatever Python is doing.
+//!
+//! ```text
+//!   TAP thread      frame     -> rules::from_host -> packet-out queue of the session
+//!   session's task  packet-in -> rules::to_host   -> TAP
+//!                                      | no
+//!                                      v
+//!                   Python, by the queues that there are without a fast path
+//! ```
+//!
+//! [`rules`] decides by tables that Python gives and changes. What they do not name goes to Python,
+//! which decides about every frame as if there were no fast path; the fast path refuses nothing.
+//! Where Python must know what the host got, it is told before the host gets it ([`FastPath::told`],
+//! bounded: with no room left the packet goes to Python instead).
+//!
+//! Bounded: one TAP has at most [`WAITING`] frames in the session's queue, and all of them together
+//! at most half of it, so that what Python sends finds room. No lock is held while another thread
+//! may want Python's GIL.
+
+mod frame;
+pub mod rules;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use crate::mailbox::{Contents, Mailbox};
+use crate::p4runtime::packet::PacketIn;
+use frame::without_tag;
+use rules::{Interfaces, Rules};
+
+/// Frames of one TAP in the session's queue.
+const WAITING: usize = 512;
+
+/// A session with a switch, as the fast path sees it.
+pub trait Switch: Debug + Send + Sync {
+    /// Queues a packet-out.
+    fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent;
+}
+
+/// The host's interfaces, as the fast path sees them.
+pub trait Host: Debug + Send + Sync {
+    /// Gives a frame to the host; whether it took it.
+    fn give(&self, index: u32, frame: &[u8]) -> bool;
+}
+
+/// What became of a packet-out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the queue.
+    Queued,
+    /// There was no room, and it was counted.
+    Full,
+    /// The session takes none, or not with these metadata.
+    Refused,
+}
+
+/// A frame's place among those of its TAP that wait for the switch, until it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn among(waiting: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(waiting));
+        (waiting.fetch_add(1, Relaxed) < WAITING).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counters of the fast path; they only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Frames of the host's on their way to the switch.
+    pub from_host: AtomicU64,
+    /// Those for which there was no room in the queue.
+    pub from_host_dropped: AtomicU64,
+    /// Frames that the host took.
+    pub to_host: AtomicU64,
+    /// Frames that it did not take.
+    pub to_host_refused: AtomicU64,
+    /// Packets that went to Python because it had not kept up with what it is told.
+    pub to_host_untold: AtomicU64,
+}
+
+/// Packets that the host got and Python has not heard of.
+#[derive(Debug, Default)]
+struct Told(VecDeque<PacketIn>);
+
+impl Contents for Told {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FastPath {
+    rules: Rules,
+    interfaces: RwLock<Arc<Interfaces>>,
+    switch: RwLock<Option<Arc<dyn Switch>>>,
+    host: RwLock<Option<Weak<dyn Host>>>,
+    told: Mailbox<Told>,
+    told_limit: usize,
+    counters: Counters,
+    by_reason: BTreeMap<u128, AtomicU64>,
+}
+
+impl FastPath {
+    /// A fast path that knows no interface yet, so that nothing passes.
+    ///
+    /// # Errors
+    /// The kernel's, when it gives no descriptor.
+    pub fn new(rules: Rules, told_limit: usize) -> io::Result<Self> {
+        let reasons = rules.for_the_host.keys();
+        Ok(Self {
+            by_reason: reasons.map(|reason| (*reason, AtomicU64::new(0))).collect(),
+            rules,
+            interfaces: RwLock::default(),
+            switch: RwLock::default(),
+            host: RwLock::default(),
+            told: Mailbox::new(Told::default())?,
+            told_limit,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Replaces what is known of the interfaces; from now on frames pass by this.
+    pub fn set_interfaces(&self, mut interfaces: Interfaces) {
+        let before = self.interfaces();
+        for (index, tap) in &mut interfaces.taps {
+            if let Some(known) = before.taps.get(index) {
+                tap.waiting = Arc::clone(&known.waiting);
+            }
+        }
+        set(&self.interfaces, Arc::new(interfaces));
+    }
+
+    /// Sends to this session from now on.
+    pub fn attach_switch(&self, switch: Arc<dyn Switch>) {
+        set(&self.switch, Some(switch));
+    }
+
+    /// Gives to these interfaces from now on.
+    pub fn attach_host(&self, host: Weak<dyn Host>) {
+        set(&self.host, Some(host));
+    }
+
+    /// Sends a frame of the host's; false: it is Python's.
+    pub fn from_host(&self, index: u32, frame: &[u8]) -> bool {
+        let Some(switch) = get(&self.switch) else {
+            return false;
+        };
+        let interfaces = self.interfaces();
+        let Some((tap, metadata)) = rules::from_host(&self.rules, &interfaces, index, frame) else {
+            return false;
+        };
+        let sent = match Place::among(&tap.waiting) {
+            Some(place) => switch.send(frame, metadata, place),
+            None => Sent::Full,
+        };
+        let counter = match sent {
+            Sent::Queued => &self.counters.from_host,
+            Sent::Full => &self.counters.from_host_dropped,
+            Sent::Refused => return false,
+        };
+        counter.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Gives a packet-in to the host; false: it is Python's.
+    pub fn to_host(&self, packet: &PacketIn) -> bool {
+        let (frame, metadata) = (&packet.payload, &*packet.metadata);
+        let Some(host) = get(&self.host).and_then(|host| host.upgrade()) else {
+            return false;
+        };
+        let Some((index, is_ip)) = self.would_reach(frame, metadata) else {
+            return false;
+        };
+        if is_ip && self.rules.remember && !self.tell(packet) {
+            self.counters.to_host_untold.fetch_add(1, Relaxed);
+            return false;
+        }
+        let reason = metadata.get(self.rules.reason);
+        if let Some(count) = reason.and_then(|reason| self.by_reason.get(reason)) {
+            count.fetch_add(1, Relaxed);
+        }
+        let taken = match without_tag(frame) {
+            Some(frame) => host.give(index, &frame),
+            None => host.give(index, frame),
+        };
+        let counter = if taken {
+            &self.counters.to_host
+        } else {
+            &self.counters.to_host_refused
+        };
+        counter.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// The metadata that a frame of the host's would be sent with; none: it is Python's.
+    pub fn would_send(&self, index: u32, frame: &[u8]) -> Option<Vec<u128>> {
+        let interfaces = self.interfaces();
+        let found = rules::from_host(&self.rules, &interfaces, index, frame);
+        found.map(|(_, metadata)| metadata.to_vec())
+    }
+
+    /// The frame that the host would get for a packet-in, and by which TAP; none: it is Python's.
+    pub fn would_give(&self, frame: &[u8], metadata: &[u128]) -> Option<(u32, Vec<u8>)> {
+        let (index, _) = self.would_reach(frame, metadata)?;
+        Some((index, without_tag(frame).unwrap_or_else(|| frame.to_vec())))
+    }
+
+    fn would_reach(&self, frame: &[u8], metadata: &[u128]) -> Option<(u32, bool)> {
+        rules::to_host(&self.rules, &self.interfaces(), frame, metadata)
+    }
+
+    /// Readable while [`Self::told`] has something to give.
+    pub fn descriptor(&self) -> RawFd {
+        self.told.descriptor()
+    }
+
+    /// Takes at most `max_packets` of the IP packets that the host got, in order.
+    pub fn told(&self, max_packets: usize) -> Vec<PacketIn> {
+        self.told.update(|told| {
+            let count = max_packets.min(told.0.len());
+            told.0.drain(..count).collect()
+        })
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Packets given to the host, by reason.
+    pub fn by_reason(&self) -> impl Iterator<Item = (u128, u64)> + '_ {
+        let counts = self.by_reason.iter();
+        counts.map(|(reason, count)| (*reason, count.load(Relaxed)))
+    }
+
+    fn tell(&self, packet: &PacketIn) -> bool {
+        self.told.update(|told| {
+            let has_room = told.0.len() < self.told_limit;
+            if has_room {
+                told.0.push_back(packet.clone());
+            }
+            has_room
+        })
+    }
+
+    fn interfaces(&self) -> Arc<Interfaces> {
+        get(&self.interfaces)
+    }
+}
+
+fn get<T: Clone>(lock: &RwLock<T>) -> T {
+    lock.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn set<T>(lock: &RwLock<T>, value: T) {
+    let before = {
+        let mut held = lock.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *held, value)
+    };
+    // Outside of the lock: it may be the last of a large table.
+    drop(before);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+    use std::net::IpAddr;
+    use std::sync::Mutex;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::mailbox::lock;
+    use rules::Tap;
+
+    const INDEX: u32 = 11;
+    const L3_IF: u128 = 1;
+    const LOCAL: u128 = 6;
+    const TOLD: usize = 3;
+
+    type Queued = (Vec<u8>, Vec<u128>, Place);
+
+    /// Keeps what is sent, and the places, as a queue does that nobody reads.
+    #[derive(Debug, Default)]
+    struct Queue {
+        frames: Mutex<Vec<Queued>>,
+        refuses: bool,
+    }
+
+    impl Switch for Queue {
+        fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent {
+            if self.refuses {
+                return Sent::Refused;
+            }
+            lock(&self.frames).push((frame.to_vec(), metadata.to_vec(), place));
+            Sent::Queued
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Given(Mutex<Vec<(u32, Vec<u8>)>>);
+
+    impl Host for Given {
+        fn give(&self, index: u32, frame: &[u8]) -> bool {
+            lock(&self.0).push((index, frame.to_vec()));
+            true
+        }
+    }
+
+    fn interfaces() -> Interfaces {
+        let tap = Tap {
+            vrf: 0,
+            macs: vec![[2; 6]],
+            link_metadata: [1].into(),
+            ip_metadata: [2].into(),
+            waiting: Arc::default(),
+        };
+        Interfaces {
+            taps: HashMap::from([(INDEX, tap)]),
+            by_l3_if: HashMap::from([(L3_IF, INDEX)]),
+            sources: HashMap::from([(0, HashSet::from([IpAddr::from([10, 0, 0, 1])]))]),
+        }
+    }
+
+    fn path() -> io::Result<FastPath> {
+        let rules = Rules {
+            interface: 1,
+            for_the_host: BTreeMap::from([(LOCAL, true)]),
+            link_protocols: HashSet::from([0x0806]),
+            protocols: HashSet::from([6]),
+            remember: true,
+            ..Rules::default()
+        };
+        let path = FastPath::new(rules, TOLD)?;
+        path.set_interfaces(interfaces());
+        Ok(path)
+    }
+
+    fn arp() -> Vec<u8> {
+        [&[2; 12][..], &[0x08, 0x06], &[0; 28]].concat()
+    }
+
+    fn packet_in(reason: u128) -> PacketIn {
+        PacketIn {
+            payload: Bytes::from(arp()),
+            metadata: [reason, L3_IF].into(),
+        }
+    }
+
+    #[test]
+    fn without_a_session_or_with_one_that_refuses_frames_are_pythons() -> io::Result<()> {
+        let path = path()?;
+        assert!(!path.from_host(INDEX, &arp()));
+        path.attach_switch(Arc::new(Queue {
+            refuses: true,
+            ..Queue::default()
+        }));
+        assert!(!path.from_host(INDEX, &arp()));
+        assert_eq!(path.counters().from_host_dropped.load(Relaxed), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_tap_has_so_many_frames_in_the_queue_and_no_more() -> io::Result<()> {
+        let (path, queue) = (path()?, Arc::new(Queue::default()));
+        path.attach_switch(Arc::clone(&queue) as Arc<dyn Switch>);
+        for _ in 0..WAITING + 5 {
+            assert!(path.from_host(INDEX, &arp()));
+        }
+        assert_eq!(lock(&queue.frames).len(), WAITING);
+        assert_eq!(path.counters().from_host_dropped.load(Relaxed), 5);
+        // New tables do not forget what waits.
+        path.set_interfaces(interfaces());
+        assert!(path.from_host(INDEX, &arp()));
+        assert_eq!(lock(&queue.frames).len(), WAITING);
+        lock(&queue.frames).pop();
+        assert!(path.from_host(INDEX, &arp()));
+        let frames = lock(&queue.frames);
+        let sent = frames
+            .last()
+            .map(|(frame, metadata, _)| (frame.clone(), metadata.clone()));
+        assert_eq!((frames.len(), sent), (WAITING, Some((arp(), vec![1]))));
+        Ok(())
+    }
+
+    #[test]
+    fn the_host_gets_nothing_that_could_not_be_told() -> io::Result<()> {
+        let (path, given) = (path()?, Arc::new(Given::default()));
+        let host: Weak<Given> = Arc::downgrade(&given);
+        path.attach_host(host);
+        let packet = packet_in(LOCAL);
+        for _ in 0..TOLD {
+            assert!(path.to_host(&packet));
+        }
+        assert!(!path.to_host(&packet), "it is Python's now");
+        assert_eq!(lock(&given.0).len(), TOLD);
+        assert_eq!(path.told(2).len(), 2);
+        assert!(path.to_host(&packet));
+        assert_eq!(path.told(TOLD + 1), vec![packet.clone(), packet.clone()]);
+        assert_eq!(path.by_reason().collect::<Vec<_>>(), [(LOCAL, 4)]);
+        assert_eq!(path.counters().to_host_untold.load(Relaxed), 1);
+        assert!(!path.to_host(&packet_in(LOCAL + 1)), "another reason");
+        Ok(())
+    }
+
+    #[test]
+    fn interfaces_that_are_gone_give_their_frames_to_python() -> io::Result<()> {
+        let (path, given) = (path()?, Arc::new(Given::default()));
+        let host: Weak<Given> = Arc::downgrade(&given);
+        path.attach_host(host);
+        path.set_interfaces(Interfaces::default());
+        assert!(!path.to_host(&packet_in(LOCAL)));
+        path.set_interfaces(interfaces());
+        drop(given);
+        assert!(!path.to_host(&packet_in(LOCAL)));
+        assert!(path.told(1).is_empty());
+        Ok(())
+    }
+}

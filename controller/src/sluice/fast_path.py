@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the native fast path: what passes between host and switch without Python.
+
+BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no decision that is made anew for each
+packet. `sluice._native.FastPath` passes them in threads of its own by what is written here; all
+else comes up to Python as before. A frame that the fast path passes is one that
+`sources.host.HostInterfaces` and `punts.PuntHandler` would have passed in the same way
+(tests/test_fast_path.py holds the two against each other); it refuses nothing.
+
+Left to Python: ICMP errors and what may hide one, fragments, options and extension headers, sources
+of several VRFs or of none, probes of neighbours.
+
+Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
+"""
+
+from __future__ import annotations
+
+from sluice._native import FastPath as Native
+from sluice.model import PuntedPacket
+from sluice.p4.packets import PACKET_IN, PacketSchema
+from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
+from sluice.sources.host import Passing
+from sluice.sources.neighbor_probe import DISCARD_PORT
+from sluice.sources.shared_stack import (
+    ANSWERED_IN_PLACE,
+    FIRST_PORT_OF_BFD_SENDERS,
+    OSPF,
+    PIM,
+    PORTS_OF_BFD,
+    PORTS_OF_DAEMONS,
+    VRRP,
+)
+from sluice.wire.packet import ETHERTYPE_ARP, ETHERTYPE_LLDP, ICMP, ICMPV6, TCP, UDP
+
+PROTOCOLS = frozenset({ICMP, TCP, UDP, ICMPV6, OSPF, PIM, VRRP})
+ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
+NEIGHBOR_DISCOVERY = frozenset((ICMPV6, kind) for kind in range(133, 137))
+LAST_PORT = 65535
+TOLD = 2048
+"""Packets that the host got and Python has not heard of; with more, they come up to Python."""
+
+PortRange = tuple[int, int]
+
+
+def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
+    """Returns source and destination ports of UDP that `shared_stack.is_of_its_vrf` lets pass."""
+    bfd = sorted(PORTS_OF_BFD)
+    senders = [(FIRST_PORT_OF_BFD_SENDERS, LAST_PORT), *((port, port) for port in bfd)]
+    starts, ends = [0, *(port + 1 for port in bfd)], [*(port - 1 for port in bfd), LAST_PORT]
+    gaps = [(first, last) for first, last in zip(starts, ends, strict=True) if first <= last]
+    return [(sender, (port, port)) for sender in senders for port in bfd] + [
+        ((port, port), gap) for port in sorted(PORTS_OF_DAEMONS - PORTS_OF_BFD) for gap in gaps
+    ]
+
+
+class FastPath:
+    """The fast path with its tables. `remembers`: IP packets that the host gets are to be told,
+    since it may answer with an error that has to leave as they came (`host_errors`)."""
+
+    def __init__(self, packets: PacketSchema, *, remembers: bool) -> None:
+        self._packets = packets
+        self.native = Native(
+            reason_field=PACKET_IN.index("reason"),
+            interface_field=PACKET_IN.index("ingress_l3_if"),
+            for_the_host={
+                number: reason in IP_FOR_THE_HOST
+                for number, reason in packets.reasons.items()
+                if reason in FOR_THE_HOST
+            },
+            link_protocols={ETHERTYPE_ARP, ETHERTYPE_LLDP},
+            protocols=PROTOCOLS,
+            icmp=ECHO | NEIGHBOR_DISCOVERY,
+            withheld_ports={DISCARD_PORT},
+            vrf_ports=ports_of_daemons(),
+            answered_in_place=ANSWERED_IN_PLACE,
+            answered_ports=PORTS_OF_DAEMONS,
+            remember=remembers,
+            told_limit=TOLD,
+        )
+
+    def publish(self, passing: Passing) -> None:
+        """Replaces what is known of the host's interfaces."""
+        self.native.set_interfaces(
+            [
+                (
+                    tap.ifindex,
+                    tap.l3_if,
+                    tap.vrf,
+                    list(tap.macs),
+                    self._packets.to_port(tap.l3_if),
+                    self._packets.local_origin(tap.l3_if, tap.vrf),
+                )
+                for tap in passing.taps
+            ],
+            {vrf: list(addresses) for vrf, addresses in passing.sources.items()},
+        )
+
+    def fileno(self) -> int:
+        """Readable while `told` has something to give."""
+        return self.native.fileno()
+
+    def told(self) -> list[PuntedPacket]:
+        """All IP packets that the host has got by the fast path and that were not told before."""
+        return [PuntedPacket(frame, *metadata) for frame, metadata in self.native.told(TOLD)]
+
+    def handled(self) -> dict[int, int]:
+        """Packets given to the host, by punt reason."""
+        return self.native.by_reason()
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """What passed here, by the group of counters that it belongs to, and all of it."""
+        passed = self.native.stats()
+        sent, dropped = passed["from_host"], passed["from_host_dropped"]
+        return {
+            "fast_path": passed,
+            "controller": {
+                "packets out": sent,
+                "packets out dropped: queue full or no switch": dropped,
+            },
+            "host": {
+                "from_host": sent + dropped,
+                "to_host": passed["to_host"],
+                "to_host_refused": passed["to_host_refused"],
+            },
+        }

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BFD, pings and ARP pass between switch and host while this process cannot run any Python.
+
+The switch and the neighbour are another process (`far_end.py`). This one stops in a system call
+with the GIL held, as a loop does that a collection or a long computation keeps, until the other
+has seen its packets pass both ways. Needs root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sluice_testkit.wait import wait_until
+
+from kernel_namespace import ip, ip_shows, network_namespace
+from native.drain import DEADLINE, Drain
+from sluice._native import P4RuntimeClient, TapSet
+from sluice.fast_path import FastPath
+from sluice.model import parse_address
+from sluice.sources.host import HostInterfaces
+from sluice.sources.kernel import KernelMonitor
+from sources.test_host import PEER_MAC, interface
+from test_punts import SCHEMA
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+POLLIN = 1
+
+
+class PollDescriptor(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def wait_with_the_gil(descriptor: int) -> bool:
+    """Waits in poll(2) without letting any other thread run Python; whether it was readable."""
+    waiting = PollDescriptor(descriptor, POLLIN, 0)
+    return bool(ctypes.PyDLL(None).poll(ctypes.byref(waiting), 1, int(DEADLINE * 1000)) == 1)
+
+
+class Router:
+    """eth1 in this namespace and a session with the switch in the other process."""
+
+    def __init__(self, stack: ExitStack, folder: Path, *, remembers: bool) -> None:
+        self.fast_path = FastPath(SCHEMA, remembers=remembers)
+        self.monitor = KernelMonitor()
+        stack.callback(self.monitor.close)
+        self.taps = TapSet(fast_path=self.fast_path.native)
+        stack.callback(self.taps.close)
+        self.host = HostInterfaces(self.taps, self.monitor, on_change=self.fast_path.publish)
+        stack.callback(self.host.close)
+        self.monitor.start()
+        self.host.add(interface(1))
+        while not self.host.is_own(parse_address("2001:db8:1::1")):
+            assert select.select([self.monitor], [], [], DEADLINE)[0]
+            for event in self.monitor.poll(64):
+                self.host.apply(event)
+        self.host.publish()
+        wait_until(lambda: not ip_shows("-6 addr show dev eth1 tentative"), DEADLINE)
+        for address in ("10.0.1.9", "2001:db8:1::9"):
+            ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud permanent")
+        # A Unix socket, which every namespace can reach.
+        command = [sys.executable, "-m", "native.far_end", f"unix:{folder}/switch.sock"]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        self.far_end = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        stack.callback(self.far_end.communicate)
+        stack.callback(self.far_end.kill)
+        self.client = P4RuntimeClient(
+            self.answer()["listens"], 1, (0, 5), fast_path=self.fast_path.native
+        )
+        stack.callback(self.client.close)
+        Drain(self.client).until(lambda event: event[0] == "connected")
+        self.client.set_packet_metadata(SCHEMA.packet_in, SCHEMA.packet_out)
+
+    def ask(self, what: str) -> None:
+        assert self.far_end.stdin is not None
+        self.far_end.stdin.write(f"{what}\n".encode())
+        self.far_end.stdin.flush()
+
+    def answer(self) -> Any:
+        """What the far end says; nobody runs Python here until it does."""
+        assert self.far_end.stdout is not None
+        assert wait_with_the_gil(self.far_end.stdout.fileno()), "nothing passed"
+        return json.loads(self.far_end.stdout.readline())
+
+
+@contextmanager
+def router(folder: Path, *, remembers: bool = False) -> Iterator[Router]:
+    # The native module's one thread starts here, and not in a namespace that other tests are not in.
+    P4RuntimeClient(f"unix:{folder}/nobody.sock", 1, (0, 1)).close()
+    with network_namespace(), ExitStack() as stack:
+        yield Router(stack, folder, remembers=remembers)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Router]:
+    with router(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("what", ["ping", "ping6", "bfd", "bfd6", "arp"])
+def test_it_passes_both_ways_while_no_python_runs(plain: Router, what: str) -> None:
+    plain.ask(what)
+    assert plain.answer() == {"passed": what}
+    stats = plain.fast_path.native.stats()
+    assert (stats["from_host"] >= 1, stats["to_host"]) == (True, 1)
+    assert plain.client.stats()["packet_in"] == 0
+
+
+def test_what_passed_is_counted_where_it_belongs(plain: Router) -> None:
+    plain.ask("ping")
+    plain.answer()
+    counters, passed = plain.fast_path.counters(), plain.fast_path.native.stats()
+    assert counters["host"]["to_host"] == 1
+    assert counters["controller"]["packets out"] == passed["from_host"]
+    handled = {SCHEMA.reasons[number].value: n for number, n in plain.fast_path.handled().items()}
+    assert {name: n for name, n in handled.items() if n} == {"LOCAL": 1}
+
+
+def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
+    """The error comes up to Python, and what it is about has been told by then."""
+    with router(tmp_path, remembers=True) as running:
+        running.ask("closed port")
+        assert select.select([running.taps], [], [], DEADLINE)[0]
+        error = next(frame for _, frame in iter_frames(running.taps) if frame[23] == 1)
+        (told,) = running.fast_path.told()
+        assert told.bundle == 7
+        assert told.frame[14:42] in error
+        assert SCHEMA.reasons[told.reason].value == "LOCAL"
+
+
+def iter_frames(taps: TapSet) -> Iterator[tuple[int, bytes]]:
+    while True:
+        assert select.select([taps], [], [], DEADLINE)[0]
+        yield from taps.read(1)
+
+
+def test_a_session_that_ended_takes_nothing_more(plain: Router) -> None:
+    """What the host sends then is the loop's, as before the first session."""
+    plain.client.close()
+    before = plain.fast_path.native.stats()["from_host"]
+    ip("neigh replace 10.0.1.99 lladdr 02:00:00:00:00:99 dev eth1 nud permanent")
+    send_bfd_to("10.0.1.99")
+    frame = next(frame for _, frame in iter_frames(plain.taps) if frame[30:34] == b"\n\0\1c")
+    assert frame[36:38] == (3784).to_bytes(2, "big")
+    assert plain.fast_path.native.stats()["from_host"] == before
+
+
+def send_bfd_to(address: str) -> None:
+    script = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        f"s.bind(('10.0.1.1', 49152)); s.sendto(bytes(24), ('{address}', 3784))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
