@@ -20,7 +20,7 @@ from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
-from sluice.inputs import Sources
+from sluice.inputs import FastPathInput, Sources
 from sluice.model import (
     Address,
     Event,
@@ -126,6 +126,7 @@ class World:
     make_client: type[FakeClient] = FakeClient
     quiet = 60.0
     """Seconds without an event after which the routing daemon's replay counts as over."""
+    fast_path: FastPathInput | None = None
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class World:
             kernel=self.kernel,
             host=self.host,
             punts=PuntQueue(100),
+            fast_path=self.fast_path,
         )
         pipeline = load_pipeline(PIPELINE)
         self.controller = Controller(

@@ -8,9 +8,12 @@ native one leaves the frame to Python.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,11 +21,18 @@ from hypothesis import strategies as st
 
 import packets
 from fake_switch import FakeSwitch
-from policy_world import CONFIG, filled
+from policy_world import CONFIG, PolicyWorld, filled
 from sluice.config import InterfaceConfig, VrfConfig, load_config
 from sluice.fast_path import FastPath
 from sluice.icmp import ErrorKind, error_for
-from sluice.model import AddressAdded, InterfaceAddress, LinkChanged, PuntedPacket, parse_address
+from sluice.model import (
+    AddressAdded,
+    HostFrame,
+    InterfaceAddress,
+    LinkChanged,
+    PuntedPacket,
+    parse_address,
+)
 from sluice.p4.packets import PACKET_OUT
 from sluice.p4runtime.client import Metadata
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST, Outcome
@@ -76,7 +86,7 @@ class BothWays:
             self.taps,
             FakeAddresses(),
             FakeDevices(),
-            Probes().is_probe,
+            is_probe=Probes().is_probe,
             on_change=self.fast_path.publish,
         )
         self.host.add(interface(1))
@@ -369,3 +379,117 @@ def test_interfaces_are_told_once_a_change() -> None:
     host.apply(AddressAdded(11, InterfaceAddress.parse("10.0.1.1/24")))
     host.publish()
     assert len(told) == 2
+
+
+# --- what the controller makes of it -------------------------------------------------------------
+
+
+class FakeFastPath:
+    """A fast path that has passed some packets."""
+
+    def __init__(self) -> None:
+        self.untold: list[PuntedPacket] = []
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def tell(self, packet: PuntedPacket) -> None:
+        self.untold.append(packet)
+        os.eventfd_write(self._fd, 1)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def told(self) -> list[PuntedPacket]:
+        told, self.untold = self.untold, []
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+        return told
+
+    def handled(self) -> dict[int, int]:
+        return {REASONS["ROUTING_PROTOCOL"]: 3}
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        return {"fast_path": {"to_host": 3}, "host": {"to_host": 3}, "controller": {}}
+
+
+class FastWorld(PolicyWorld):
+    """A router with SPDs and a fast path."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.told = FakeFastPath()
+        self.fast_path = self.told
+        super().__init__(*arguments)
+
+    def close(self) -> None:
+        super().close()
+        os.close(self.told.fileno())
+
+
+ABOUT = packets.ipv4("10.0.3.7", "10.0.1.1", udp(40000, 9))
+ERROR = packets.ipv4("10.0.1.1", "10.0.3.7", b"\3\3" + bytes(6) + ABOUT, wire.ICMP)
+
+
+def play(folder: Path, story: Callable[[FastWorld], Awaitable[None]]) -> None:
+    path = folder / "r1.yaml"
+    path.write_text(filled(CONFIG, folder))
+
+    async def scene() -> None:
+        world = FastWorld(load_config(path), FakeSwitch(CODEC))
+        task = asyncio.create_task(world.controller.run())
+        try:
+            await asyncio.wait_for(story(world), 20)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            world.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("bundle", [0, 7])
+def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
+    tmp_path: Path, bundle: int
+) -> None:
+    """Although nothing else is known: just after a start an unknown packet's error is dropped."""
+
+    async def story(world: FastWorld) -> None:
+        await world.began()
+        frame = packets.ethernet(ABOUT)
+        world.told.untold.append(packet_in(frame, "LOCAL", 1, bundle))  # not seen on its own
+        world.host.put(HostFrame(1, of_host(1, ERROR)))
+        (sent,) = await world.sent()
+        assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)
+
+    play(tmp_path, story)
+
+
+def test_an_error_about_what_nobody_told_of_does_not_leave(tmp_path: Path) -> None:
+    async def story(world: FastWorld) -> None:
+        await world.began()
+        world.host.put(HostFrame(1, of_host(1, ERROR)))
+        await world.until(lambda: world.controller.host_errors.counters.total() == 1)
+        assert world.client.sent == []
+
+    play(tmp_path, story)
+
+
+def test_what_was_told_is_heard_without_any_frame_of_the_hosts(tmp_path: Path) -> None:
+    async def story(world: FastWorld) -> None:
+        await world.began()
+        world.told.tell(packet_in(packets.ethernet(ABOUT), "LOCAL", 1))
+        await world.until(lambda: not world.told.untold)
+        assert len(world.controller.host_errors._delivered) == 1
+
+    play(tmp_path, story)
+
+
+def test_what_passed_is_shown_with_what_it_belongs_to(tmp_path: Path) -> None:
+    async def story(world: FastWorld) -> None:
+        await world.began()
+        world.host.counters["to_host"] = 4
+        punts = await world.ask("show", what="punts")
+        assert punts["reasons"]["ROUTING_PROTOCOL"]["handled"] == 3
+        shown = (await world.ask("show", what="counters"))["controller"]
+        assert (shown["host"]["to_host"], shown["fast_path"]["to_host"]) == (7, 3)
+        assert world.host.counters["to_host"] == 4
+
+    play(tmp_path, story)

@@ -97,7 +97,7 @@ class Router:
 
 @contextmanager
 def router(folder: Path, *, remembers: bool = False) -> Iterator[Router]:
-    # The native module's one thread starts here, and not in a namespace that other tests are not in.
+    # The native module's one thread starts here, in the namespace of other tests.
     P4RuntimeClient(f"unix:{folder}/nobody.sock", 1, (0, 1)).close()
     with network_namespace(), ExitStack() as stack:
         yield Router(stack, folder, remembers=remembers)
