@@ -186,6 +186,10 @@ bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: b
 bench-stalls: setup-run ## How long a full table keeps the controller's loop from its work (no bar, no peer)
 	cd controller && PYTHONPATH=src ../$(CONTROLLER)/python tests/measure_stalls.py $(ARGS)
 
+.PHONY: bench-host-packets
+bench-host-packets: setup-run ## How long pings to the router take while a full table is looked at (no bar, no peer)
+	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.host_packets $(ARGS)
+
 .PHONY: bench-plots
 bench-plots: $(STAMPS)/bench ## Draw bench/results anew
 	$(BENCH)/python -m bench.plot
