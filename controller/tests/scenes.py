@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
-from sluice.entities import Changes, Kind, Nexthop, RouteSlot, Target, TargetKind
+from sluice.entities import (
+    MAX_GROUP_WEIGHT,
+    Changes,
+    Kind,
+    Nexthop,
+    RouteSlot,
+    Target,
+    TargetKind,
+)
 from sluice.model import (
     MAIN_TABLE,
     AddressAdded,
@@ -103,8 +111,8 @@ def slot(text: str) -> RouteSlot:
 class Desired:
     """What a Fib wants in the end, gathered from its changes."""
 
-    def __init__(self) -> None:
-        self.fib = Fib(SPECS)
+    def __init__(self, group_size: int = MAX_GROUP_WEIGHT) -> None:
+        self.fib = Fib(SPECS, group_size=group_size)
         self.entities: dict[tuple[Kind, object], object] = {}
         self.take(self.fib.start())
 

@@ -138,15 +138,16 @@ class Controller:
         schema = Schema(pipeline.p4info)
         self.packets = PacketSchema(schema)
         self.counter_schema = CounterSchema(schema)
+        codec = Codec(schema)
         self.fib = Fib(
             [interface.spec for interface in config.interfaces],
             {vrf.table: vrf.id for vrf in config.vrfs},
             config.next_hop_vrfs(),
+            codec.group_size,
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
         )
-        codec = Codec(schema)
         self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
         self.reconciler.near = self.fib.near_routes

@@ -127,7 +127,8 @@ class Nexthop(NamedTuple):
 
 
 MAX_GROUP_WEIGHT = 64 * 256
-"""Largest sum of a next-hop group's weights: the size that groups have in the switch."""
+"""Largest sum of a next-hop group's weights where the pipeline sets no lower limit: 64 of the
+largest weights that FRR has."""
 
 
 class Group(NamedTuple):

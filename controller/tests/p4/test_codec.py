@@ -8,7 +8,7 @@ from finsy.proto import p4i, p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake_switch import load_codec
+from fake_switch import PIPELINE, load_codec
 from sluice.entities import (
     ADMIT,
     AUDITED,
@@ -17,6 +17,7 @@ from sluice.entities import (
     HASH_SEED_KEY,
     LOCAL,
     MARTIAN,
+    MAX_GROUP_WEIGHT,
     MEMBER,
     NO_POLICY,
     OF_BUNDLE,
@@ -51,7 +52,7 @@ from sluice.entities import (
 )
 from sluice.model import Prefix
 from sluice.p4.codec import Codec
-from sluice.p4.schema import Schema, SchemaError
+from sluice.p4.schema import Schema, SchemaError, load_pipeline
 from sluice.p4runtime.messages import Operation, update, varint
 
 CODEC = load_codec()
@@ -143,6 +144,24 @@ def test_a_group_of_another_size_is_not_understood() -> None:
     (insert,) = updates_of(CODEC.update(Operation.INSERT, Kind.GROUP, 4, value))
     insert.entity.action_profile_group.max_size = 64
     assert CODEC.decode(insert.entity) == (Kind.GROUP, 4, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "expected"),
+    [(65536, 0, MAX_GROUP_WEIGHT), (16384, 64, 64), (0, 0, MAX_GROUP_WEIGHT), (500, 0, 500)],
+)
+def test_a_group_is_as_large_as_p4info_lets_it_be(size: int, most: int, expected: int) -> None:
+    """TNA's selector has groups of 64."""
+    p4info = p4i.P4Info()
+    p4info.CopyFrom(load_pipeline(PIPELINE).p4info)
+    [selector] = p4info.action_profiles
+    selector.size, selector.max_group_size = size, most
+    codec = Codec(Schema(p4info))
+    assert codec.group_size == expected
+    value = Group(((1, 1), (2, 3)))
+    (insert,) = updates_of(codec.update(Operation.INSERT, Kind.GROUP, 4, value))
+    assert insert.entity.action_profile_group.max_size == expected
+    assert codec.decode(insert.entity) == (Kind.GROUP, 4, value)
 
 
 def test_settings_are_written_and_not_read() -> None:

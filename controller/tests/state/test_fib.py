@@ -562,6 +562,22 @@ class TestAdoption:
         assert {7: found[7], 8: found[8]}.items() <= nexthop_ids(wanted).items()
         assert wanted.target(f"{GW1}/32") == Target(TargetKind.NEXTHOP, 7)
 
+    def test_a_group_that_was_left_without_a_dead_leg_is_taken_over(self) -> None:
+        """A new group in its place would move flows of the legs that live."""
+        wanted = Desired()
+        found = {n: Nexthop(n, parse_address(f"10.0.{n}.9"), mac(n), True) for n in (1, 2, 3)}
+        wanted.take(wanted.fib.adopt(dict(found), {5: Group(((1, 1), (3, 1)))}, 0.0))
+        for n in (1, 2, 3):
+            wanted.apply(link(n), address(n, f"10.0.{n}.1/24"))
+        wanted.apply(device(2, carrier=False))
+        legs = [gateway(f"10.0.{n}.9", n) for n in (1, 2, 3)]
+        wanted.apply(route("192.0.2.0/24", *legs))
+        assert wanted.target("192.0.2.0/24") == Target(TargetKind.GROUP, 5)
+        assert group_of(wanted, "192.0.2.0/24") == Group(((1, 1), (3, 1)))
+        wanted.apply(device(2, carrier=True))
+        assert wanted.target("192.0.2.0/24") == Target(TargetKind.GROUP, 5)
+        assert len(group_of(wanted, "192.0.2.0/24").members) == 3
+
     def test_found_ids_mean_nothing_else_until_deleted(self) -> None:
         wanted = Desired()
         wanted.fib.adopt({1: None, 2: None}, {}, 0.0)

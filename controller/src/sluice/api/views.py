@@ -121,7 +121,7 @@ class Views:
                 name: {"longest_stall": longest.ever, "last_minute": longest.last_minute}
                 for name, longest in controller.stalls.longest().items()
             },
-            "problems": dict(controller.fib.problems),
+            "problems": dict(controller.fib.problems) | controller.fib.path_sets.problems(),
         }
 
     def _progress(self) -> dict[str, Any]:

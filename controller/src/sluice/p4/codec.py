@@ -24,6 +24,8 @@ class Codec:
         self._encoder = Encoder(tables)
         self._decoder = Decoder(tables)
         self.update = self._encoder.update
+        self.group_size = tables.group_size
+        """The largest sum of a next-hop group's weights that the pipeline takes."""
         self._routes = frozenset(table.id for table in tables.fibs.values())
         self._reader = RouteReader(
             self._decoder.decode,

@@ -14,7 +14,6 @@ from sluice.entities import (
     GROUP_OF_SAME_ID,
     LOCAL,
     MARTIAN,
-    MAX_GROUP_WEIGHT,
     MEMBER,
     UNKNOWN,
     Attachment,
@@ -193,7 +192,7 @@ class Decoder:
     def _decode_group(self, group: p4r.ActionProfileGroup) -> Decoded:
         """A group of another size is not understood: P4Runtime lets nobody change the size."""
         members = sorted((member.member_id, member.weight) for member in group.members)
-        same = group.max_size == MAX_GROUP_WEIGHT
+        same = group.max_size == self._tables.group_size
         return Kind.GROUP, group.group_id, Group(tuple(members)) if same else UNKNOWN
 
     def _slot(self, entry: p4r.TableEntry) -> RouteSlot:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from finsy.proto import p4r
 
 from sluice.entities import (
-    MAX_GROUP_WEIGHT,
     Attachment,
     Egress,
     Group,
@@ -234,7 +233,9 @@ class Encoder:
 
     def _group_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
         group = p4r.ActionProfileGroup(
-            action_profile_id=self._tables.selector, group_id=identifier, max_size=MAX_GROUP_WEIGHT
+            action_profile_id=self._tables.selector,
+            group_id=identifier,
+            max_size=self._tables.group_size,
         )
         if isinstance(value, Group):
             for member, weight in value.members:

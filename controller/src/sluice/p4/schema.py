@@ -75,7 +75,8 @@ class Schema:
             for counter in p4info.counters
         }
         self._profiles = {
-            profile.preamble.alias: profile.preamble.id for profile in p4info.action_profiles
+            profile.preamble.alias: (profile.preamble.id, profile.size, profile.max_group_size)
+            for profile in p4info.action_profiles
         }
         self._enums = {
             name: {member.name: int.from_bytes(member.value, "big") for member in enum.members}
@@ -117,9 +118,10 @@ class Schema:
         """An indexed counter's id and size."""
         return self._need(self._counters, alias, "counter", (0, 0))
 
-    def action_profile(self, alias: str) -> int:
-        """An action profile's id."""
-        return self._need(self._profiles, alias, "action profile", 0)
+    def action_profile(self, alias: str) -> tuple[int, int, int]:
+        """An action profile's id, its size, and the largest sum of a group's weights. A size of 0
+        is no limit."""
+        return self._need(self._profiles, alias, "action profile", (0, 0, 0))
 
     def enum(self, name: str) -> dict[str, int]:
         """A serializable enum: member values by name."""

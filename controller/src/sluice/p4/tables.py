@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sluice.entities import Kind, Role, TargetKind
+from sluice.entities import MAX_GROUP_WEIGHT, Kind, Role, TargetKind
 from sluice.p4.schema import NO_ACTION, Action, Schema, Table
 
 _FIB_KEY = ("vrf", "dst_addr")
@@ -145,7 +145,9 @@ class PipelineTables:
             "egress_interface", ("l3_if",), {"set_egress": ("port", "vlan_id", "src_mac", "mtu")}
         )
         self.hash_seed = schema.table("hash_seed", (), {"set_hash_seed": ("value",)})
-        self.selector = schema.action_profile("nexthop_selector")
+        self.selector, *sizes = schema.action_profile("nexthop_selector")
+        self.group_size = min(size for size in (*sizes, MAX_GROUP_WEIGHT) if size > 0)
+        """The largest sum of a next-hop group's weights."""
         self.punt_meter = schema.meter("punt_meter")
         self.reasons = schema.enum("punt_reason_t")
         self.roles = {role: schema.member("role_t", role.name) for role in Role}

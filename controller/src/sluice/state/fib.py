@@ -20,7 +20,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from sluice.entities import Changes, Group, Kind, Nexthop, RouteSlot, Target
+from sluice.entities import (
+    MAX_GROUP_WEIGHT,
+    Changes,
+    Group,
+    Kind,
+    Nexthop,
+    RouteSlot,
+    Target,
+)
 from sluice.model import (
     MAIN_TABLE,
     Address,
@@ -61,19 +69,25 @@ milliseconds."""
 
 class Fib:
     """The desired forwarding state. `tables` maps kernel routing tables to VRFs, `next_hop_vrfs` a
-    VRF to the other VRFs whose interfaces its routes may lead by."""
+    VRF to the other VRFs whose interfaces its routes may lead by. `group_size` is the largest sum
+    of a next-hop group's weights that the switch takes."""
 
     def __init__(
         self,
         interfaces: Iterable[InterfaceSpec],
         tables: dict[int, int] | None = None,
         next_hop_vrfs: Mapping[int, frozenset[int]] | None = None,
+        group_size: int = MAX_GROUP_WEIGHT,
     ) -> None:
         self.interfaces = InterfaceTable(interfaces, tables)
         self.neighbors = NeighborTable()
         self.nexthops = NexthopTable(self.neighbors.has_failed)
         self.path_sets = PathSets(
-            self.nexthops, self._interface_of, self.interfaces.vrf_of, self.neighbors.mac_of
+            self.nexthops,
+            self._interface_of,
+            self.interfaces.vrf_of,
+            self.neighbors.mac_of,
+            group_size,
         )
         self.rib = Rib(self.path_sets, self._publish_rib)
         self.onlink = OnLink(

@@ -19,12 +19,10 @@ come back before `confirm_deleted`; every change of an entity is recorded in the
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sluice.entities import (
     GROUP_OF_SAME_ID,
-    MAX_GROUP_WEIGHT,
     MEMBER,
     Changes,
     Group,
@@ -35,7 +33,7 @@ from sluice.model import Address, Mac
 from sluice.state.ids import IdPool
 
 MAX_GROUP_MEMBERS = 64
-"""Next hops of a group. Weights of up to 256 each, FRR's largest, sum up to `MAX_GROUP_WEIGHT`."""
+"""Next hops of a group."""
 
 
 class Path(NamedTuple):
@@ -64,10 +62,13 @@ class _NexthopState:
         self.groups: dict[int, _GroupState] = {}
 
 
+_Members: TypeAlias = tuple[tuple[_NexthopState, int], ...]
+
+
 class _GroupState:
     __slots__ = ("id", "members", "uses")
 
-    def __init__(self, identifier: int, members: tuple[tuple[_NexthopState, int], ...]) -> None:
+    def __init__(self, identifier: int, members: _Members) -> None:
         self.id = identifier
         self.members = members
         self.uses = 0
@@ -261,8 +262,11 @@ class NexthopTable:
         for member, mac in zip(members, macs, strict=True):
             self.acquire(member.path, mac, changes)
         states = tuple((self._nexthops[member.path], member.weight) for member in members)
-        whole = Group(tuple(sorted((state.id, weight) for state, weight in states)))
-        found = self._found_groups.pop(whole, None)
+        # Without its dead members if they were dead when it was written: a new group in its place
+        # would move flows.
+        found = self._found_groups.pop(_group_of(states), None)
+        if found is None:
+            found = self._found_groups.pop(_group_of(self._chosen(states)), None)
         if found is not None:
             self._group_ids.claim(found)
         try:
@@ -283,25 +287,14 @@ class NexthopTable:
         return group
 
     def _write_group(self, group: _GroupState, changes: Changes) -> None:
-        linked = [member for member in group.members if member[0].path.l3_if not in self._down]
-        answering = [member for member in linked if not member[0].silent]
-        chosen = answering or linked or group.members
-        members = sorted((state.id, weight) for state, weight in chosen)
-        changes.set(Kind.GROUP, group.id, Group(tuple(members)))
+        changes.set(Kind.GROUP, group.id, _group_of(self._chosen(group.members)))
+
+    def _chosen(self, members: _Members) -> _Members:
+        """The members that are to get packets."""
+        linked = tuple(member for member in members if member[0].path.l3_if not in self._down)
+        answering = tuple(member for member in linked if not member[0].silent)
+        return answering or linked or members
 
 
-def normalize_weights(weights: list[int]) -> list[int]:
-    """The same proportions in lowest terms, each weight at least 1.
-
-    They are exact unless the sum exceeds `MAX_GROUP_WEIGHT`, which takes weights above 256 (a next
-    hop that a route names several times adds up). For at most MAX_GROUP_MEMBERS members.
-    """
-    divisor = gcd(*weights)
-    reduced = [weight // divisor for weight in weights]
-    total = sum(reduced)
-    if total <= MAX_GROUP_WEIGHT:
-        return reduced
-    scaled = [max(1, weight * MAX_GROUP_WEIGHT // total) for weight in reduced]
-    while sum(scaled) > MAX_GROUP_WEIGHT:
-        scaled[scaled.index(max(scaled))] -= 1
-    return scaled
+def _group_of(members: _Members) -> Group:
+    return Group(tuple(sorted((state.id, weight) for state, weight in members)))

@@ -5,15 +5,17 @@ A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by
 have it. Its target depends on the specs and on which kernel interfaces are ours, not on links or
 neighbours (`nexthops` follows those), and not on the routes' VRF: `vrfs` says which routes it is
 for. Next hops by interfaces that are not the switch's cannot be
-served: they are left out, and a route that has no other answers ICMP unreachable.
+served: they are left out, and a route that has no other answers ICMP unreachable. Weights are made
+to fit the switch's groups; `problems` names a group with a share that is then off by more than
+`NOTED_ERROR`.
 
-Depends on model, entities, nexthops.
+Depends on model, entities, nexthops, weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target, TargetKind
 from sluice.model import Address, Mac, NexthopKind, NexthopSpec
@@ -23,8 +25,8 @@ from sluice.state.nexthops import (
     NexthopTable,
     Path,
     WeightedPath,
-    normalize_weights,
 )
+from sluice.state.weights import scale
 
 Specs: TypeAlias = tuple[NexthopSpec, ...]
 
@@ -33,6 +35,21 @@ _DISCARDS = {
     NexthopKind.UNREACHABLE: UNREACHABLE,
     NexthopKind.PROHIBIT: PROHIBITED,
 }
+
+NOTED_ERROR = 0.01
+"""By how much a share may be off without a word, as a part of itself."""
+
+NAMED_WEIGHTS = 8
+"""Weights of a group that a problem names, at most."""
+
+
+class _Inexact(NamedTuple):
+    """Weights that the switch's groups cannot hold, what became of them, and the worst error."""
+
+    error: float
+    group: int
+    wanted: list[int]
+    written: list[int]
 
 
 class PathSet:
@@ -53,7 +70,8 @@ class PathSets:
 
     `interface_of(ifindex, address)` gives the l3_if of a kernel interface, or of the connected
     prefix that holds `address` where ifindex is None; None if it is not ours. `vrf_of` gives an
-    l3_if's VRF, `mac_of` a neighbour's address where it is known.
+    l3_if's VRF, `mac_of` a neighbour's address where it is known. `group_size` is the largest sum
+    of a group's weights.
     """
 
     def __init__(
@@ -62,11 +80,14 @@ class PathSets:
         interface_of: Callable[[int | None, Address | None], int | None],
         vrf_of: Callable[[int], int],
         mac_of: Callable[[Path], Mac | None],
+        group_size: int,
     ) -> None:
         self._nexthops = nexthops
         self._interface_of = interface_of
         self._vrf_of = vrf_of
         self._mac_of = mac_of
+        self._group_size = group_size
+        self._inexact: dict[Specs, _Inexact] = {}
         self._sets: dict[Specs, PathSet] = {}
 
     def acquire(self, specs: Specs, changes: Changes) -> PathSet:
@@ -84,6 +105,7 @@ class PathSets:
         paths.uses -= 1
         if paths.uses == 0:
             del self._sets[paths.specs]
+            self._inexact.pop(paths.specs, None)
             self._drop(paths.target, paths.members, changes)
 
     def remap(self, changes: Changes) -> set[PathSet]:
@@ -104,7 +126,21 @@ class PathSets:
     def __iter__(self) -> Iterable[PathSet]:
         return iter(self._sets.values())
 
+    def problems(self) -> dict[str, int]:
+        """What the switch's groups cannot hold: a text that names the worst, and how many such
+        combinations of next hops there are."""
+        if not self._inexact:
+            return {}
+        worst = max(self._inexact.values())
+        text = (
+            f"weights do not fit the switch's groups, whose weights sum up to {self._group_size}"
+            f" at most: group {worst.group} is to have {_listed(worst.wanted)} and has"
+            f" {_listed(worst.written)}, a share off by {worst.error:.1%}"
+        )
+        return {text: len(self._inexact)}
+
     def _resolve(self, paths: PathSet, changes: Changes) -> None:
+        self._inexact.pop(paths.specs, None)
         weights: dict[Path, int] = {}
         discard = UNREACHABLE
         for spec in paths.specs:
@@ -116,7 +152,7 @@ class PathSets:
                 path = Path(l3_if, spec.address)
                 weights[path] = weights.get(path, 0) + spec.weight
         ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
-        ordered = ordered[:MAX_GROUP_MEMBERS]
+        ordered = ordered[: min(MAX_GROUP_MEMBERS, self._group_size)]
         paths.vrfs = frozenset(self._vrf_of(path.l3_if) for path in ordered)
         if not ordered:
             paths.members, paths.target = (), discard
@@ -127,9 +163,13 @@ class PathSets:
             paths.members = (WeightedPath(ordered[0], 1),)
             paths.target = Target(TargetKind.NEXTHOP, identifier)
         else:
-            slots = normalize_weights([weights[path] for path in ordered])
-            members = tuple(map(WeightedPath, ordered, slots))
+            wanted = [weights[path] for path in ordered]
+            scaled = scale(wanted, self._group_size)
+            members = tuple(map(WeightedPath, ordered, scaled.weights))
             identifier = self._nexthops.acquire_group(members, macs, changes)
+            if scaled.error > NOTED_ERROR:
+                noted = _Inexact(scaled.error, identifier, wanted, scaled.weights)
+                self._inexact[paths.specs] = noted
             paths.members = members
             paths.target = Target(TargetKind.GROUP, identifier)
         for path, mac in zip(ordered, macs, strict=True):
@@ -141,3 +181,8 @@ class PathSets:
             self._nexthops.release(members[0].path, changes)
         elif target.kind is TargetKind.GROUP:
             self._nexthops.release_group(members, changes)
+
+
+def _listed(weights: list[int]) -> str:
+    named = ":".join(map(str, weights[:NAMED_WEIGHTS]))
+    return named if len(weights) <= NAMED_WEIGHTS else f"{named}:..."
