@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The member of a group that a flow goes to: shares exact to the weights, and no flow moved by a change of
-//! members that need not move.
+//! Finds the member of a group that a flow goes to. Shares are exact to the weights.
 //!
 //! Flows are hashed to buckets, and members bid for each bucket as in weighted rendezvous hashing ("A
 //! name-based mapping scheme for rendezvous", Thaler and Ravishankar, 1996; weights by exponential
@@ -11,9 +10,9 @@
 //! for, and the next ones the rest. Each member ends with exactly its share, and at most one bucket
 //! fewer than there are members is divided among several.
 //!
-//! Invariant: what a group is first written with decides alone which member has which bucket, not the
-//! order of the members. A switch that starts anew maps flows as before. What becomes of the buckets
-//! when the group is written again is [`succession`](super::succession)'s business.
+//! Invariant: the buckets of a new group depend on its members and their weights alone, not on their order.
+//! A switch that starts anew maps flows as before. [`succession`](super::succession) assigns the buckets
+//! when a group is written again.
 //!
 //! Tables are built when a group is written; a choice is three multiplications and a load. How many
 //! buckets there are follows from the size that the group declares, never from who is in it.

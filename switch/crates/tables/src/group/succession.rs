@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of buckets when a group is written again: shares stay exact, and no flow moves that need not.
+//! Assigns buckets when a group is written again: shares stay exact, and no flow moves without need.
 //!
-//! A group keeps the assignment that it had when all its members were there: its *base*. Of that
-//! each member has its own part. While members are absent, each absent member's part is shared out among those
-//! present, exactly by their weights, and each part on its own:
+//! A group keeps its *base*, the assignment with all its members. Each member has its part of the base.
+//! While members are absent, the part of each of them is shared out among the members present, exactly by
+//! weight, and separately from the other parts:
 //!
-//! - A member that leaves: its part, and its shares of the parts of those absent before it, go to the members
-//!   present, whose shares have grown by as much in each part. So none of theirs moves.
-//! - A member that returns gets its part back, and of each part that is still absent its share from the others,
-//!   whose shares have shrunk by as much. So nothing moves but to that member.
-//! - With all members back, in whatever order, the assignment is the base again, whatever happened between.
+//! - A member leaves: its part, and its shares of the parts of members that left before, go to the members
+//!   present. Their shares have grown by as much in each part, so none of their flows moves.
+//! - A member returns: it gets its part back, and a share of each part whose member is still absent. The shares
+//!   of the others have shrunk by as much, so flows move to the returning member only.
+//! - All members are back, in whatever order: the assignment is the base again.
 //!
-//! A write with another member or other proportions is a new base. Every position whose member is in it stays
-//! with that member as long as it has room, first where a new group of this content would have it too. The rest
-//! goes to whom a new group would give it, then to the highest bidders with room.
+//! A write with another member or other proportions makes a new base. A member of both keeps its positions as
+//! far as its share allows, first those that it would have in a new group of this content. The rest goes to the
+//! members that would have it in a new group, then to the highest bidders with room.
 //!
-//! Invariant: a group of content A that is written with content B and then with A again, is as before: who had to
-//! give something kept only what it had at first, who got something has all of that, and the latter comes first.
+//! Invariant: a new group of content A that is written with B and then with A is what it was. In B, a member
+//! with a smaller share has only positions that it had in A, and a member with a larger share has all of
+//! these. The second write to A keeps them first.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use super::buckets::{Buckets, Piece};
 /// whichever are absent.
 const MOST_PARTS: usize = 1 << 16;
 
-/// A new base has at most this many parts for each member; a few more flows move rather than that
-/// buckets are divided ever more.
+/// Above this many parts for each member, a new base keeps whole buckets only. A few more flows move then, and
+/// a long history does not divide all buckets.
 const PARTS_EACH: usize = 8;
 
 /// Members, and who of them has which bucket.
@@ -167,8 +168,8 @@ impl Assignment {
         next
     }
 
-    /// As much of this as there is room for in what `new` has for its members. Parts of buckets only where `new` has
-    /// them too, unless `parts` says otherwise.
+    /// The buckets of a new base: the members of `new` with the shares that they have there, and as much of their
+    /// present positions as fits. `parts` says whether parts of buckets are kept where `new` does not have them too.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
         let now = places_by_key(&self.bidders, &new.bidders);
         let mut room = vec![0; new.bidders.len()];
@@ -224,8 +225,8 @@ fn keep(
     rest
 }
 
-/// Shares an absent member's part out to those present. Pieces have the owners that they had; these give some of them
-/// away if their shares have shrunk.
+/// Shares an absent member's part out to the members present. Pieces name their owners so far, which give some of
+/// them away if their shares have shrunk.
 fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
     let all = part.iter().map(Piece::positions).sum();
     let mut room = shares(present, all);
