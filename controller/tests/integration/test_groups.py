@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Next hops that die and come back, with packets: only their flows move.
+
+The controller's state and reconciler write a group of 7:15:46:30 to sluice-switch, without the legs
+that cannot carry packets. Frames tell which leg gets which flow. BMv2 promises nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sluice_testkit.capture import Capture
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.packet import UDP, Frame
+from sluice_testkit.target import Target, target_name
+from sluice_testkit.wait import wait_until
+from test_switch import Router, connected, play
+
+from packets import ethernet, ipv4
+from scenes import device, gateway, mac, neighbor, route
+from sluice.entities import NO_POLICY, Changes, Kind
+from sluice.model import NeighborState
+
+pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
+
+FLOWS = 2000
+LEGS = {  # neighbour: (interface, number of its MAC address, weight)
+    "10.0.2.9": (2, 4, 7),
+    "10.0.2.10": (2, 5, 15),
+    "10.0.3.9": (3, 6, 46),
+    "10.0.3.10": (3, 7, 30),
+}
+NAMES = {mac(number): name for name, (_, number, _) in LEGS.items()}
+
+
+@pytest.fixture
+def hosts(lab: Lab) -> Namespace:
+    """What is at the other ends of the ports."""
+    return lab.namespace("hosts")
+
+
+@pytest.fixture
+def switch(lab: Lab, hosts: Namespace, tmp_path: Path) -> Iterator[Target]:
+    namespace = lab.namespace("switch")
+    ports = {n: f"p{n}" for n in (1, 2, 3)}
+    for n, port in ports.items():
+        veth(namespace, port, hosts, f"h{n}")
+        hosts.silence(f"h{n}")
+    # By a Unix socket: the native client stays in the namespace where it was first used.
+    socket = f"unix:{tmp_path}/switch.sock"
+    target = Target(namespace, ports, lab.supervisor, address=socket)
+    target.start()
+    yield target
+    target.stop()
+
+
+class Flows:
+    """Sends a packet of each flow and tells which leg each took."""
+
+    def __init__(self, hosts: Namespace) -> None:
+        self._hosts = hosts
+        self._frames = [ethernet(ipv4("10.0.1.2", "192.0.2.1", _udp(n))) for n in range(FLOWS)]
+
+    def taken(self) -> list[str]:
+        def routed(frame: Frame) -> bool:
+            return not frame.outgoing and frame.protocol == UDP
+
+        with (
+            Capture(self._hosts, "h2", routed) as one,
+            Capture(self._hosts, "h3", routed) as two,
+        ):
+            left = list(reversed(self._frames))
+            sent = 0
+            with self._hosts.socket(17, 3) as port:  # AF_PACKET, SOCK_RAW
+                port.bind(("h1", 0))
+                # In small batches, so that no queue overflows.
+                while left:
+                    batch, left = left[-100:], left[:-100]
+                    for frame in reversed(batch):
+                        port.send(frame)
+                    sent += len(batch)
+                    _wait_for(sent, one, two)
+            seen = {frame.source_port: NAMES[frame.data[:6]] for frame in _all(one, two)}
+        return [seen[20000 + n] for n in range(FLOWS)]
+
+
+def _udp(flow: int) -> bytes:
+    return (20000 + flow).to_bytes(2, "big") + b"\x00\x07\x00\x08\x00\x00"
+
+
+def _all(*captures: Capture) -> list[Frame]:
+    return [frame for capture in captures for frame in capture.frames()]
+
+
+def _wait_for(count: int, *captures: Capture) -> None:
+    wait_until(lambda: len(_all(*captures)) >= count, 10, f"{count} packets")
+
+
+async def _start(router: Router) -> None:
+    router.reconciler.release(Kind)
+    bindings = Changes()
+    for l3_if in (1, 2, 3):
+        bindings.set(Kind.INBOUND_BINDING, l3_if, NO_POLICY)
+        bindings.set(Kind.OUTBOUND_BINDING, l3_if, NO_POLICY)
+    router.reconciler.submit(bindings)
+    await router.adopt()
+    router.interfaces()
+    legs = [gateway(name, n, weight) for name, (n, _, weight) in LEGS.items()]
+    router.feed(route("192.0.2.0/24", *legs))
+    router.feed(*(neighbor(n, name, number) for name, (n, number, _) in LEGS.items()))
+    await router.settle()
+
+
+def _assert_only_moved(before: list[str], after: list[str], dead: set[str]) -> None:
+    moved = {old for old, new in zip(before, after, strict=True) if old != new}
+    assert moved <= dead
+    assert not dead & set(after)
+    live = {name: weight for name, (_, _, weight) in LEGS.items() if name not in dead}
+    for name, count in Counter(after).items():
+        due = FLOWS * live[name] / sum(live.values())
+        assert abs(count - due) < 5 * due**0.5, (name, count, due)
+
+
+def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) -> None:
+    async def story() -> None:
+        async with connected(switch) as router:
+            await _start(router)
+            flows = Flows(hosts)
+            whole = flows.taken()
+            _assert_only_moved(whole, whole, set())
+
+            router.feed(neighbor(3, "10.0.3.9", None, NeighborState.FAILED))
+            await router.settle()
+            one_less = flows.taken()
+            _assert_only_moved(whole, one_less, {"10.0.3.9"})
+
+            router.feed(device(2, carrier=False))
+            await router.settle()
+            only_one = flows.taken()
+            _assert_only_moved(one_less, only_one, {"10.0.3.9", "10.0.2.9", "10.0.2.10"})
+
+            # Back in the order in which they went.
+            router.feed(neighbor(3, "10.0.3.9", 6))
+            await router.settle()
+            two = flows.taken()
+            pairs = zip(only_one, two, strict=True)
+            assert {new for old, new in pairs if old != new} == {"10.0.3.9"}
+            router.feed(device(2, carrier=True))
+            router.feed(*(neighbor(2, name, LEGS[name][1]) for name in ("10.0.2.9", "10.0.2.10")))
+            await router.settle()
+            assert flows.taken() == whole
+            await router.check()
+
+    play(story)
