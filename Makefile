@@ -118,10 +118,19 @@ e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namesp
 
 # ARGS="--packets N --seed S"; what it finds is saved under build/prove.
 .PHONY: prove
-prove: setup-run ## A million hostile packets against random policy, random restarts: nothing leaks
+prove: setup-run ## A million hostile packets, random restarts, parts that die under traffic: nothing leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
+	$(MAKE) --no-print-directory prove-restarts ARGS=
+
+# Of each part so many, under traffic; the record is build/prove/restarts.json.
+RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
+.PHONY: prove-restarts
+prove-restarts: setup-run ## The last part of it: controller, FRR, FPM and switch die, over and over
+	@mkdir -p build/prove
+	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
+	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
 # Three VRFs with the same addresses, where the kernel separates them; this machine's own may not.
 .PHONY: prove-vrfs
@@ -189,6 +198,10 @@ bench-stalls: setup-run ## How long a full table keeps the controller's loop fro
 .PHONY: bench-host-packets
 bench-host-packets: setup-run ## How long pings to the router take while a full table is looked at (no bar, no peer)
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.host_packets $(ARGS)
+
+.PHONY: bench-bfd
+bench-bfd: setup-run ## How long BFD hears nothing over a controller's kill and start (no bar, no peer)
+	cd topo && PYTHONPATH=.:../testkit/src ../$(CONTROLLER)/python -m e2e.restarts.measure_bfd $(ARGS)
 
 .PHONY: bench-plots
 bench-plots: $(STAMPS)/bench ## Draw bench/results anew

@@ -5,7 +5,7 @@ Everything here works on a `Namespace` whose links are already in place, so it
 is the same under mininet and under the test kit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ class P4Router:
         config: dict[str, Any] | None = None,
         frr_config: str | None = None,
         switch_address: str | None = None,
+        frr_options: Mapping[str, Sequence[str]] | None = None,
     ):
         self.name = description.name
         self.namespace = namespace
@@ -120,7 +121,11 @@ class P4Router:
             self.name, namespace, config, directory, supervisor, target=self.target.name
         )
         frr_config = frr_config or description.frr_config()
-        self.frr = Frr(self.name, namespace, frr_config, directory, supervisor, fpm=True)
+        self.frr = Frr(
+            *(self.name, namespace, frr_config, directory, supervisor),
+            fpm=True,
+            options=frr_options,
+        )
 
     def start(self) -> None:
         """Start the switch, the controller, then FRR on the interfaces that the controller made."""

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -49,7 +49,10 @@ class Outcome:
 
 
 class UdpFlows:
-    """`flows` UDP flows from one host to another, packets round robin at `rate` a second."""
+    """`flows` UDP flows from one host to another, packets round robin at `rate` a second.
+
+    With `destinations` they go to these addresses in turn, which have to be the receiver's as well.
+    """
 
     def __init__(
         self,
@@ -60,18 +63,22 @@ class UdpFlows:
         flows: int = 16,
         rate: float = 500.0,
         port: int = PORT,
+        destinations: Sequence[str] = (),
     ):
         self._interval = 1.0 / rate
         family = socket.AF_INET if version == 4 else socket.AF_INET6
         self._receiver = receiver.namespace.socket(family, socket.SOCK_DGRAM)
         self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._receiver.bind((receiver.address(version), port))
+        if version == 6:  # beside an IPv4 socket on the same port
+            self._receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        self._receiver.bind(("" if destinations else receiver.address(version), port))
         self._receiver.settimeout(0.05)
         self._senders = []
+        to = destinations or [receiver.address(version)]
         for number in range(flows):
             sending = sender.namespace.socket(family, socket.SOCK_DGRAM)
             sending.bind((sender.address(version), FIRST_SOURCE_PORT + number))
-            sending.connect((receiver.address(version), port))
+            sending.connect((to[number % len(to)], port))
             self._senders.append(sending)
         self._arrivals: dict[int, float] = {}
         self._departures: list[float] = []

@@ -10,7 +10,7 @@ configuration from one integrated text, as `/etc/frr/frr.conf` is written.
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,9 @@ class Frr:
         *,
         fpm: bool = False,
         daemons: Sequence[str] | None = None,
+        options: Mapping[str, Sequence[str]] | None = None,
     ):
+        """`options` are further command line options, by daemon."""
         self.name = name
         self.namespace = namespace
         self.config = config
@@ -65,6 +67,7 @@ class Frr:
         self.processes: dict[str, Process] = {}
         self._supervisor = supervisor
         self._fpm = fpm
+        self._options = options or {}
 
     def start(self) -> None:
         """Start all daemons, wait until they answer, then load the configuration."""
@@ -80,18 +83,22 @@ class Frr:
             self.start_daemon(daemon)
         self.load(self.directory / "frr.conf")
 
-    def start_daemon(self, daemon: str) -> None:
-        """Start one daemon without configuration and wait until vtysh can reach it."""
+    def start_daemon(self, daemon: str, config: str = "") -> None:
+        """Start one daemon and wait until vtysh can reach it.
+
+        It starts without configuration, which vtysh brings, unless its own is given.
+        """
         here = self.directory
         argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=notifications"]
         argv += [f"--vty_socket={here}", f"--socket={here}/zserv"]
         argv += [f"--pid_file={here}/{daemon}.pid"]
-        (here / f"{daemon}.conf").touch()  # empty: vtysh brings the configuration
+        (here / f"{daemon}.conf").write_text(config, encoding="utf-8")
         argv += [f"--config_file={here}/{daemon}.conf"]
         if daemon == "zebra" and self._fpm:
             argv += ["-M", FPM_MODULE]
         if daemon == "bfdd":
             argv.append(f"--bfdctl={here}/bfdd.sock")
+        argv += self._options.get(daemon, ())
         process = self._supervisor.start(f"{self.name}-{daemon}", self.namespace.argv(argv))
         self.processes[daemon] = process
 
@@ -107,6 +114,10 @@ class Frr:
         refused = [line for line in done.stdout.splitlines() if re.search(r"^%|[Uu]nknown", line)]
         if done.returncode != 0 or refused:
             raise CommandFailed(f"FRR of {self.name} refused {path}:\n{done.stdout}{done.stderr}")
+
+    def kill_daemon(self, daemon: str) -> None:
+        """End one daemon as a crash would."""
+        self.processes.pop(daemon).kill()
 
     def vtysh(self, *commands: str) -> str:
         """Run vtysh commands, one after the other, and return what they print."""

@@ -133,6 +133,12 @@ class Target:
             self.process.stop()
             self.process = None
 
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process = None
+
     def log(self) -> str:
         """What it has written so far."""
         return "" if self.process is None else self.process.log()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a router that die and come back, under traffic: the switch keeps zebra's routes."""

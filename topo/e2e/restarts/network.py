@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One P4 router with a few thousand BGP routes over two neighbours, and traffic on them.
+
+                   port2 +----+
+              .----------| t1 |----------.
+    h1 ----[ r1 ]        +----+          h2     h2 owns every address of the far ranges
+              '----------| t2 |----------'
+                   port3 +----+
+
+r1, t1 and t2 are the two-site topology's, with its files, but for what this module adds: routes of
+many lengths that t1, t2 or both announce (both: two equal next hops), more specific ones inside of
+others, and BGP's graceful restart. zebra reaches the controller through a proxy (`fpm_cutter`).
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_network
+from itertools import chain, islice
+
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.wait import wait_until
+from sluice_topo.description import Host, Router, two_sites
+from sluice_topo.network import unestablished
+from sluice_topo.routers import HostNode, LinuxRouter, P4Router
+from sluice_topo.traffic import UdpFlows
+
+from .fpm_cutter import FpmCutter
+from .tables import Prefix, Tables
+
+RANGES = {4: "20.0.0.0/8", 6: "3fff::/20"}
+LENGTHS = {4: (20, 24, 28, 32), 6: (48, 56, 64, 128)}
+BLOCKS = {4: (20, 2400), 6: (48, 1000)}
+"""Length of a block of addresses, each with one route in it, and how many there are."""
+CHANGING = {4: "21.0.0.0/8", 6: "3fff:1000::/20"}
+CHANGES = 400
+"""Routes of each version that come and go by t1; no traffic is on them."""
+PORTS = {"eth1": 1, "eth2": 2, "eth3": 3}
+CUTTER_PORT, CONTROLLER_PORT = 2621, 2620
+KEPT_SECONDS = 20
+"""zebra's -K: how long a new zebra keeps the kernel's routes."""
+FLOWS = 32
+RATE = 400.0
+VERSIONS = (4, 6)
+GRACEFUL = (" bgp graceful-restart", " bgp graceful-restart preserve-fw-state")
+H2 = {
+    "t1": ("10.0.3.2/30", "2001:db8:0:3::2/64"),
+    "t2": ("10.0.4.2/30", "2001:db8:0:4::2/64"),
+}
+"""h2's addresses on its links."""
+NEAR = {
+    "t1": ("10.0.3.1/30", "2001:db8:0:3::1/64"),
+    "t2": ("10.0.4.1/30", "2001:db8:0:4::1/64"),
+}
+"""The transit routers' addresses on these links."""
+FAR = {
+    name: dict(zip(VERSIONS, (one.partition("/")[0] for one in own), strict=True))
+    for name, own in H2.items()
+}
+
+
+@dataclass(frozen=True)
+class Announced:
+    """A prefix, and the neighbours that announce it."""
+
+    prefix: Prefix
+    by: tuple[str, ...]
+
+
+def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
+    """A network's parts of a length, in order."""
+    yield from network.subnets(new_prefix=length)
+
+
+def announced(version: int) -> Iterator[Announced]:
+    """The routes of one IP version: half of them over both neighbours."""
+    length, count = BLOCKS[version]
+    blocks = subnets(ip_network(RANGES[version]), length)
+    for at, block in zip(range(count), blocks, strict=False):
+        by = (("t1", "t2"), ("t1", "t2"), ("t1",), ("t2",))[at % 4]
+        own = LENGTHS[version][at // 4 % 4]
+        yield Announced(next(subnets(block, own)), by)
+        if by == ("t1", "t2") and own == length:  # a more specific one, over another way
+            _, second, *_ = subnets(block, length + 6)
+            yield Announced(second, ("t1",))
+
+
+def changing(version: int) -> list[Prefix]:
+    """The routes that come and go."""
+    length, _ = BLOCKS[version]
+    return list(islice(subnets(ip_network(CHANGING[version]), length), CHANGES))
+
+
+def destinations(version: int) -> list[str]:
+    """Addresses for the traffic, spread over the routes of every length and way."""
+    routes = list(announced(version))
+    step = len(routes) // FLOWS | 1  # odd, so that every way and length has its turn
+    chosen = [routes[at * step % len(routes)] for at in range(FLOWS)]
+    return [str(one.prefix[min(1, one.prefix.num_addresses - 1)]) for one in chosen]
+
+
+def transit_config(router: Router) -> str:
+    """A transit router's configuration without the sessions to the router that h2 stands for."""
+    far = tuple(f"neighbor {address} " for address in FAR[router.name].values())
+    lines = router.frr_config().splitlines()
+    text = "\n".join((*(line for line in lines if not line.strip().startswith(far)), ""))
+    return graceful(text).replace(
+        "redistribute connected", "redistribute connected\n  redistribute kernel"
+    )
+
+
+def graceful(text: str) -> str:
+    """A configuration, its bgpd one that asks its neighbours to keep routes over its restart."""
+    return re.sub(r"^(router bgp .*)$", "\n".join((r"\1", *GRACEFUL)), text, flags=re.MULTILINE)
+
+
+class Restarts:
+    """The network, running."""
+
+    def __init__(self, lab: Lab, stack: ExitStack) -> None:
+        places = {name: lab.namespace(name) for name in ("h1", "h2", "r1", "t1", "t2")}
+        for one, its, other, end in (
+            ("h1", "eth0", "r1", "port1"),
+            ("r1", "port2", "t1", "eth1"),
+            ("r1", "port3", "t2", "eth1"),
+            ("h2", "eth0", "t1", "eth2"),
+            ("h2", "eth1", "t2", "eth2"),
+        ):
+            veth(places[one], its, places[other], end)
+        topology = two_sites()
+        h1 = next(host for host in topology.hosts if host.name == "h1")
+        self.h1 = HostNode(h1, places["h1"])
+        gateways = tuple(one.partition("/")[0] for one in NEAR["t1"])
+        self.h2 = HostNode(Host("h2", H2["t1"], gateways), places["h2"])
+        self.transit = {
+            name: LinuxRouter(
+                topology.router(name),
+                places[name],
+                lab.directory,
+                lab.supervisor,
+                frr_config=transit_config(topology.router(name)),
+            )
+            for name in FAR
+        }
+        r1 = topology.router("r1")
+        text = graceful(r1.frr_config())
+        text = text.replace(f"port {CONTROLLER_PORT}", f"port {CUTTER_PORT}")
+        self.router = P4Router(
+            r1,
+            places["r1"],
+            lab.directory,
+            lab.supervisor,
+            target=os.environ.get("TARGET"),
+            config=r1.sluice_config() | {"fpm": {"quiet_seconds": 1.0}},
+            frr_config=text,
+            frr_options={"zebra": ("-K", str(KEPT_SECONDS))},
+        )
+        self.cutter = stack.enter_context(FpmCutter(places["r1"], CUTTER_PORT, CONTROLLER_PORT))
+        self.controller = self.router.controller
+        self.tables = Tables(places["r1"], self.router.frr, self.router.target.grpc, PORTS)
+
+    def start(self) -> None:
+        """Start everything; return when the switch equals zebra's RIB, all routes in it."""
+        self.h1.start()
+        self.h2.start()
+        h2 = self.h2.namespace
+        h2.add_address("eth1", *H2["t2"])
+        for version in VERSIONS:
+            ranges = ["local", RANGES[version], "dev", "lo"]
+            h2.run("ip", f"-{version}", "route", "add", *ranges)
+        for name, router in self.transit.items():
+            router.namespace.add_address("eth2", *NEAR[name])
+            for version in VERSIONS:
+                own = (one.prefix for one in announced(version) if name in one.by)
+                self.change(name, version, "add", list(own))
+            router.start()
+        self.router.start()
+        wait_until(lambda: not unestablished(self.router), 60, "BGP", interval=0.2)
+        wait_until(self.complete, 60, "zebra to have all routes", interval=0.2)
+        self.wait_alike()
+
+    def change(self, name: str, version: int, verb: str, prefixes: list[Prefix]) -> None:
+        """Add or delete routes of a transit router's kernel, which it announces."""
+        via = FAR[name][version]
+        lines = [f"route {verb} {prefix} via {via}" for prefix in prefixes]
+        self.transit[name].namespace.run(
+            *("ip", f"-{version}", "-batch", "-"), stdin="\n".join((*lines, ""))
+        )
+
+    def complete(self) -> bool:
+        """True if zebra has every route over all the neighbours that announce it."""
+        legs: dict[Prefix, int] = {}
+        for family in ("ip", "ipv6"):
+            for prefix, entries in self.router.frr.json(f"show {family} route json").items():
+                for entry in entries:
+                    if entry.get("selected"):
+                        legs[ip_network(prefix)] = sum(
+                            bool(leg.get("fib")) for leg in entry["nexthops"]
+                        )
+        expected = chain.from_iterable(announced(version) for version in VERSIONS)
+        return all(legs.get(one.prefix) == len(one.by) for one in expected)
+
+    def start_daemon(self, daemon: str) -> None:
+        """Start a daemon of r1's FRR with its part of the configuration."""
+        frr = self.router.frr
+        head, bgp, rest = frr.config.partition("router bgp")
+        frr.start_daemon(daemon, head if daemon == "zebra" else bgp + rest)
+
+    def restart_frr(self) -> None:
+        """Kill r1's zebra, and let FRR come back as watchfrr has it do: all daemons, zebra first.
+
+        bgpd 8.4.4 has to be among them: one that goes on gives a new zebra none of its routes.
+        """
+        for daemon in ("zebra", "bgpd"):
+            self.router.frr.kill_daemon(daemon)
+        for daemon in ("zebra", "bgpd"):
+            self.start_daemon(daemon)
+
+    def restart_neighbor(self, name: str) -> None:
+        """Kill a transit router's bgpd, and start it."""
+        frr = self.transit[name].frr
+        frr.kill_daemon("bgpd")
+        _, bgp, rest = frr.config.partition("router bgp")
+        frr.start_daemon("bgpd", bgp + rest)
+
+    def wait_changed(self, present: bool) -> None:
+        """Wait until the routes that come and go have come to zebra, or have gone."""
+        names = {str(prefix) for version in VERSIONS for prefix in changing(version)}
+
+        def seen() -> bool:
+            known = set(self.router.frr.json("show ip route json"))
+            known |= set(self.router.frr.json("show ipv6 route json"))
+            return names <= known if present else not names & known
+
+        wait_until(seen, 30, "zebra to have them" if present else "zebra to forget them")
+
+    def wait_alike(self, deadline: float = 30.0) -> None:
+        """Wait until the switch equals zebra's RIB, entry by entry."""
+        self.controller.wait_synced()
+
+        def alike() -> bool:
+            differences = self.tables.differences()
+            assert not differences, f"{len(differences)} entries: {differences[:5]}"
+            return True
+
+        wait_until(alike, deadline, "the switch to equal the RIB", retry_on=(AssertionError,))
+
+    def traffic(self) -> list[UdpFlows]:
+        """Flows to addresses behind routes of every kind, one for each IP version."""
+        make = partial(UdpFlows, self.h1, self.h2, flows=FLOWS, rate=RATE)
+        return [make(version, destinations=destinations(version)) for version in VERSIONS]

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller, zebra, bgpd, switch and FPM's connection break, over and over, under traffic.
+
+Some thousand routes of both IP versions, half of them over two next hops, and packets to addresses
+behind every kind of them. After each restart the switch, read by a P4Runtime client of its own,
+equals zebra's RIB prefix by prefix, and every packet that was sent has come. There are
+two exceptions. Packets are lost from the switch's death until the controller says that the new one
+holds everything, and where zebra itself has no route; none before or after.
+
+SLUICE_RESTART_PROOFS says how many of each (`make prove`): "controller=100 zebra=20 switch=50".
+Seconds and losses are printed, and written to the file that SLUICE_RESTART_RECORD names.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+from sluice_topo.network import unestablished
+from sluice_topo.traffic import Outcome, UdpFlows
+
+from .network import CHANGES, KEPT_SECONDS, RATE, VERSIONS, Restarts, changing
+
+FEW = 2
+COUNTS = dict(
+    one.split("=") for one in os.environ.get("SLUICE_RESTART_PROOFS", "").split() if "=" in one
+)
+SEED = 13
+MORE = 200
+"""Packets of each IP version between one event and the next."""
+Change = Callable[[int, list[UdpFlows]], None]
+"""What happens in a turn, under these flows."""
+
+
+@pytest.fixture(scope="module")
+def network(module_lab: Lab) -> Iterator[Restarts]:
+    with ExitStack() as stack:
+        network = Restarts(module_lab, stack)
+        network.start()
+        yield network
+
+
+@dataclass
+class Record:
+    """What all restarts of one part came to."""
+
+    part: str
+    restarts: int = 0
+    sent: int = 0
+    lost: int = 0
+    longest_gap: float = 0.0
+    routes: int = 0
+    notes: dict[str, float] = field(default_factory=dict)
+
+    def add(self, outcome: Outcome) -> None:
+        """Take in what became of one run's packets."""
+        self.sent += outcome.sent
+        self.lost += outcome.lost
+        self.longest_gap = round(max(self.longest_gap, outcome.longest_gap), 3)
+
+    def worst(self, name: str, value: float) -> None:
+        """Keep the largest of a note's values."""
+        self.notes[name] = round(max(value, self.notes.get(name, 0.0)), 3)
+
+
+def restarts(part: str) -> range:
+    """How often to restart a part."""
+    return range(int(COUNTS.get(part, FEW)))
+
+
+def keep(record: Record) -> None:
+    """Print a record, and add it to the file where one is asked for."""
+    print(json.dumps(asdict(record)))
+    path = os.environ.get("SLUICE_RESTART_RECORD")
+    if path:
+        kept = json.loads(Path(path).read_text("utf-8")) if Path(path).exists() else {}
+        kept[record.part] = asdict(record)
+        Path(path).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
+def more(flows: list[UdpFlows]) -> None:
+    """Wait until each of the flows has got on."""
+    for one in flows:
+        one.wait_for_more(MORE)
+
+
+def survive(network: Restarts, record: Record, change: Change) -> None:
+    """Let `change` happen as often as is asked for, under traffic: nothing is lost, and afterwards
+    the tables are alike."""
+    for turn in restarts(record.part):
+        with ExitStack() as stack:
+            flows = [stack.enter_context(one) for one in network.traffic()]
+            more(flows)
+            change(turn, flows)
+            network.wait_alike()
+            more(flows)
+            outcomes = [one.stop() for one in flows]
+        record.restarts += 1
+        for one in outcomes:
+            record.add(one)
+        assert record.lost == 0, (turn, outcomes)
+    record.routes = len(network.tables.found())
+    keep(record)
+
+
+def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
+    record = Record("controller")
+
+    def kill(_: int, __: list[UdpFlows]) -> None:
+        network.controller.kill()
+        begin = time.monotonic()
+        network.controller.start()
+        record.worst("seconds_to_ready", time.monotonic() - begin)
+
+    survive(network, record, kill)
+
+
+def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Restarts) -> None:
+    """zebra -K 20: for so long it takes what it finds in the kernel for its own; then it removes
+    what nobody has given it again."""
+    record = Record("zebra")
+
+    def kill(_: int, flows: list[UdpFlows]) -> None:
+        network.restart_frr()
+        for one in flows:
+            one.wait_for_more(round(KEPT_SECONDS * RATE), 2 * KEPT_SECONDS)
+        wait_until(network.complete, 60, "zebra to have all routes again", interval=0.2)
+
+    survive(network, record, kill)
+
+
+def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
+    network: Restarts,
+) -> None:
+    """This router's bgpd keeps the neighbour's routes meanwhile."""
+    record = Record("neighbor")
+
+    def kill(_: int, __: list[UdpFlows]) -> None:
+        network.restart_neighbor("t1")
+        wait_until(lambda: not unestablished(network.router), 60, "BGP", interval=0.2)
+        wait_until(network.complete, 60, "zebra to have all routes again", interval=0.2)
+
+    survive(network, record, kill)
+
+
+def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None:
+    """zebra keeps its routes while it is gone. bgpd 8.4.4 then says that it has given all of them
+    before it has learned any, so that zebra drops them until it has; that is in zebra's RIB too."""
+    record = Record("bgpd")
+    for _ in restarts("bgpd"):
+        with ExitStack() as stack:
+            flows = [stack.enter_context(one) for one in network.traffic()]
+            more(flows)
+            network.router.frr.kill_daemon("bgpd")
+            more(flows)
+            sent_meanwhile = [one.sent() - MORE // 2 for one in flows]
+            more(flows)
+            network.start_daemon("bgpd")
+            wait_until(network.complete, 60, "zebra to have all routes again", interval=0.2)
+            network.wait_alike()
+            again = time.monotonic()
+            more(flows)
+            outcomes = [one.stop() for one in flows]
+        for one, until, outcome in zip(flows, sent_meanwhile, outcomes, strict=True):
+            before, after = range(until), one.sent_since(again)
+            assert one.arrived(before) == len(before), outcome
+            assert one.arrived(after) == len(after) >= MORE // 2, outcome
+            record.add(outcome)
+        record.restarts += 1
+    record.routes = len(network.tables.found())
+    keep(record)
+
+
+def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> None:
+    """While routes come or go, and once more during the replay that follows."""
+    record, dice = Record("fpm"), random.Random(SEED)
+
+    def cut(turn: int, _: list[UdpFlows]) -> None:
+        before = network.cutter.cuts_made
+        network.cutter.cut_after(dice.randrange(CHANGES), dice.randrange(CHANGES))
+        for version in VERSIONS:
+            network.change("t1", version, ("add", "del")[turn % 2], changing(version))
+        network.cutter.wait_for_cuts(before + 2)
+        network.wait_changed(present=turn % 2 == 0)
+
+    survive(network, record, cut)
+
+
+def test_a_killed_switch_forwards_again_once_it_is_programmed(network: Restarts) -> None:
+    """Lost is what is sent between the switch's death and the controller's word that it holds
+    everything (`synced`), and nothing before or after."""
+    record = Record("switch")
+    for _ in restarts("switch"):
+        with ExitStack() as stack:
+            flows = [stack.enter_context(one) for one in network.traffic()]
+            more(flows)
+            sent_before = [one.sent() - 1 for one in flows]
+            died = time.monotonic()
+            network.router.target.kill()
+            begin = time.monotonic()
+            network.router.target.start()
+            record.worst("seconds_of_the_switch_alone", time.monotonic() - begin)
+            network.wait_alike()
+            programmed = time.monotonic()
+            record.worst("seconds_to_equal_tables", programmed - died)
+            more(flows)
+            outcomes = [one.stop() for one in flows]
+        for one, last_before, outcome in zip(flows, sent_before, outcomes, strict=True):
+            before, after = range(last_before), one.sent_since(programmed)
+            assert one.arrived(before) == len(before), outcome
+            assert one.arrived(after) == len(after) >= MORE // 2, outcome
+            record.add(outcome)
+        record.restarts += 1
+    record.routes = len(network.tables.found())
+    keep(record)
