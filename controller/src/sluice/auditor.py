@@ -23,13 +23,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from finsy.proto import p4r
-
 from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, RouteSlot, Value
 from sluice.entity_text import text_of
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.settings import SettingsCodec
+from sluice.p4messages import p4r
 from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.policy import Policy
 from sluice.policy_start import PolicyError

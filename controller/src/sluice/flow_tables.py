@@ -25,9 +25,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from finsy.proto import p4r
-
 from sluice.p4.flows import FlowCodec, FlowSlot
+from sluice.p4messages import p4r
 from sluice.p4runtime.session import (
     ALREADY_EXISTS,
     NOT_FOUND,

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Protocol
 
-from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 
 from sluice.entities import RETIRED, Key, Kind, Value
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
+from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
 from sluice.state.takeover import Closing

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from sluice import __version__
-from sluice.cli import route_table, tables
+from sluice.cli import route_table
 from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
 from sluice.cli.policy import flow_cache, spd
 
@@ -66,6 +66,8 @@ def _show(what: str, socket: Path | None, as_json: bool, **filters: Any) -> None
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
+        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+
         tables.show(what, data)
 
 

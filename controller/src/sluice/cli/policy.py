@@ -11,7 +11,6 @@ from typing import Any
 import click
 import yaml
 
-from sluice.cli import tables
 from sluice.cli.asking import EPILOG, CommandFailedError, NoDaemonError, common, request
 
 _FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
@@ -65,6 +64,8 @@ def _print(what: str, data: Any, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
+        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+
         tables.show(what, data)
 
 

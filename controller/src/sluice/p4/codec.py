@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finsy.proto import p4r
-
 from sluice.entities import Key, Kind
 from sluice.p4.decoder import Decoded, Decoder
 from sluice.p4.encoder import Encoder
 from sluice.p4.route_reader import RouteReader
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
+from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from finsy.proto import p4r
-
 from sluice.p4.schema import Schema
+from sluice.p4messages import p4r
 
 Request: TypeAlias = p4r.Entity
 """What to read, and what was read."""

@@ -7,8 +7,6 @@ under its key, so that the reconciler corrects or removes it.
 
 from __future__ import annotations
 
-from finsy.proto import p4r
-
 from sluice.entities import (
     ADMIT,
     GROUP_OF_SAME_ID,
@@ -35,6 +33,7 @@ from sluice.p4.entries import read_action as _action_of
 from sluice.p4.entries import read_fields as _fields_of
 from sluice.p4.policy import PolicyDecoder
 from sluice.p4.tables import PipelineTables
+from sluice.p4messages import p4r
 
 Decoded = tuple[Kind, Key, Value]
 

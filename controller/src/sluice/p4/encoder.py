@@ -8,8 +8,6 @@ by all routes of a target, and only value and length of the LPM field in between
 
 from __future__ import annotations
 
-from finsy.proto import p4r
-
 from sluice.entities import (
     Attachment,
     Egress,
@@ -34,6 +32,7 @@ from sluice.p4.entries import exact as _exact
 from sluice.p4.policy import policy_entity
 from sluice.p4.schema import Table
 from sluice.p4.tables import PipelineTables
+from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation, field, update
 
 _ENTITY_TABLE_ENTRY = 2

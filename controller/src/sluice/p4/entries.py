@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from finsy.proto import p4r
-
 from sluice.p4.schema import Action, Table
+from sluice.p4messages import p4r
 
 
 def canonical(number: int) -> bytes:

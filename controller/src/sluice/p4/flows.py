@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from finsy.proto import p4r
-
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
 from sluice.p4.schema import NO_ACTION, Action, Schema, Table
+from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation, update
 from sluice.policy_model import Action as Verdict
 from sluice.policy_model import Direction, FlowKey, FragmentClass

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from finsy.proto import p4r
-
 from sluice.entities import (
     AUDITED,
     ENGINE_DOWN,
@@ -33,6 +31,7 @@ from sluice.entities import (
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.schema import Table
 from sluice.p4.tables import BindingTable, EngineTable, PolicyTables, SingleAction
+from sluice.p4messages import p4r
 
 Decoded = tuple[Kind, Key, Value]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from finsy.proto import p4r
-
 from sluice.entities import UNKNOWN, Key, Kind, RouteSlot, Value
 from sluice.model import Prefix
+from sluice.p4messages import p4r
 
 Decoded = tuple[Kind, Key, Value]
 

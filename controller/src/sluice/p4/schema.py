@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from finsy.proto import p4i
 from google.protobuf import text_format
+
+from sluice.p4messages import p4i
 
 T = TypeVar("T")
 

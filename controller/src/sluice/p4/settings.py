@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from finsy.proto import p4r
-
 from sluice.entities import HASH_SEED_KEY, UNKNOWN, HashSeed, Kind, PuntLimit, Value
 from sluice.p4.entries import read_action
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
+from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation, update
 
 Setting = tuple[Kind, str, Value]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from finsy.proto import p4r
+from sluice.p4messages import p4r
 
 _LENGTH_DELIMITED = 2
 _WRITE_REQUEST_UPDATES = bytes([4 << 3 | _LENGTH_DELIMITED])

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from finsy.proto import p4i, p4r
 from google.protobuf.message import DecodeError
 
+from sluice.p4messages import p4i, p4r
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import LARGEST, ElectionId, above, is_question
 from sluice.p4runtime.messages import RequestFactory

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4Runtime's messages: finsy's generated modules, without the rest of finsy.
+
+Importing `finsy` itself brings its whole client in, with gRPC and gNMI. None of that is used here,
+and the controller's start, during which nobody answers BFD, would take a sixth longer. So this
+package has finsy's folder of generated modules as its own path.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+__all__ = ("p4i", "p4r")
+
+if TYPE_CHECKING:
+    from finsy.proto import p4i, p4r
+else:
+    _finsy = find_spec("finsy")
+    if _finsy is None or not _finsy.submodule_search_locations:
+        raise ImportError("finsy is not installed: run `make setup`")
+    __path__ = [str(Path(_finsy.submodule_search_locations[0]) / "proto")]
+
+    from sluice.p4messages.p4.config.v1 import p4info_pb2 as p4i
+    from sluice.p4messages.p4.v1 import p4runtime_pb2 as p4r
