@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,25 @@ def survive(network: Restarts, record: Record, change: Change) -> None:
         assert record.lost == 0, (turn, outcomes)
     record.routes = len(network.tables.found())
     keep(record)
+
+
+def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
+    """A route that zebra gets while no controller tells the switch of it."""
+    prefix, place = changing(4)[0], network.router.namespace
+    rib = partial(network.router.frr.vtysh, "show ip route kernel")
+    network.controller.kill()
+    place.run("ip", "route", "add", str(prefix), "via", "10.0.1.2")
+    try:
+        wait_until(lambda: str(prefix) in rib(), 10, "zebra to have the route")
+        (found,) = (one for one in network.tables.differences() if one.startswith(f"{prefix}:"))
+        assert found.startswith(f"{prefix}: zebra 1 x port2"), found
+        assert found.endswith("switch nothing"), found
+        network.controller.start()
+        network.wait_alike()
+    finally:
+        place.run("ip", "route", "del", str(prefix))
+    wait_until(network.complete, 60, "BGP, should it have missed the controller", interval=0.2)
+    network.wait_alike()
 
 
 def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
