@@ -39,13 +39,15 @@ class FpmCutter:
         self._thread = threading.Thread(target=self._run, daemon=True, name="fpm-cutter")
 
     def cut_after(self, *frames: int) -> None:
-        """Cut in the message after so many more; each further number counts from the next session's
-        beginning."""
+        """Cut the connection in the message that follows `frames[0]` more of them.
+
+        Each further number counts from the beginning of the next session, and cuts that.
+        """
         with self._lock:
             self._cuts = list(frames)
 
     def wait_for_cuts(self, count: int, deadline: float = 30.0) -> None:
-        """Wait until so many cuts were made since the beginning."""
+        """Wait until `count` cuts have been made since the start."""
         wait_until(lambda: self.cuts_made >= count, deadline, f"{count} cuts of FPM")
 
     def __enter__(self) -> Self:
@@ -94,8 +96,8 @@ class FpmCutter:
                 return
 
     def _divide(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """What to pass on, what waits for the rest of its message, and whether to cut behind the
-        first: then it ends with half a message."""
+        """Returns the bytes to pass on, those that wait for the rest of their message, and whether
+        to cut: then the first end with half a message."""
         end = 0
         with self._lock:
             while len(data) - end >= HEADER.size:

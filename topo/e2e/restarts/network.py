@@ -212,7 +212,7 @@ class Restarts:
     def restart_frr(self) -> None:
         """Kill r1's zebra, and let FRR come back as watchfrr has it do: all daemons, zebra first.
 
-        bgpd 8.4.4 has to be among them: one that goes on gives a new zebra none of its routes.
+        bgpd 8.4.4 has to be among them: a bgpd that goes on gives a new zebra none of its routes.
         """
         for daemon in ("zebra", "bgpd"):
             self.router.frr.kill_daemon(daemon)

@@ -54,7 +54,7 @@ class Tables:
         self._ports = ports
 
     def differences(self) -> list[str]:
-        """What is not alike, one line for each prefix."""
+        """Returns one line for each prefix that is not alike."""
         wanted, found = self.wanted(), self.found()
         return [
             f"{prefix}: zebra {show(wanted.get(prefix))}, switch {show(found.get(prefix))}"
@@ -105,7 +105,7 @@ class Tables:
         }
 
     def found(self) -> dict[Prefix, Way]:
-        """What the switch holds of the default VRF."""
+        """Returns the routes of the default VRF that the switch holds."""
         shown = self.read()
         ports = {
             number(entry["match"]["l3_if"]): number(entry["params"]["port"])

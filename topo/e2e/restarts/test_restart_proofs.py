@@ -38,7 +38,7 @@ SEED = 13
 MORE = 200
 """Packets of each IP version between one event and the next."""
 Change = Callable[[int, list[UdpFlows]], None]
-"""What happens in a turn, under these flows."""
+"""Makes a turn's change, by its number, under these flows."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 @dataclass
 class Record:
-    """What all restarts of one part came to."""
+    """The outcome of all restarts of one part."""
 
     part: str
     restarts: int = 0
@@ -94,8 +94,10 @@ def more(flows: list[UdpFlows]) -> None:
 
 
 def survive(network: Restarts, record: Record, change: Change) -> None:
-    """Let `change` happen as often as is asked for, under traffic: nothing is lost, and afterwards
-    the tables are alike."""
+    """Make `change` as often as the part is to be restarted, under traffic.
+
+    No packet may be lost, and the tables have to be alike after each.
+    """
     for turn in restarts(record.part):
         with ExitStack() as stack:
             flows = [stack.enter_context(one) for one in network.traffic()]
