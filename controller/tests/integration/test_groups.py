@@ -17,9 +17,9 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.packet import UDP, Frame
 from sluice_testkit.target import Target, target_name
 from sluice_testkit.wait import wait_until
-from test_switch import Router, connected, play
 
 from packets import ethernet, ipv4
+from real_switch import Router, address_in, connected, play
 from scenes import device, gateway, mac, neighbor, route
 from sluice.entities import NO_POLICY, Changes, Kind
 from sluice.model import NeighborState
@@ -49,9 +49,7 @@ def switch(lab: Lab, hosts: Namespace, tmp_path: Path) -> Iterator[Target]:
     for n, port in ports.items():
         veth(namespace, port, hosts, f"h{n}")
         hosts.silence(f"h{n}")
-    # By a Unix socket: the native client stays in the namespace where it was first used.
-    socket = f"unix:{tmp_path}/switch.sock"
-    target = Target(namespace, ports, lab.supervisor, address=socket)
+    target = Target(namespace, ports, lab.supervisor, address=address_in(tmp_path))
     target.start()
     yield target
     target.stop()

@@ -11,29 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
-from fake_switch import PIPELINE, load_codec
 from meddling import audit_of, copies, meddled, repaired, until
-from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
+from real_switch import CODEC, address_in, connected, play
+from scenes import gateway, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
-    HASH_SEED_KEY,
     UNREACHABLE,
-    Changes,
-    Group,
-    HashSeed,
     Key,
     Kind,
     Nexthop,
-    PuntLimit,
     TargetKind,
     Value,
 )
@@ -41,122 +33,22 @@ from sluice.entities import (
     Target as RouteTarget,
 )
 from sluice.model import Event
-from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.election import LARGEST, ElectionId, question
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError, Session
-from sluice.reconciler import Reconciler
-from sluice.state.fib import Fib
 
-CODEC = load_codec()
 COUNT = 3000
 
 pytestmark = pytest.mark.skipif(shutil.which("ip") is None, reason="needs Linux namespaces")
 
 
-class Router:
-    """A Fib and a reconciler, with a real session."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.fib = Fib(SPECS)
-        self.reconciler = Reconciler(CODEC, self._deleted, time.monotonic)
-        self.reconciler.submit(self.fib.start())
-        settings = Changes()
-        settings.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(0xDEADBEEF))
-        settings.set(Kind.PUNT_METER, "LOCAL", PuntLimit(1000, 100))
-        self.reconciler.submit(settings)
-
-    def _deleted(self, kind: Kind, key: object) -> None:
-        if isinstance(key, int):
-            self.fib.confirm_deleted(kind, key)
-
-    def feed(self, *events: Event) -> None:
-        self.reconciler.submit(self.fib.apply(events, 0.0))
-
-    def interfaces(self) -> None:
-        for n in (1, 2, 3):
-            self.feed(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
-
-    async def read(self) -> None:
-        await self.reconciler.read_back(self.session)
-
-    async def adopt(self) -> None:
-        await self.read()
-        found = self.reconciler.installed.by_kind
-        nexthops = {
-            key: value if isinstance(value, Nexthop) else None
-            for key, value in found[Kind.NEXTHOP].items()
-            if isinstance(key, int)
-        }
-        groups = {
-            key: value if isinstance(value, Group) else None
-            for key, value in found[Kind.GROUP].items()
-            if isinstance(key, int)
-        }
-        self.reconciler.submit(self.fib.adopt(nexthops, groups, 0.0))
-        await self.reconciler.compare()
-
-    async def settle(self) -> None:
-        task = asyncio.create_task(self.reconciler.run(self.session))
-        try:
-            deadline = time.monotonic() + 60
-            while not self.reconciler.synced and not task.done():
-                failures = [f"{what}: {why}" for what, why in self.reconciler.failures.items()]
-                assert time.monotonic() < deadline, failures[:10]
-                await asyncio.sleep(0.01)
-            if task.done():
-                task.result()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def check(self) -> None:
-        """What the switch tells is what is desired."""
-        await self.read()
-        for kind in Kind:
-            if kind > Kind.HASH_SEED:
-                assert self.reconciler.installed.by_kind[kind] == self.reconciler.desired[kind]
-
-
-@asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Router]:
-    """A router in the namespace of the target, primary, with its pipeline."""
-    async with asyncio.timeout(30):
-        session = await primary(target)
-        pipeline = load_pipeline(PIPELINE)
-        await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
-    try:
-        yield Router(session)
-    finally:
-        session.close()
-        await session.closed
-
-
-async def primary(target: Target) -> Session:
-    """A session that may write, at the latest when the switch has seen the one before end."""
-    while True:
-        client = target.namespace.inside(
-            lambda: P4RuntimeClient(target.grpc, target.device_id, (0, 1))
-        )
-        session = Session(client, target.device_id, (0, 1), None, lambda _: None)
-        try:
-            await session.become_primary()
-        except P4RuntimeError:
-            await asyncio.sleep(0.05)
-        else:
-            return session
-
-
 @pytest.fixture(scope="module")
-def target(module_lab: Lab) -> Target:
-    target = Target(module_lab.namespace("switch"), {}, module_lab.supervisor)
+def target(module_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Target:
+    namespace = module_lab.namespace("switch")
+    address = address_in(tmp_path_factory.mktemp("switch"))
+    target = Target(namespace, {}, module_lab.supervisor, address=address)
     target.start()
     return target
-
-
-def play(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def many() -> list[Event]:
