@@ -77,7 +77,7 @@ impl Assignment {
 
     /// Which of this assignment's members these are, if all of them are and their weights have the same proportions.
     fn places_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
-        let places = places(&self.bidders, bidders);
+        let places = indices_of(&self.bidders, bidders);
         let places: Vec<usize> = places.into_iter().collect::<Option<_>>()?;
         let pairs = || {
             places
@@ -129,7 +129,7 @@ impl Assignment {
         let mut given = Vec::new();
         let mut absent = vec![Vec::new(); base.bidders.len()];
         let of_base = inverse(places, base.bidders.len());
-        let now = places_by_key(&self.bidders, &present);
+        let now = indices_of(&present, &self.bidders);
         let both = overlay(
             &base.buckets.pieces(self.count),
             &self.buckets.pieces(self.count),
@@ -171,7 +171,7 @@ impl Assignment {
     /// The buckets of a new base: the members of `new` with the shares that they have there, and as much of their
     /// present positions as fits. `parts` says whether parts of buckets are kept where `new` does not have them too.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
-        let now = places_by_key(&self.bidders, &new.bidders);
+        let now = indices_of(&new.bidders, &self.bidders);
         let mut room = vec![0; new.bidders.len()];
         let wanted = new.buckets.pieces(self.count);
         for piece in &wanted {
@@ -280,12 +280,8 @@ fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>
 }
 
 /// Where each of `others` is among `bidders`.
-fn places(bidders: &[Bidder], others: &[Bidder]) -> Vec<Option<usize>> {
+fn indices_of(bidders: &[Bidder], others: &[Bidder]) -> Vec<Option<usize>> {
     indices(bidders, others.iter().map(|bidder| bidder.key))
-}
-
-fn places_by_key(of: &[Bidder], among: &[Bidder]) -> Vec<Option<usize>> {
-    places(among, of)
 }
 
 /// Where the bidders with these keys are.
