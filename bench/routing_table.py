@@ -65,7 +65,7 @@ def table(ipv4: int, ipv6: int) -> Table:
         if not some:
             some = _seeds(version, min(count, SEEDS), chance)
         elif len(some) < count:
-            source += f", and {count - len(some):,} IPv{version} prefixes by its mix"
+            source += f", {count - len(some):,} IPv{version} prefixes by its mix"
         found.append(_extended(some, version, count, chance))
     return Table(found[0], found[1], source)
 
