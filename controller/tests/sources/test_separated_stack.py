@@ -67,8 +67,8 @@ class World:
             LinkChanged(MACVLAN, "vrrp", True, True, 1500, mac, macvlan_on=RED_TAP, master=master)
         )
 
-    def gets(self, l3_if: int) -> bool:
-        return self.host.deliver([(l3_if, QUESTION)]) == 1
+    def gets(self, l3_if: int, frame: bytes = QUESTION) -> bool:
+        return self.host.deliver([(l3_if, frame)]) == 1
 
     def sends(self, l3_if: int, source: str = SHARED) -> bool:
         """Whether a UDP server's answer may leave."""
@@ -108,6 +108,17 @@ def test_then_each_gets_and_sends_everything_with_an_address_of_three_vrfs(
         assert separated.gets(l3_if)
         assert separated.sends(l3_if)
     assert separated.host.vrf_devices == {1: "red", 2: "blue"}
+
+
+@pytest.mark.parametrize("protocol", [4, 41, 47, 132])
+def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
+    separated: World, protocol: int
+) -> None:
+    """SCTP aborts what belongs to no association by the default VRF's routes."""
+    packet = packets.ipv4("10.0.1.9", SHARED, bytes(20), protocol)
+    frame = packets.ethernet(packet, destination=interface(1).mac)
+    assert [separated.gets(l3_if, frame) for l3_if in (1, 2, 3)] == [True, False, False]
+    assert separated.host.counters["to_host_of_a_protocol_without_vrfs"] == 2
 
 
 def test_an_address_of_the_vrf_device_is_of_its_vrf(separated: World) -> None:

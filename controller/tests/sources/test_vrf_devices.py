@@ -23,7 +23,7 @@ from sluice.model import HostFrame, LinkChanged, parse_address
 from sluice.sources import vrf_devices
 from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
 from sluice.wire import packet as wire
-from sluice.wire.netlink import NLM_F_DUMP, U32, Message, attribute, attributes
+from sluice.wire.netlink import NLM_F_DUMP, NLM_F_EXCL, U32, Message, attribute, attributes
 from sluice.wire.routes import RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTMSG, RTPROT_KERNEL
 from sluice.wire.rtnetlink import (
     IFF_UP,
@@ -67,7 +67,7 @@ class FakeKernel:
         elif kind == RTM_NEWROUTE:
             self._add_route(body)
         else:
-            return self._rule(kind, body)
+            return self._rule(kind, flags, body)
         return []
 
     def add_link(self, name: str, vrf_table: int | None = None, *, up: bool = False) -> int:
@@ -107,7 +107,7 @@ class FakeKernel:
             raise FileExistsError(errno.EEXIST, "File exists")
         self.routes.add((family, table, form, metric))
 
-    def _rule(self, kind: int, body: bytes) -> list[Message]:
+    def _rule(self, kind: int, flags: int, body: bytes) -> list[Message]:
         family, *_ = vrf_devices.FIB_RULE_HDR.unpack_from(body)
         rules = self.rules[family]
         if kind == vrf_devices.RTM_GETRULE:
@@ -115,7 +115,7 @@ class FakeKernel:
         rule = vrf_devices._read_rule(with_table(body))
         if kind == vrf_devices.RTM_DELRULE:
             rules.remove(rule)
-        elif rule in rules:
+        elif rule in rules and flags & NLM_F_EXCL:
             raise FileExistsError(errno.EEXIST, "File exists")
         else:
             rules.append(rule)
@@ -193,12 +193,12 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
     [
         (
             KERNELS_RULES,
-            [Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE), *KERNELS_RULES[1:]],
+            [Rule(0, to_vrfs=True), *KERNELS_RULES],
         ),
         (  # as the kernel has them when the first VRF device is there
             [Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
             [
-                *(Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE), Rule(1000, to_vrfs=True)),
+                *(Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True)),
                 *KERNELS_RULES[1:],
             ],
         ),
@@ -207,8 +207,20 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
             [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
         ),
         (  # this controller was killed in between
-            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE)],
-            [Rule(0, to_vrfs=True), Rule(1, LOCAL_TABLE)],
+            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True)],
+            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
+        ),
+        (
+            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
+            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
+        ),
+        (  # somebody has deleted what was there
+            [Rule(32766, 254)],
+            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(32766, 254)],
+        ),
+        (
+            [Rule(0, to_vrfs=True), Rule(32766, 254)],
+            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(32766, 254)],
         ),
         (
             [Rule(10, LOCAL_TABLE), Rule(20, 7)],
@@ -223,6 +235,22 @@ def test_a_vrfs_table_is_asked_before_the_local_one(
     for _ in range(2):
         devices_in(kernel, tmp_path).prepare(VRFS)
         assert kernel.rules == dict.fromkeys(FAMILIES, after)
+
+
+def test_the_real_kernel_keeps_rules_of_others_behind_the_local_table() -> None:
+    with network_namespace():
+        for _ in range(2):
+            for family in FAMILIES:
+                VrfDevices()._put_vrfs_before_local(family)
+        for version in ("-4", "-6"):
+            ip(f"{version} rule add fwmark 7 table 7")  # without a priority
+            first, second, third, *others = ip_shows(f"{version} -details rule").splitlines()
+            assert (first[:2], second[:2]) == ("0:", "0:")
+            assert "l3mdev" in first
+            assert "lookup local" in second
+            assert all("proto kernel" in rule for rule in (first, second))
+            assert "fwmark 0x7" in third
+            assert not any("local" in rule for rule in others)
 
 
 def test_without_vrf_devices_nothing_is_changed(

@@ -41,7 +41,12 @@ from sluice.model import (
     format_mac,
 )
 from sluice.sources.device import Devices
-from sluice.sources.shared_stack import answers_from_its_destination, is_of_its_vrf, stays_on_link
+from sluice.sources.shared_stack import (
+    answers_from_its_destination,
+    is_answered_in_its_vrf,
+    is_of_its_vrf,
+    stays_on_link,
+)
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_ARP,
@@ -371,6 +376,8 @@ class HostInterfaces:
                 self.counters["to_host_without_interface"] += 1
             elif self._is_shared(ifindex) and not answers_from_its_destination(frame):
                 self.counters["to_host_of_a_service_without_vrfs"] += 1
+            elif ifindex in self._separated and not is_answered_in_its_vrf(frame):
+                self.counters["to_host_of_a_protocol_without_vrfs"] += 1
             else:
                 batch.append((ifindex, without_vlan(frame)))
         taken = self._taps.write(batch) if batch else 0

@@ -58,6 +58,16 @@ def answers_from_its_destination(frame: bytes) -> bool:
     return seen.destination_port in PORTS_OF_DAEMONS
 
 
+def is_answered_in_its_vrf(frame: bytes) -> bool:
+    """Whether the kernel, with VRF devices, answers a frame in the VRF that it came in.
+
+    It does so for UDP and what `ANSWERED_IN_PLACE` has; SCTP, for one, answers what belongs to no
+    association by the default VRF's routes (net/sctp/protocol.c).
+    """
+    seen = _upper(frame)
+    return seen is not None and (seen.protocol == UDP or seen.protocol in _IN_PLACE)
+
+
 def is_of_its_vrf(frame: bytes) -> bool:
     """Whether the host sends a frame by an interface that connection or daemon have chosen."""
     seen = _upper(frame)

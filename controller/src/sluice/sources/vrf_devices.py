@@ -202,18 +202,26 @@ class VrfDevices:
             self._ask(kind, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, body, what)
 
     def _put_vrfs_before_local(self, family: int) -> None:
-        """Has VRFs' tables asked first. The local table is never without its rule, and stays before
-        all others."""
+        """Has VRFs' tables asked first. The local table is never without its rule, and stays the
+        first but them: also for rules that others add without a priority, which the kernel puts
+        before the second one. Of equal priority, the older rule comes first, and is deleted first.
+        """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
-        if local is None or any(rule.to_vrfs for rule in rules[: rules.index(local)]):
+        if local is None:
+            log.warning("the local table had no routing rule; it has one again")
+            rules = [local := Rule(0, LOCAL_TABLE)]
+            self._add(RTM_NEWRULE, _rule(family, local), "local rule")
+        at = rules.index(local)
+        if any(rule.to_vrfs for rule in rules[:at]):
             return
         before = max(0, local.priority - 1)
-        if local.priority == 0:  # of equal priority, the older rule comes first
-            self._add(RTM_NEWRULE, _rule(family, Rule(1, LOCAL_TABLE)), "local rule")
         self._add(RTM_NEWRULE, _rule(family, Rule(before, to_vrfs=True)), "VRFs' rule")
-        if local.priority == 0:
-            self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
+        if local.priority > 0:
+            return
+        if local not in rules[at + 1 :]:  # else this controller was killed in between
+            self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
+        self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
 
     def _rules(self, family: int) -> list[Rule]:
         """The rules of a family in their order."""
@@ -243,6 +251,8 @@ def _read_rule(body: bytes) -> Rule:
 def _rule(family: int, rule: Rule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
+    # As the kernel's own: networkd removes those of others.
+    body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")
     return body
