@@ -15,8 +15,9 @@
 //! Where Python must know what the host got, it is told before the host gets it ([`FastPath::told`],
 //! bounded: with no room left the packet goes to Python instead).
 //!
-//! Bounded: one TAP has at most [`WAITING`] frames in the session's queue, and all of them together
-//! at most half of it, so that what Python sends finds room. No lock is held while another thread
+//! Bounded: one TAP has at most [`WAITING`] frames in the session's queue, fewer where there are
+//! many, so that no TAP takes the room of another ([`ALL_WAITING`]); and all of them together have at
+//! most half of it, so that what Python sends finds room. No lock is held while another thread
 //! may want Python's GIL.
 
 mod frame;
@@ -34,8 +35,10 @@ use crate::p4runtime::packet::PacketIn;
 use frame::without_tag;
 use rules::{Interfaces, Rules};
 
-/// Frames of one TAP in the session's queue.
+/// Frames of one TAP in the session's queue, at most.
 const WAITING: usize = 512;
+/// Frames of all TAPs together, which they share evenly: half of the queue as it is by default.
+const ALL_WAITING: usize = 2048;
 
 /// A session with a switch, as the fast path sees it.
 pub trait Switch: Debug + Send + Sync {
@@ -65,10 +68,15 @@ pub enum Sent {
 pub struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn among(waiting: &Arc<AtomicUsize>) -> Option<Self> {
+    fn among(waiting: &Arc<AtomicUsize>, share: usize) -> Option<Self> {
         let place = Self(Arc::clone(waiting));
-        (waiting.fetch_add(1, Relaxed) < WAITING).then_some(place)
+        (waiting.fetch_add(1, Relaxed) < share).then_some(place)
     }
+}
+
+/// How many frames of each of some TAPs may wait.
+fn share(taps: usize) -> usize {
+    (ALL_WAITING / taps.max(1)).clamp(1, WAITING)
 }
 
 impl Drop for Place {
@@ -164,7 +172,7 @@ impl FastPath {
         let Some((tap, metadata)) = rules::from_host(&self.rules, &interfaces, index, frame) else {
             return false;
         };
-        let sent = match Place::among(&tap.waiting) {
+        let sent = match Place::among(&tap.waiting, share(interfaces.taps.len())) {
             Some(place) => switch.send(frame, metadata, place),
             None => Sent::Full,
         };
@@ -396,6 +404,18 @@ mod tests {
             .map(|(frame, metadata, _)| (frame.clone(), metadata.clone()));
         assert_eq!((frames.len(), sent), (WAITING, Some((arp(), vec![1]))));
         Ok(())
+    }
+
+    #[test]
+    fn taps_share_the_queue() {
+        for taps in [0, 1, 4] {
+            assert_eq!(share(taps), WAITING);
+        }
+        for taps in [5, 16, 100, ALL_WAITING] {
+            assert!(taps * share(taps) <= ALL_WAITING);
+            assert!(share(taps) > 0);
+        }
+        assert_eq!(share(ALL_WAITING + 1), 1);
     }
 
     #[test]
