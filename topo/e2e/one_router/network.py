@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from sluice_testkit.controller import RequestRefused
 from sluice_testkit.interposer import Interposer
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.target import p4runtime_address
@@ -244,8 +245,10 @@ class OneRouter:
         return RuleCounts(found["hits"], found["searched"])
 
     def searched(self) -> int:
-        """How many packets the controller has searched the rules for, in all SPDs."""
-        lists = self.controller.ask(command="show", what="spd")
+        """How many packets the controller has searched the rules for, in all SPDs; waits until it
+        has taken them over."""
+        show = partial(self.controller.ask, command="show", what="spd")
+        lists = wait_until(show, 20, "SPDs taken over", retry_on=(RequestRefused,))
         return sum(rule["searched"] for one in lists for rule in one["rules"])
 
     def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
