@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packets
-from kernel_namespace import DEADLINE, ip, network_namespace, set_sysctl, sysctl
+from kernel_namespace import DEADLINE, ip, ip_shows, network_namespace, set_sysctl, sysctl
 from sluice._native import TapSet
 from sluice.config import InterfaceConfig, VrfConfig
 from sluice.fast_path import FastPath
@@ -249,6 +249,8 @@ def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address:
         set_sysctl(name.format("delay_first_probe_time"), "0")
     ifindex = host.interfaces.ifindex(1)
     assert ifindex is not None
+    # Without an address that is known to be unique the kernel cannot ask.
+    host.until(lambda: "tentative" not in ip_shows("address show dev eth1"))
     ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
     host.step()
     host.monitor.use_neighbor(ifindex, parse_address(address))
