@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes that change at a rate, and how long each change takes from BGP to the switch.
 
-Some prefixes are announced again every few milliseconds, each by another gateway. One of each
-batch is watched: its entry is read from the switch until it names another next hop.
+Some prefixes are announced again every few milliseconds, each by another gateway. The
+benchmark watches one prefix of each batch: it reads its entry until that names another next hop.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Changes:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def report(self) -> dict[str, float]:
-        """What to tell beside the percentile that a bar is about."""
+        """Returns the figures beside the percentile that a bar is about."""
         return {
             "watched": len(self.lags),
             "sent a second": round(self.rate, 1),

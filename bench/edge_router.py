@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One router between a BGP speaker and many gateways: what the benchmarks of routes measure.
+"""One router between a BGP speaker and many gateways, which the benchmarks of routes measure.
 
     peer --- port1 [ router: bgpd, zebra, controller, sluice-switch ] port2 ... --- gateways
 
@@ -61,7 +61,7 @@ def network(port: int, host: int, version: int = 4) -> str:
 
 
 def configuration(ports: int) -> dict[str, Any]:
-    """What the router's operator would write."""
+    """Returns the configuration that the router's operator would write."""
     return {
         "router": "r",
         "switch": {"device_id": 1},
@@ -166,7 +166,7 @@ class EdgeRouter:
         return time.monotonic()
 
     def wait_routes(self, count: int, deadline: float) -> float:
-        """Wait until the routing daemon has named so many routes and the switch holds them."""
+        """Wait until the routing daemon has sent `count` routes and the switch holds them."""
 
         def there(status: dict[str, Any]) -> bool:
             return int(status["fpm"]["routes"]) == count and bool(status["synced"])

@@ -129,7 +129,7 @@ class Group:
         self._neighbour(port, NUD_PERMANENT)
 
     def _neighbour(self, port: int, state: int) -> None:
-        """What `ip neighbour replace` would do, without a process."""
+        """Sets a neighbour as `ip neighbour replace` does, without a process."""
         mac = bytes.fromhex((GATEWAY_MAC % (port, 2)).replace(":", ""))
         there = self.router.namespace
         index = there.inside(lambda: socket.if_nametoindex(f"eth{port}"))

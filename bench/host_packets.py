@@ -125,7 +125,7 @@ class Bench:
             reader.wait()
 
     def natively(self) -> dict[str, int]:
-        """What the fast path passed, of a controller that has one."""
+        """Returns how many packets the fast path passed; empty for a controller without one."""
         counters: dict[str, dict[str, int]] = self.controller.show("counters")["controller"]
         return counters.get("fast_path", {})
 

@@ -130,7 +130,7 @@ class Probe:
         ]
 
     def calm(self, seconds: float) -> bool:
-        """Whether all packets came of so many seconds, that have had their time to come."""
+        """Whether all packets of the last `seconds` arrived, but for those still under way."""
         end = time.monotonic() - UNDER_WAY
         return not self.lost(end - seconds, end)
 
