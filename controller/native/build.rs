@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates the few p4.v1 and google.rpc messages this crate looks into, from the .proto files
 //! that `make setup` unpacks (directory: `SLUICE_PROTO_DIR`, default `build/proto` of the
-//! repository). protox compiles them, so no protoc is needed.
+//! repository), and those that sluice-switch answers questions with, from its own. protox compiles
+//! them, so no protoc is needed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, process};
 
 const PROTOS: [&str; 2] = ["p4/v1/p4runtime.proto", "google/rpc/status.proto"];
+const ADMIN: &str = "sluice/admin/v1/admin.proto";
 
 fn main() {
     println!("cargo:rerun-if-env-changed=SLUICE_PROTO_DIR");
@@ -19,10 +21,14 @@ fn main() {
 fn generate() -> Result<(), String> {
     let directory = proto_directory()?;
     println!("cargo:rerun-if-changed={}", directory.display());
-    let files = protox::compile(PROTOS, [&directory]).map_err(|error| {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../switch/crates/admin/proto");
+    println!("cargo:rerun-if-changed={}", own.display());
+    let wanted = PROTOS.into_iter().chain([ADMIN]);
+    let files = protox::compile(wanted, [&directory, &own]).map_err(|error| {
         format!(
-            "cannot compile the .proto files in {}: {error}",
-            directory.display()
+            "cannot compile the .proto files in {} and {}: {error}",
+            directory.display(),
+            own.display()
         )
     })?;
     prost_build::Config::new()

@@ -33,6 +33,9 @@ class FakeClient:
         self.pushed: list[p4r.SetForwardingPipelineConfigRequest] = []
         self.requests: list[p4r.WriteRequest] = []
         self.write_codes: list[int] | None = None
+        self.links: dict[int, bool] | None = None  # of its ports; None: it does not tell
+        self.cpu_port: int | None = 510
+        self.port_questions = 0
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
@@ -131,6 +134,12 @@ class FakeClient:
         if self.pushed:
             response.config.CopyFrom(self.pushed[-1].config)
         self._emit(("pipeline_done", token, 0, "", response.SerializeToString()))
+
+    def ports(self, token: int) -> None:
+        self._check_open()
+        self.port_questions += 1
+        code = 0 if self.links is not None else 12
+        self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

@@ -37,6 +37,7 @@ P4RuntimeEvent: TypeAlias = (
     | tuple[Literal["read_done"], int, int, str]
     | tuple[Literal["pipeline_done"], int, int, str, bytes]
     | tuple[Literal["capabilities"], int, int, str, bytes]
+    | tuple[Literal["ports"], int, int, str, dict[int, bool], int | None]
     | tuple[Literal["closed"], int, str]
 )
 """
@@ -53,6 +54,7 @@ P4RuntimeEvent: TypeAlias = (
 ("read_done", token, code, message)
 ("pipeline_done", token, code, message, response)     of set_pipeline and get_pipeline
 ("capabilities", token, code, message, response)
+("ports", token, code, message, links, cpu_port)      links: port number -> whether its link is up
 ("closed", code, message)                             last event; every request was answered before
 """
 
@@ -113,6 +115,10 @@ class P4RuntimeClient:
         """A serialized GetForwardingPipelineConfigRequest."""
 
     def capabilities(self, token: int) -> None: ...
+    def ports(self, token: int) -> None:
+        """Asks which ports the switch has. Of the targets sluice-switch tells; others answer
+        UNIMPLEMENTED (12)."""
+
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         """Asks again with another election id, on the same stream."""
 

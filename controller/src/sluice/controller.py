@@ -73,8 +73,9 @@ from sluice.p4.schema import Pipeline, Schema
 from sluice.p4.settings import SettingsCodec
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import ElectionId
-from sluice.p4runtime.session import Session
+from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.policy import Policy
+from sluice.port_watch import PortWatch
 from sluice.progress import Pace
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.readback import SLICE
@@ -148,6 +149,7 @@ class Controller:
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
         )
+        self.port_watch = PortWatch(config, self._ports_changed)
         self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
         self.reconciler.on_progress = self._progress
         self.reconciler.near = self.fib.near_routes
@@ -241,10 +243,13 @@ class Controller:
         self._comparison = RouteComparison(self.fib, sources.gate, sources.dump)
         self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
-        self.reconciler.submit(self.fib.start())
-        self.reconciler.submit(self._settings())
-        self.reconciler.submit(policy_entities.without_lists(config))
-        self.reconciler.submit(self.engines.start())
+        for known in (
+            self.fib.start(),
+            self._settings(),
+            policy_entities.without_lists(config),
+            self.engines.start(),
+        ):
+            self.reconciler.submit(known)
 
     def _make_inlets(self) -> None:
         sources = self.sources
@@ -307,7 +312,11 @@ class Controller:
 
     async def _session_tasks(self, session: Session) -> None:
         """What a session has beside the reconciler."""
-        serving = (self.policy.run(session), self.auditor.run(session))
+        serving = (
+            self.policy.run(session),
+            self.auditor.run(session),
+            self.port_watch.run(session),
+        )
         tasks = [asyncio.create_task(each) for each in serving]
         try:
             await asyncio.gather(*tasks)
@@ -315,6 +324,9 @@ class Controller:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ports_changed(self, ports: SwitchPorts | None) -> None:
+        self._submit(self.engines.ports_changed(None if ports is None else ports.links))
 
     def _closing(self, installed: Entities) -> Closing:
         moved = () if self._numbers is None else self._numbers.moved

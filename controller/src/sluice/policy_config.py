@@ -57,7 +57,8 @@ class EngineConfig:
     """An ESP engine and the switch port it is on; `l3_if` is that port's number in the pipeline.
 
     `device` names the port's own network device where this host can see it: while that is down or
-    absent, the engine's packets are dropped as NO_ENGINE.
+    absent, the engine's packets are dropped as NO_ENGINE, as they are while the switch says that
+    the port is.
     """
 
     id: int

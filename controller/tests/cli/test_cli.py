@@ -117,6 +117,7 @@ ANSWERS: dict[str, Any] = {
             "vrf": "default",
             "up": True,
             "carrier": False,
+            "switch_port": "up",
             "mac": "02:00:00:00:01:01",
             "virtual_macs": ["00:00:5e:00:01:05"],
             "mtu": 1500,

@@ -35,7 +35,7 @@ from sluice.entities import (
 from sluice.model import Event
 from sluice.p4runtime.election import LARGEST, ElectionId, question
 from sluice.p4runtime.messages import Operation
-from sluice.p4runtime.session import P4RuntimeError, Session
+from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
 
 COUNT = 3000
 
@@ -56,6 +56,17 @@ def many() -> list[Event]:
     legs = (gateway("fe80::9", 1, 1), gateway("fe80::a", 2, 3))
     ipv6 = [route(f"2001:db8:{n + 0x100:x}::/48", *legs) for n in range(COUNT)]
     return [*ipv4, *ipv6, route("0.0.0.0/0", gateway("10.0.2.9", 2)), route("::/0", *legs)]
+
+
+def test_the_switch_tells_its_ports(target: Target) -> None:
+    """Of the targets sluice-switch does; from BMv2 nothing is learned."""
+
+    async def story() -> None:
+        async with connected(target) as router:
+            ports = await router.session.ports()
+            assert ports == (None if target.name == "bmv2" else SwitchPorts({}, target.cpu_port))
+
+    play(story)
 
 
 def test_written_and_read_back(target: Target) -> None:

@@ -330,6 +330,12 @@ class TestEnd:
         version = p4r.CapabilitiesResponse.FromString(event[4]).p4runtime_api_version
         assert version == "1.5.0"
 
+    def test_a_switch_that_does_not_tell_its_ports(
+        self, client: P4RuntimeClient, events: Drain[Any]
+    ) -> None:
+        client.ports(6)
+        assert events.until(named("ports"))[:3] == ("ports", 6, 12)
+
     def test_nobody_listens(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"

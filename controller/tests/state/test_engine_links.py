@@ -42,3 +42,29 @@ def test_it_goes_and_comes_with_its_device() -> None:
         assert engines(links.apply([gone])) == {1: ENGINE_DOWN}
         assert engines(links.apply([gone])) == {}
         assert engines(links.apply([link()])) == {1: EnginePort(9)}
+
+
+def test_it_goes_and_comes_with_the_switch_s_port() -> None:
+    """Whether or not it has a device: the switch tells of its own ports."""
+    links = EngineLinks([WATCHED, UNWATCHED])
+    links.start()
+    links.apply([link()])
+    assert engines(links.ports_changed({1: True, 8: True, 9: True})) == {}
+    assert engines(links.ports_changed({1: True, 9: True})) == {2: ENGINE_DOWN}
+    assert engines(links.ports_changed({1: True, 9: False})) == {1: ENGINE_DOWN}
+    assert engines(links.ports_changed({8: True, 9: True})) == {1: EnginePort(9), 2: EnginePort(8)}
+
+
+def test_a_switch_that_does_not_tell_its_ports_has_them() -> None:
+    links = EngineLinks([UNWATCHED])
+    assert engines(links.ports_changed({})) == {2: ENGINE_DOWN}
+    assert engines(links.ports_changed(None)) == {2: EnginePort(8)}
+
+
+def test_the_device_and_the_port_must_both_be_there() -> None:
+    links = EngineLinks([WATCHED])
+    links.apply([link()])
+    assert engines(links.ports_changed({})) == {1: ENGINE_DOWN}
+    assert engines(links.apply([link(up=False)])) == {1: ENGINE_DOWN}
+    assert engines(links.ports_changed({9: True})) == {}
+    assert engines(links.apply([link()])) == {1: EnginePort(9)}

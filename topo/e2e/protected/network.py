@@ -31,6 +31,7 @@ import yaml
 
 from sluice_testkit.esp_engine import ENGINE_MTU, EspEngine, OutboundSa
 from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.target import binary
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import End, Host, Kind, Router, Topology
@@ -145,6 +146,12 @@ class Walks:
     def show(self, router: str, what: str) -> Any:
         """What `sluice show WHAT --json` prints for a router."""
         return self.network.p4_router(router).controller.ask(command="show", what=what)
+
+    def switch_ctl(self, router: str, *words: str) -> None:
+        """The `sluice-switch ctl` command for a router's switch."""
+        target = self.network.p4_router(router).target
+        socket = f"unix:/run/sluice-switch/{target.pid}.sock"
+        self.place(router).run(str(binary(target.name)), "ctl", "--admin", socket, *words)
 
     def drops(self, router: str, reason: str) -> int:
         """Packets that the switch dropped for this reason."""

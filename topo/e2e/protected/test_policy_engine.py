@@ -14,12 +14,13 @@ import pytest
 from sluice_testkit.esp_engine import OUTER_TTL, seal
 from sluice_testkit.namespaces import Namespace, veth
 from sluice_testkit.packet import ICMP
+from sluice_testkit.target import target_name
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 
 from ..frames import ethernet, inject
 from ..packets import echo_request
-from .network import ELSEWHERE, HUB, R1_TO_T, SOON, TUNNEL, Walks, flush_path_mtu
+from .network import ELSEWHERE, ENGINE_PORT, HUB, R1_TO_T, SOON, TUNNEL, Walks, flush_path_mtu
 from .witness import FORGED, Witness, is_esp, time_exceeded
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -241,6 +242,31 @@ def test_an_engine_port_without_link_leaks_nothing(walks: Walks, witness: Witnes
     wait_until(dropped_by_name, 20, "NO_ENGINE counted")
     assert witness.esp("r1-2") == 0
     engine.link_up("engine")
+    wait_until(
+        lambda: walks.ping(h1.namespace, h2.address(4), count=1).received, 20, "the tunnel again"
+    )
+
+
+@pytest.mark.skipif(target_name() == "bmv2", reason="does not tell its ports")
+def test_a_switch_without_the_engine_s_port_leaks_nothing(walks: Walks, witness: Witness) -> None:
+    """The link of the engine's device is up all the time: only the switch knows."""
+    h1, h2 = walks.host("h1"), walks.host("h2")
+
+    def problem() -> bool:
+        return any("engine 1" in text for text in walks.show("r1", "status")["problems"])
+
+    assert not problem()
+    walks.switch_ctl("r1", "remove-port", str(ENGINE_PORT))
+    try:
+        wait_until(problem, 20, "the engine among the problems")
+        before = walks.drops("r1", "NO_ENGINE")
+        seen = walks.ping(h1.namespace, h2.address(4), count=5, options=SOON)
+        assert seen.received == 0
+        assert walks.drops("r1", "NO_ENGINE") - before == 5
+        assert witness.esp("r1-2") == 0
+    finally:
+        walks.switch_ctl("r1", "add-port", f"{ENGINE_PORT}@port9")
+    wait_until(lambda: not problem(), 20, "the engine again")
     wait_until(
         lambda: walks.ping(h1.namespace, h2.address(4), count=1).received, 20, "the tunnel again"
     )

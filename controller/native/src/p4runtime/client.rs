@@ -228,6 +228,14 @@ impl Client {
         self.call(token, Method::Capabilities, Bytes::new())
     }
 
+    /// Asks which ports the switch has; sluice-switch tells, other targets answer UNIMPLEMENTED.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn ports(&self, token: u64) -> Result<(), ClientError> {
+        self.call(token, Method::Ports, Bytes::new())
+    }
+
     /// A serialized ReadRequest.
     ///
     /// # Errors

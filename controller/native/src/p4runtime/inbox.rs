@@ -69,6 +69,8 @@ pub enum Kind {
     Pipeline,
     /// Capabilities
     Capabilities,
+    /// The switch's ports
+    Ports,
 }
 
 /// How a request ended.

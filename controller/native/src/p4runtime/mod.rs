@@ -3,15 +3,17 @@
 //!
 //! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
 //! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
-//! ([`stream`]) and the per-update errors of a Write ([`status`]). [`inbox`] is what waits for
-//! Python, [`outlet`] what the fast path sees, [`target`] the way to the server, [`session`] the
-//! connection, [`client`] the handle that Python holds.
+//! ([`stream`]), the per-update errors of a Write ([`status`]) and the switch's ports ([`ports`]),
+//! which P4Runtime does not tell. [`inbox`] is what waits for Python, [`outlet`] what the fast path
+//! sees, [`target`] the way to the server, [`session`] the connection, [`client`] the handle that
+//! Python holds.
 
 pub mod client;
 mod codec;
 pub mod inbox;
 mod outlet;
 pub mod packet;
+pub mod ports;
 mod session;
 pub mod status;
 mod stream;
@@ -28,6 +30,13 @@ pub mod proto {
         }
         pub mod v1 {
             include!(concat!(env!("OUT_DIR"), "/p4.v1.rs"));
+        }
+    }
+    pub mod sluice {
+        pub mod admin {
+            pub mod v1 {
+                include!(concat!(env!("OUT_DIR"), "/sluice.admin.v1.rs"));
+            }
         }
     }
     pub mod google {

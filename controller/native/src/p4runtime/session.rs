@@ -28,6 +28,7 @@ use tonic::{Request, Status};
 use super::codec::RawCodec;
 use super::inbox::{Answer, Code, Counters, Inbox, Kind};
 use super::outlet::Inlet;
+use super::ports::LIST_PORTS;
 use super::status::update_errors;
 use super::stream::{self, Outgoing};
 use crate::mailbox::Mailbox;
@@ -67,6 +68,7 @@ pub(super) enum Method {
     SetPipeline,
     GetPipeline,
     Capabilities,
+    Ports,
     Read,
 }
 
@@ -76,6 +78,7 @@ impl Method {
             Self::Write => Kind::Write,
             Self::SetPipeline | Self::GetPipeline => Kind::Pipeline,
             Self::Capabilities => Kind::Capabilities,
+            Self::Ports => Kind::Ports,
             Self::Read => Kind::Read,
         }
     }
@@ -91,6 +94,7 @@ impl Method {
             Self::SetPipeline => SET_PIPELINE,
             Self::GetPipeline => GET_PIPELINE,
             Self::Capabilities => CAPABILITIES,
+            Self::Ports => LIST_PORTS,
             Self::Read => READ,
         })
     }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySequence, PyTuple};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyInt, PyList, PySequence, PyTuple};
 
 use super::errors::client_error;
 use super::fast_path::FastPath;
 use crate::p4runtime::client::{Client, ClientError, Options};
-use crate::p4runtime::inbox::{Answer, Event, Kind, Notification};
+use crate::p4runtime::inbox::{Answer, Code, Event, Kind, Notification};
 use crate::p4runtime::packet::{Field, Layout, PacketIn};
+use crate::p4runtime::ports::{self, SwitchPorts};
 use crate::p4runtime::target::Tls;
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -135,6 +136,10 @@ impl P4RuntimeClient {
             .map_err(client_error)
     }
 
+    fn ports(&self, token: u64) -> PyResult<()> {
+        self.0.ports(token).map_err(client_error)
+    }
+
     fn capabilities(&self, token: u64) -> PyResult<()> {
         self.0.capabilities(token).map_err(client_error)
     }
@@ -230,7 +235,25 @@ fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_
         Kind::Read => ("read_done", token, code, message).into_pyobject(py),
         Kind::Pipeline => ("pipeline_done", token, code, message, response()).into_pyobject(py),
         Kind::Capabilities => ("capabilities", token, code, message, response()).into_pyobject(py),
+        Kind::Ports => ports_tuple(py, token, (code, message), &answer.response),
     }
+}
+
+fn ports_tuple<'py>(
+    py: Python<'py>,
+    token: u64,
+    (mut code, mut message): Code,
+    response: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    let told = ports::decode(response).unwrap_or_else(|error| {
+        (code, message) = (
+            tonic::Code::Internal as i32,
+            format!("the switch's ports: {error}"),
+        );
+        SwitchPorts::default()
+    });
+    let links = told.ports.into_py_dict(py)?;
+    ("ports", token, code, message, links, told.cpu_port).into_pyobject(py)
 }
 
 /// Packets with their metadata, as ("packet_in", ...) has them.

@@ -121,7 +121,9 @@ class Views:
                 name: {"longest_stall": longest.ever, "last_minute": longest.last_minute}
                 for name, longest in controller.stalls.longest().items()
             },
-            "problems": dict(controller.fib.problems) | controller.fib.path_sets.problems(),
+            "problems": dict.fromkeys(controller.port_watch.problems, 1)
+            | dict(controller.fib.problems)
+            | controller.fib.path_sets.problems(),
         }
 
     def _progress(self) -> dict[str, Any]:
@@ -194,6 +196,7 @@ class Views:
             "device": spec.device,
             "up": state.up,
             "carrier": state.device_carrier,
+            "switch_port": self._controller.port_watch.state_of(spec.port),
             "mac": format_mac(state.mac),
             "virtual_macs": [format_mac(mac) for mac in state.macs[1:]],
             "mtu": state.mtu,

@@ -87,7 +87,10 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     if reconciler["failed"]:
         lines.append(("refused", Text(f"{reconciler['failed']:,} updates", style="red")))
     lines += [("", f"{item['what']}: {item['error']}") for item in reconciler["failures"]]
-    lines += [("problem", f"{text} ({count:,})") for text, count in data["problems"].items()]
+    lines += [
+        ("problem", text if count == 1 else f"{text} ({count:,})")
+        for text, count in data["problems"].items()
+    ]
     unrouted = fpm["not_installed"].items()
     lines += [("not installed", f"{n:,} routes, {reason}") for reason, n in unrouted]
     waiting = fpm["waiting_for_objects"].items()
@@ -151,7 +154,7 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
             item["name"],
             f"{item['port']}" + (f".{item['vlan']}" if item["vlan"] else ""),
             item["vrf"],
-            _good(item["up"], "up", "down"),
+            _interface_state(item),
             _good(item["carrier"], "yes", "no"),
             " ".join([item["mac"], *item["virtual_macs"]]),
             str(item["mtu"]),
@@ -163,6 +166,12 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
     ]
     columns = ["name", "port", "vrf", "state", "carrier", "mac", ">mtu", ">received", ">sent"]
     _table(console, [*columns, "addresses"], rows, "no interfaces")
+
+
+def _interface_state(item: dict[str, Any]) -> str | Text:
+    if item["switch_port"] == "absent":
+        return Text("no port", style="red")
+    return _good(item["up"], "up", "down")
 
 
 def _nexthops(console: Console, data: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -70,6 +70,13 @@ class Status(tuple[int, str]):
 
     def __str__(self) -> str:
         return f"{code_name(self[0])}: {self[1]}" if self[1] else code_name(self[0])
+
+
+class SwitchPorts(NamedTuple):
+    """The ports that a switch has: by number whether the link is up; and its CPU port, if any."""
+
+    links: dict[int, bool]
+    cpu_port: int | None
 
 
 class P4RuntimeError(Exception):
@@ -186,6 +193,20 @@ class Session:
                 return None
             raise
         return response.config.cookie.cookie
+
+    async def ports(self) -> SwitchPorts | None:
+        """Asks which ports the switch has; None if it is of a kind that does not tell. Raises
+        P4RuntimeError."""
+        token, answer = self._expect()
+        with ended:
+            self._client.ports(token)
+        try:
+            links, cpu_port = await answer
+        except P4RuntimeError as error:
+            if error.code == UNIMPLEMENTED:
+                return None
+            raise
+        return SwitchPorts(links, cpu_port)
 
     # -- requests
 
@@ -304,6 +325,8 @@ class Session:
                 self._finish(token, code, message, None)
             case ("pipeline_done", token, code, message, response):
                 self._finish(token, code, message, response)
+            case ("ports", token, code, message, links, cpu_port):
+                self._finish(token, code, message, (links, cpu_port))
             case ("arbitration", is_primary, code, message, election):
                 self._arbitrated(is_primary, code, message, election)
             case ("stream_error", _):

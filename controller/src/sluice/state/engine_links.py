@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ESP engines are there: by the links of their ports' devices, where these are known.
+"""Which ESP engines are there: by the switch's ports, and by the links of their devices.
 
-An engine without a device is taken for being there, and so is every engine until the kernel has
-told of all links: a restart must not disturb what works. Pure; depends on model and entities.
+Either may be unknown: not every switch tells its ports, and an engine may have no device on this
+host. What is not known is taken for being there, and so is every device until the kernel has told
+of all links: a restart must not disturb what works. Pure; depends on model and entities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sluice.entities import ENGINE_DOWN, Changes, EnginePort, Kind
@@ -29,6 +30,7 @@ class EngineLinks:
         self._specs = tuple(specs)
         self._up = {spec.device: True for spec in self._specs if spec.device is not None}
         self._names: dict[int, str] = {}
+        self._ports: Mapping[int, bool] | None = None
 
     def start(self) -> Changes:
         """Returns the entities of all engines."""
@@ -55,6 +57,17 @@ class EngineLinks:
                 self._set(self._names.pop(event.ifindex, ""), False, changes)
         return changes
 
+    def ports_changed(self, ports: Mapping[int, bool] | None) -> Changes:
+        """The engines that are up or down since: `ports` says by number whether the link of a port
+        of the switch is up, None that the switch does not tell."""
+        before = {spec.id: self._reaches(spec) for spec in self._specs}
+        self._ports = ports
+        changes = Changes()
+        for spec in self._specs:
+            if self._reaches(spec) != before[spec.id]:
+                self._write(spec, changes)
+        return changes
+
     def _set(self, device: str, up: bool, changes: Changes) -> None:
         if self._up.get(device, up) == up:
             return
@@ -64,7 +77,8 @@ class EngineLinks:
                 self._write(spec, changes)
 
     def _reaches(self, spec: EngineSpec) -> bool:
-        return spec.device is None or self._up[spec.device]
+        attached = self._ports is None or self._ports.get(spec.port, False)
+        return attached and (spec.device is None or self._up[spec.device])
 
     def _write(self, spec: EngineSpec, changes: Changes) -> None:
         value = EnginePort(spec.port) if self._reaches(spec) else ENGINE_DOWN

@@ -10,10 +10,11 @@ use sluice_device::trace::Filter;
 use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, Row, named_port};
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::fib;
-use crate::proto::admin_server::Admin;
+use crate::proto::admin_server::{Admin, AdminServer};
 use crate::proto::*;
 use crate::trace::TraceStream;
 
@@ -43,6 +44,16 @@ pub enum PortPolicy {
     Refused,
 }
 
+/// Returns a service that answers questions and refuses everything else, to be served beside another at its address.
+pub fn questions(device: Arc<Device>, about: About) -> Routes {
+    Routes::new(AdminServer::new(Service {
+        about,
+        ports: PortPolicy::Refused,
+        device,
+        changes: false,
+    }))
+}
+
 pub(crate) struct Service {
     pub(crate) about: About,
     pub(crate) ports: PortPolicy,
@@ -54,13 +65,13 @@ pub(crate) struct Service {
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    /// Refuses what only those may do who may open the Unix socket.
+    /// Refuses what only those may do who may open the admin socket.
     fn check_changes(&self) -> Result<(), Status> {
         if self.changes {
             return Ok(());
         }
         Err(Status::permission_denied(
-            "any user may connect here, so only questions are answered: use the Unix socket (--admin unix:PATH)",
+            "only questions are answered here: use the switch's admin socket (--admin unix:PATH)",
         ))
     }
 
@@ -99,8 +110,10 @@ impl Admin for Service {
     }
 
     async fn list_ports(&self, _: Request<ListPortsRequest>) -> Reply<ListPortsResponse> {
-        let ports = self.device.ports().into_iter().map(port).collect();
-        Ok(Response::new(ListPortsResponse { ports }))
+        Ok(Response::new(ListPortsResponse {
+            ports: self.device.ports().into_iter().map(port).collect(),
+            cpu_port: self.device.config().cpu_port.map(u32::from),
+        }))
     }
 
     async fn add_port(&self, request: Request<AddPortRequest>) -> Reply<Port> {

@@ -10,6 +10,7 @@ use sluice_device::Device;
 use sluice_unix_socket::Access;
 use tokio::sync::mpsc;
 use tonic::Status;
+use tonic::service::Routes;
 use tonic::transport::Server as GrpcServer;
 
 use crate::admission::{Admission, MAX_WRITE};
@@ -39,6 +40,7 @@ pub struct Server {
     digests: mpsc::Receiver<DigestMessage>,
     tls: Option<Tls>,
     any_connection: bool,
+    beside: Routes,
 }
 
 /// Why a server cannot serve.
@@ -85,6 +87,7 @@ impl Server {
             digests,
             tls: None,
             any_connection: false,
+            beside: Routes::default(),
         }
     }
 
@@ -95,6 +98,11 @@ impl Server {
             any_connection: true,
             ..self
         }
+    }
+
+    /// Serves these services, too, at the same address.
+    pub fn with_services(self, beside: Routes) -> Self {
+        Self { beside, ..self }
     }
 
     /// Serves with TLS, and nothing without.
@@ -153,6 +161,7 @@ impl Server {
         };
         let result = builder
             .layer(Admission::default())
+            .add_routes(self.beside)
             .add_service(service)
             .add_service(health_service)
             .add_service(reflection)

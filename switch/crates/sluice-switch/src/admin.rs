@@ -14,18 +14,22 @@ use crate::options::{Admin, Options};
 /// The running service, if there is one.
 pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
+/// Returns what the switch says of itself.
+pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
+    About {
+        version: env!("CARGO_PKG_VERSION"),
+        device_id: options.device_id,
+        p4runtime_address,
+    }
+}
+
 /// Serves the operator where the options say. A default socket that cannot be made is warned about; what was asked
 /// for by name must work.
 pub(crate) async fn start(
     options: &Options,
     device: Arc<Device>,
-    p4runtime_address: String,
+    about: About,
 ) -> anyhow::Result<Running> {
-    let about = About {
-        version: env!("CARGO_PKG_VERSION"),
-        device_id: options.device_id,
-        p4runtime_address,
-    };
     let ports = match options.use_files {
         Some(_) => PortPolicy::Refused,
         None => PortPolicy::Interfaces(interface_options(options)),

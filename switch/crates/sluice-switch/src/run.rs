@@ -87,8 +87,9 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         if let Some(tls) = tls {
             server = server.with_tls(tls);
         }
-        let address = server.address()?;
-        let admin = admin::start(options, device.clone(), address).await?;
+        let about = admin::about(options, server.address()?);
+        let server = server.with_services(sluice_admin::questions(device.clone(), about.clone()));
+        let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
         // Before ports, so that the first packet meets the program.
         tokio::task::block_in_place(|| {

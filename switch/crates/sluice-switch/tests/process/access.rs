@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use sluice_admin::proto::admin_client::AdminClient;
+use sluice_admin::proto::{AddPortRequest, GetSwitchRequest, ListPortsRequest, TraceRequest};
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
 use sluice_p4runtime::proto::v1::*;
 use tokio_stream::StreamExt;
@@ -178,6 +180,27 @@ fn sockets_are_for_owner_and_group_and_replace_dead_ones_only() {
     let open = command(directory).args(arguments).output().unwrap();
     let said = String::from_utf8(open.stderr).unwrap();
     assert!(said.contains("replace the socket"), "{said}");
+}
+
+#[tokio::test]
+async fn questions_are_answered_where_p4runtime_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", directory.path().join("p4.sock").display());
+    let options = ["--no-p4", "--grpc-server-addr", &address, "--admin", "none"];
+    let _switch = Switch::start(
+        directory.path(),
+        &[&options[..], &["--cpu-port", "64"]].concat(),
+    );
+    let mut client = AdminClient::connect(address.clone()).await.unwrap();
+    let found = client.list_ports(ListPortsRequest {}).await.unwrap();
+    assert_eq!(found.into_inner().cpu_port, Some(64));
+    let found = client.get_switch(GetSwitchRequest {}).await.unwrap();
+    assert_eq!(found.into_inner().p4runtime_address, address);
+    let add = client.add_port(AddPortRequest::default()).await.err();
+    let trace = client.trace(TraceRequest::default()).await.err();
+    for refused in [add, trace] {
+        assert_eq!(refused.expect("a refusal").code(), Code::PermissionDenied);
+    }
 }
 
 /// An authority's certificate in PEM, and what issues certificates with keys.

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch without the configuration's ports is named, and its engines are NO_ENGINE."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_switch import FakeSwitch, load_codec
+from policy_world import CONFIG
+from sluice.api.views import Views
+from sluice.config import load_config
+from sluice.entities import ENGINE_DOWN, EnginePort, Kind
+from test_controller import World
+
+CODEC = load_codec()
+ALL = {1: True, 2: True, 3: True, 9: True}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Callable[[], World]:
+    """Makes a router with three interfaces and an engine on port 9."""
+    path = tmp_path / "r1.yaml"
+    path.write_text(CONFIG.format(state=tmp_path, target="sluice-switch", size=64, idle=60))
+    return lambda: World(load_config(path), FakeSwitch(CODEC))
+
+
+async def engine(world: World) -> object:
+    """Returns what the switch has for engine 1, once nothing is under way."""
+    await world.synced()
+    return world.switch.of(Kind.ENGINE)[1]
+
+
+async def problems(world: World) -> str:
+    status = await Views(world.controller).answer({"command": "show", "what": "status"})
+    return "\n".join(status["problems"])
+
+
+def test_ports_that_go_and_come(
+    world: Callable[[], World],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
+    caplog.set_level("INFO", "sluice.port_watch")
+
+    async def story() -> None:
+        router = world()
+        watch = router.controller.port_watch
+        running = asyncio.create_task(router.controller.run())
+        await router.until(lambda: router.clients)
+        router.client.links = dict(ALL)
+        router.links()
+        await router.until(lambda: watch.ports is not None)
+        assert await engine(router) == EnginePort(9)
+        assert await problems(router) == ""
+        assert [watch.state_of(port) for port in (1, 9, 4)] == ["up", "up", "absent"]
+
+        router.client.links = {1: True, 2: False, 9: False}
+        await router.until(lambda: watch.state_of(9) == "down")
+        assert await engine(router) == ENGINE_DOWN
+        assert "engine 1: the link of the switch's port 9 is down" in await problems(router)
+        assert "interface eth3: the switch has no port 3" in await problems(router)
+        assert "eth2" not in await problems(router)  # its link is shown with the interface
+
+        router.client.links = {1: True, 2: True, 3: True}
+        await router.until(lambda: watch.state_of(9) == "absent")
+        assert await engine(router) == ENGINE_DOWN
+        assert "engine 1: the switch has no port 9" in await problems(router)
+        assert "no longer so: interface eth3: the switch has no port 3" in caplog.text
+
+        router.client.links = dict(ALL)
+        await router.until(lambda: watch.state_of(9) == "up")
+        assert await engine(router) == EnginePort(9)
+        assert await problems(router) == ""
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        router.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+@pytest.mark.parametrize("cpu_port", [None, 64])
+def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> None:
+    async def story() -> None:
+        router = world()
+        running = asyncio.create_task(router.controller.run())
+        await router.until(lambda: router.clients)
+        router.client.links, router.client.cpu_port = dict(ALL), cpu_port
+        router.links()
+        await router.until(lambda: router.controller.port_watch.ports is not None)
+        found = await problems(router)
+        assert f"CPU port is {cpu_port or 'none'}, not 510" in found
+        assert "--cpu-port 510" in found
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        router.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_a_target_that_does_not_tell_has_all_ports(
+    world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
+
+    async def story() -> None:
+        router = world()
+        running = asyncio.create_task(router.controller.run())
+        router.links()
+        await asyncio.wait_for(router.ready.wait(), 5)
+        asked = router.client.port_questions
+        await router.until(lambda: router.client.port_questions > asked + 2)
+        assert await engine(router) == EnginePort(9)
+        assert await problems(router) == ""
+        assert router.controller.port_watch.state_of(1) is None
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        router.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
