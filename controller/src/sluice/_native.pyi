@@ -187,7 +187,8 @@ class FastPath:
     VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that the host may
     send; answered_in_place, protocols other than UDP that it may send and get; answered_ports, UDP
     ports that it may get datagrams to. remember: IP packets are told before the host gets them;
-    told_limit: how many wait to be told, with more they are Python's."""
+    told_limit: how many wait to be told, half of them for one reason; with more they are
+    Python's."""
 
     def __new__(
         cls,

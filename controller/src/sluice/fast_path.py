@@ -37,7 +37,8 @@ ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
 NEIGHBOR_DISCOVERY = frozenset((ICMPV6, kind) for kind in range(133, 137))
 LAST_PORT = 65535
 TOLD = 2048
-"""Packets that the host got and Python has not heard of; with more, they come up to Python."""
+"""Packets that the host got and Python has not heard of, at most half of them for one reason; with
+more, they come up to Python."""
 
 PortRange = tuple[int, int]
 

@@ -13,7 +13,8 @@
 //! [`rules`] decides by tables that Python gives and changes. What they do not name goes to Python,
 //! which decides about every frame as if there were no fast path; the fast path refuses nothing.
 //! Where Python must know what the host got, it is told before the host gets it ([`FastPath::told`],
-//! bounded: with no room left the packet goes to Python instead).
+//! bounded: with no room left the packet goes to Python instead; one reason has at most half of the
+//! room, so that a flood of pings does not take the way of routing protocols).
 //!
 //! Bounded: one TAP has at most [`WAITING`] frames in the session's queue, fewer where there are
 //! many, so that no TAP takes the room of another ([`ALL_WAITING`]); and all of them together have at
@@ -100,13 +101,41 @@ pub struct Counters {
     pub to_host_untold: AtomicU64,
 }
 
-/// Packets that the host got and Python has not heard of.
+/// Packets that the host got and Python has not heard of, each with its reason.
 #[derive(Debug, Default)]
-struct Told(VecDeque<PacketIn>);
+struct Told {
+    packets: VecDeque<(u128, PacketIn)>,
+    by_reason: BTreeMap<u128, usize>,
+}
+
+impl Told {
+    /// Adds a packet if there is room: `limit` for all, half of it for one reason.
+    fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
+        let waiting = self.by_reason.entry(reason).or_default();
+        let has_room = self.packets.len() < limit && *waiting < limit.div_ceil(2);
+        if has_room {
+            *waiting += 1;
+            self.packets.push_back((reason, packet.clone()));
+        }
+        has_room
+    }
+
+    fn take(&mut self, max_packets: usize) -> Vec<PacketIn> {
+        let count = max_packets.min(self.packets.len());
+        let taken = self.packets.drain(..count);
+        let counted = taken.map(|(reason, packet)| {
+            if let Some(waiting) = self.by_reason.get_mut(&reason) {
+                *waiting -= 1;
+            }
+            packet
+        });
+        counted.collect()
+    }
+}
 
 impl Contents for Told {
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.packets.is_empty()
     }
 }
 
@@ -239,10 +268,7 @@ impl FastPath {
 
     /// Takes at most `max_packets` of the IP packets that the host got, in order.
     pub fn told(&self, max_packets: usize) -> Vec<PacketIn> {
-        self.told.update(|told| {
-            let count = max_packets.min(told.0.len());
-            told.0.drain(..count).collect()
-        })
+        self.told.update(|told| told.take(max_packets))
     }
 
     /// The counters.
@@ -257,13 +283,11 @@ impl FastPath {
     }
 
     fn tell(&self, packet: &PacketIn) -> bool {
-        self.told.update(|told| {
-            let has_room = told.0.len() < self.told_limit;
-            if has_room {
-                told.0.push_back(packet.clone());
-            }
-            has_room
-        })
+        // `would_reach` has found it there.
+        let reason = packet.metadata.get(self.rules.reason).copied();
+        let reason = reason.unwrap_or_default();
+        self.told
+            .update(|told| told.add(self.told_limit, reason, packet))
     }
 
     fn interfaces(&self) -> Arc<Interfaces> {
@@ -285,7 +309,7 @@ fn set<T>(lock: &RwLock<T>, value: T) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::{HashMap, HashSet};
     use std::net::IpAddr;
     use std::sync::Mutex;
@@ -299,7 +323,15 @@ mod tests {
     const INDEX: u32 = 11;
     const L3_IF: u128 = 1;
     const LOCAL: u128 = 6;
+    const ROUTING_PROTOCOL: u128 = 7;
     const TOLD: usize = 3;
+    const TOLD_OF_ONE_REASON: usize = 2;
+
+    /// A frame's place among those that are counted here.
+    pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
+        waiting.fetch_add(1, Relaxed);
+        Place(Arc::clone(waiting))
+    }
 
     type Queued = (Vec<u8>, Vec<u128>, Place);
 
@@ -348,7 +380,7 @@ mod tests {
     fn path() -> io::Result<FastPath> {
         let rules = Rules {
             interface: 1,
-            for_the_host: BTreeMap::from([(LOCAL, true)]),
+            for_the_host: BTreeMap::from([(LOCAL, true), (ROUTING_PROTOCOL, true)]),
             link_protocols: HashSet::from([0x0806]),
             protocols: HashSet::from([6]),
             remember: true,
@@ -423,18 +455,24 @@ mod tests {
         let (path, given) = (path()?, Arc::new(Given::default()));
         let host: Weak<Given> = Arc::downgrade(&given);
         path.attach_host(host);
-        let packet = packet_in(LOCAL);
-        for _ in 0..TOLD {
-            assert!(path.to_host(&packet));
+        let (ping, bfd) = (packet_in(LOCAL), packet_in(ROUTING_PROTOCOL));
+        for _ in 0..TOLD_OF_ONE_REASON {
+            assert!(path.to_host(&ping));
         }
-        assert!(!path.to_host(&packet), "it is Python's now");
+        assert!(!path.to_host(&ping), "it is Python's now");
+        assert!(path.to_host(&bfd), "the other half is for other reasons");
+        assert!(!path.to_host(&bfd), "and the room is full");
         assert_eq!(lock(&given.0).len(), TOLD);
-        assert_eq!(path.told(2).len(), 2);
-        assert!(path.to_host(&packet));
-        assert_eq!(path.told(TOLD + 1), vec![packet.clone(), packet.clone()]);
-        assert_eq!(path.by_reason().collect::<Vec<_>>(), [(LOCAL, 4)]);
-        assert_eq!(path.counters().to_host_untold.load(Relaxed), 1);
-        assert!(!path.to_host(&packet_in(LOCAL + 1)), "another reason");
+        assert_eq!(path.told(2), [ping.clone(), ping.clone()]);
+        assert!(path.to_host(&ping));
+        assert_eq!(path.told(TOLD + 1), [bfd, ping]);
+        let counts: Vec<_> = path.by_reason().collect();
+        assert_eq!(counts, [(LOCAL, 3), (ROUTING_PROTOCOL, 1)]);
+        assert_eq!(path.counters().to_host_untold.load(Relaxed), 2);
+        assert!(
+            !path.to_host(&packet_in(ROUTING_PROTOCOL + 1)),
+            "another reason"
+        );
         Ok(())
     }
 

@@ -104,3 +104,75 @@ impl Inlet {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use tokio::sync::mpsc::{self, Receiver};
+
+    use super::*;
+    use crate::fast_path::tests::a_place;
+    use crate::mailbox::Mailbox;
+
+    const ROOM: usize = 8;
+
+    fn outlet() -> io::Result<(Outlet, Arc<Shared>, Receiver<PacketOut>)> {
+        let mailbox = Mailbox::new(Inbox::new(1, 1))?;
+        let shared = Shared::new(String::new(), Duration::from_secs(1), mailbox, None);
+        let (session, (packets, queue)) = (Arc::new(shared), mpsc::channel(ROOM));
+        let outlet = Outlet {
+            layout: Layout::new(Vec::new()).map_err(io::Error::other)?,
+            packets,
+            session: Arc::downgrade(&session),
+        };
+        Ok((outlet, session, queue))
+    }
+
+    #[test]
+    fn half_of_the_queue_is_pythons() -> io::Result<()> {
+        let (outlet, session, mut queue) = outlet()?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let send = || outlet.send(b"frame", &[], a_place(&waiting));
+        for _ in 0..ROOM / 2 {
+            assert_eq!(send(), Sent::Queued);
+        }
+        assert_eq!(send(), Sent::Full);
+        assert_eq!(waiting.load(Relaxed), ROOM / 2, "no place is kept");
+        for _ in 0..ROOM / 2 {
+            let message = Bytes::new();
+            let sent = outlet.packets.try_send(PacketOut {
+                message,
+                _place: None,
+            });
+            assert!(sent.is_ok());
+        }
+        assert_eq!(send(), Sent::Full);
+        // What Python has in the queue counts, too: the fast path is the one that waits.
+        for _ in 0..ROOM / 2 {
+            drop(queue.try_recv());
+        }
+        assert_eq!(waiting.load(Relaxed), 0);
+        assert_eq!(send(), Sent::Full);
+        drop(queue.try_recv());
+        assert_eq!(send(), Sent::Queued);
+        let counters = &session.counters;
+        assert_eq!(counters.packet_out.load(Relaxed), ROOM as u64 / 2 + 1);
+        assert_eq!(counters.packet_out_dropped.load(Relaxed), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn a_session_that_is_gone_takes_nothing() -> io::Result<()> {
+        let (outlet, session, _queue) = outlet()?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        session.end();
+        assert_eq!(outlet.send(b"frame", &[], a_place(&waiting)), Sent::Refused);
+        drop(session);
+        assert_eq!(outlet.send(b"frame", &[], a_place(&waiting)), Sent::Refused);
+        assert_eq!(waiting.load(Relaxed), 0);
+        Ok(())
+    }
+}
