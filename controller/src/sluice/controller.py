@@ -136,6 +136,7 @@ class Controller:
         self.sources = sources
         self._on_ready = on_ready
         self._clock = asyncio.get_running_loop().time
+        self.started_at = self._clock()
         schema = Schema(pipeline.p4info)
         self.packets = PacketSchema(schema)
         self.counter_schema = CounterSchema(schema)

@@ -49,6 +49,14 @@ def _metrics(
         [({}, status["synced"])],
     )
     yield "sluice_switch_connected", "gauge", "1 with a session", [({}, switch["connected"])]
+    fpm_connected = status["fpm"]["peer"] is not None
+    yield "sluice_fpm_connected", "gauge", "1 with a routing daemon", [({}, fpm_connected)]
+    found = len(status["problems"])
+    yield "sluice_problems", "gauge", "what `show status` names as problems", [({}, found)]
+    uptime = status["uptime"]
+    yield "sluice_uptime_seconds", "gauge", "since the controller started", [({}, uptime)]
+    up: list[Sample] = [({"interface": one["name"]}, one["up"]) for one in interfaces]
+    yield "sluice_interface_up", "gauge", "1 while an interface is up", up
     yield "sluice_routes", "gauge", "routes of the routing daemon", [({}, status["fpm"]["routes"])]
     unrouted = status["fpm"]["not_installed"].items()
     yield (

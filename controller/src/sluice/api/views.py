@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
+from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
 from sluice.api.route_view import RouteView
 from sluice.api.rows import Rows, made, sliced
@@ -26,7 +27,7 @@ from sluice.metrics import lines
 from sluice.model import format_address, format_mac
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.progress import Facts, phase_of
+from sluice.progress import Facts, Phase, phase_of
 from sluice.state.interfaces import InterfaceState
 from sluice.state.neighbors import Neighbor
 from sluice.state.nexthops import Path
@@ -78,6 +79,7 @@ class Views:
         return {
             "version": __version__,
             "router": controller.config.router,
+            "uptime": round(asyncio.get_running_loop().time() - controller.started_at, 1),
             "ready": controller.ready,
             "synced": bool(reconciler.synced and controller.sources.kernel.synced),
             "switch": {
@@ -121,13 +123,22 @@ class Views:
                 name: {"longest_stall": longest.ever, "last_minute": longest.last_minute}
                 for name, longest in controller.stalls.longest().items()
             },
-            "problems": dict.fromkeys(controller.port_watch.problems, 1)
-            | dict(controller.fib.problems)
-            | controller.fib.path_sets.problems(),
+            "problems": list(problems(controller, self._phase())),
+            "remarks": dict(controller.fib.problems) | controller.fib.path_sets.problems(),
         }
 
     def _progress(self) -> dict[str, Any]:
         """How far a table has come."""
+        controller = self._controller
+        reading = controller.reconciler.reading
+        now = asyncio.get_running_loop().time()
+        return {
+            "phase": self._phase().value,
+            "routes_read_back": None if reading is None else len(reading.by_kind[Kind.ROUTE]),
+            "routes_per_second": round(controller.pace.per_second(now)),
+        }
+
+    def _phase(self) -> Phase:
         controller, reconciler = self._controller, self._controller.reconciler
         facts = Facts(
             connected=controller.connection.primary is not None,
@@ -136,13 +147,7 @@ class Views:
             daemon=controller.fib.session is not None,
             settled=controller.settled,
         )
-        reading = reconciler.reading
-        now = asyncio.get_running_loop().time()
-        return {
-            "phase": phase_of(facts).value,
-            "routes_read_back": None if reading is None else len(reading.by_kind[Kind.ROUTE]),
-            "routes_per_second": round(controller.pace.per_second(now)),
-        }
+        return phase_of(facts)
 
     def _auditor(self) -> dict[str, Any]:
         """What the auditor found, by the part of the switch that it looked at."""

@@ -84,12 +84,29 @@ def _add_show(what: str, text: str) -> None:
     show.command(what, help=text, epilog=EPILOG)(command)
 
 
-_add_show("status", "Is the switch connected, and does it hold what it should?")
 _add_show("interfaces", "Layer-3 interfaces: state, addresses, counters.")
 _add_show("nexthops", "Next hops and next-hop groups in use.")
 _add_show("neighbors", "Neighbours on the router's links.")
 _add_show("punts", "Packets sent to the CPU, by reason, and what became of them.")
 _add_show("counters", "Drops by reason in the switch; the controller's own counters.")
+
+
+@show.command("status", epilog=EPILOG)
+@click.option("--check", is_flag=True, help="Print problems only; exit with 1 if there are any.")
+@common
+def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
+    """Is the switch connected, and does it hold what it should?"""
+    if not check:
+        _show("status", socket, as_json)
+        return
+    problems = request(socket, {"command": "show", "what": "status"})["problems"]
+    if as_json:
+        click.echo(json.dumps(problems, indent=2))
+    else:
+        for problem in problems:
+            click.echo(problem)
+    if problems:
+        sys.exit(FAILED)
 
 
 @show.command("routes", epilog=EPILOG)

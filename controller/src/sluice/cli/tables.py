@@ -63,7 +63,8 @@ def _count(count: dict[str, int] | None, unit: str) -> str:
 def _status(console: Console, data: dict[str, Any]) -> None:
     switch, fpm, reconciler = data["switch"], data["fpm"], data["reconciler"]
     lines: list[tuple[str, str | Text]] = [
-        ("router", data["router"]),
+        ("router", f"{data['router']}, up {_duration(data['uptime'])}"),
+        *(("problem", Text(text, style="red")) for text in data["problems"]),
         ("synced", _good(data["synced"], "yes", "no")),
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
@@ -88,8 +89,8 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         lines.append(("refused", Text(f"{reconciler['failed']:,} updates", style="red")))
     lines += [("", f"{item['what']}: {item['error']}") for item in reconciler["failures"]]
     lines += [
-        ("problem", text if count == 1 else f"{text} ({count:,})")
-        for text, count in data["problems"].items()
+        ("remark", text if count == 1 else f"{text} ({count:,})")
+        for text, count in data["remarks"].items()
     ]
     unrouted = fpm["not_installed"].items()
     lines += [("not installed", f"{n:,} routes, {reason}") for reason, n in unrouted]
@@ -99,6 +100,16 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _duration(seconds: float) -> str:
+    """As `2 d 3 h`, `3 h 4 min`, `4 min 5 s` or `5 s`."""
+    left, parts = int(seconds), []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or unit == "s":
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
 def _host_stack(vrf: dict[str, Any]) -> str | Text:

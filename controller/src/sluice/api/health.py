@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps a router from doing all that its configuration says, now, as sentences for people.
+
+What once happened and is over (events without effect, repairs) is no problem: it is counted.
+Depends on controller and what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from sluice.controller import Controller
+from sluice.entity_text import text_of
+from sluice.progress import Phase
+
+SHOWN = 3
+"""Refused updates that are named."""
+
+
+def problems(controller: Controller, phase: Phase) -> Iterator[str]:
+    """Yields one sentence for each problem, those first that others follow from."""
+    connection = controller.connection
+    if connection.primary is None:
+        why = connection.last_error or connection.arbitration
+        yield f"the switch at {controller.config.switch.address} is not connected: {why}"
+    elif not controller.ready:
+        yield f"not ready yet: {phase.value}"
+    if not controller.sources.kernel.synced:
+        yield "the kernel has not told of all links, addresses and neighbours yet"
+    if not controller.policy.started:
+        yield "the SPDs have not started yet: the interfaces that they guard drop"
+    yield from controller.port_watch.problems
+    for state in controller.fib.interfaces.by_l3_if.values():
+        if not state.up:
+            yield f"interface {state.spec.name} is down"
+    if controller.fib.session is None:
+        yield f"no routing daemon is connected to {controller.config.fpm.listen} (FPM)"
+    failures = controller.reconciler.failures
+    for (kind, key), failure in islice(failures.items(), SHOWN):
+        yield f"the switch refused {kind.name.lower()} {text_of(key)}: {failure}"
+    if len(failures) > SHOWN:
+        yield f"the switch refused {len(failures) - SHOWN:,} more updates"
+    for part, report in controller.auditor.reports.items():
+        if report.problem:
+            yield f"the audit of {part} stopped: {report.problem}"

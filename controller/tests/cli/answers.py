@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller answers, one example of each view, and what the command must show of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LEG = {
+    "interface": "eth1",
+    "gateway": "10.0.1.9",
+    "mac": "02:00:00:00:09:04",
+    "up": True,
+    "silent": False,
+}
+COUNT = {"packets": 1234, "bytes": 99}
+ROUTE = {
+    "prefix": "20.0.0.0/8",
+    "vrf": 0,
+    "protocol": "bgp",
+    "action": "group",
+    "nexthops": [LEG | {"weight": 3}, LEG | {"weight": 1}],
+    "dead_nexthops": [
+        LEG | {"gateway": "10.0.1.10", "mac": None, "silent": True},
+        LEG | {"gateway": "10.0.1.11", "mac": None, "silent": True, "up": False},
+    ],
+    "installed": True,
+    "unrouted": None,
+    "error": None,
+}
+ANSWERS: dict[str, Any] = {
+    "status": {
+        "router": "r1",
+        "synced": False,
+        "switch": {
+            "target": "bmv2",
+            "address": "unix:/run/sluice/r1-p4rt.sock",
+            "transport": "unix socket",
+            "connected": False,
+            "arbitration": "another controller is primary",
+            "last_error": "UNAVAILABLE: gone",
+        },
+        "fpm": {
+            "peer": None,
+            "refused": 3,
+            "routes": 3,
+            "stale_routes": 2,
+            "settled": False,
+            "not_installed": {"link-local: never forwarded (RFC 3927)": 16},
+            "waiting_for_objects": {"42": 7},
+        },
+        "reconciler": {
+            "pending": 1,
+            "orphans": 4,
+            "failed": 1,
+            "failures": [{"what": "route 20.0.0.0/8 vrf 0", "error": "RESOURCE_EXHAUSTED"}],
+        },
+        "vrfs": [
+            {"name": "default", "table": 254, "device": None},
+            {"name": "red", "table": 100, "device": "red"},
+            {"name": "blue", "table": 200, "device": None},
+        ],
+        "ready": False,
+        "uptime": 93784.2,
+        "progress": {
+            "phase": "reading what the switch holds",
+            "routes_read_back": 123456,
+            "routes_per_second": 41000,
+        },
+        "loop": {
+            "loop": {"longest_stall": 0.0317, "last_minute": 0.0041},
+            "routes": {"longest_stall": 0.0212, "last_minute": 0.0},
+        },
+        "auditor": {
+            "policy": {
+                "rounds": 3,
+                "entries": 1234,
+                "seconds": 0.5,
+                "seconds_ago": 2.0,
+                "repaired": {"outbound_flow": 1},
+                "last_repairs": ["outbound_flow X: found Y, put Z"],
+                "problem": None,
+            },
+            "routes": {
+                "rounds": 0,
+                "entries": 0,
+                "seconds": 0.0,
+                "seconds_ago": None,
+                "repaired": {},
+                "last_repairs": [],
+                "problem": None,
+            },
+        },
+        "problems": ["interface eth1 is down"],
+        "remarks": {"routes of kernel table 77, which no VRF has": 5},
+    },
+    "interfaces": [
+        {
+            "name": "eth1",
+            "port": 1,
+            "vlan": 10,
+            "vrf": "default",
+            "up": True,
+            "carrier": False,
+            "switch_port": "up",
+            "mac": "02:00:00:00:01:01",
+            "virtual_macs": ["00:00:5e:00:01:05"],
+            "mtu": 1500,
+            "addresses": ["10.0.1.1/24"],
+            "received": COUNT,
+            "sent": None,
+        }
+    ],
+    "routes": [
+        ROUTE,
+        {
+            "prefix": "21.0.0.0/8",
+            "vrf": 0,
+            "protocol": "static",
+            "action": "blackhole",
+            "nexthops": [],
+            "dead_nexthops": [],
+            "installed": False,
+            "unrouted": None,
+            "error": "RESOURCE_EXHAUSTED",
+        },
+        {
+            "prefix": "169.254.7.0/24",
+            "vrf": 0,
+            "protocol": "bgp",
+            "action": "group",
+            "nexthops": [LEG | {"weight": 3}],
+            "dead_nexthops": [],
+            "installed": False,
+            "unrouted": "link-local: never forwarded (RFC 3927)",
+            "error": None,
+        },
+    ],
+    "nexthops": {
+        "nexthops": [LEG | {"id": 1, "used_by": 2, "sent": COUNT}],
+        "groups": [{"id": 1, "used_by": 2, "members": [LEG | {"weight": 2}]}],
+    },
+    "neighbors": [LEG | {"address": "10.0.1.9", "state": "reachable", "age": 1.5, "nexthop": 1}],
+    "punts": {
+        "reasons": {
+            "ARP": {
+                "to_cpu": 5,
+                "metered_away": None,
+                "queue_full": 0,
+                "handled": 5,
+                "rate": 1000,
+            }
+        },
+        "waiting": 0,
+        "held": 1,
+        "results": {"icmp sent: NO_ROUTE": 3},
+        "held_packets": {"held": 1},
+    },
+    "counters": {
+        "switch_drops": {"MARTIAN": COUNT, "NO_INTERFACE": {"packets": 0, "bytes": 0}},
+        "controller": {"fpm": {"frames": 7}},
+    },
+    "metrics": "sluice_synced 1\n",
+}
+EXPECTED = {
+    "status": [
+        "r1, up 1 d 2 h",
+        "interface eth1 is down",
+        "no",
+        "r1-p4rt.sock (unix socket)",
+        "3 connections refused",
+        "UNAVAILABLE: gone",
+        "20.0.0.0/8",
+        "kernel table 77",
+        "object 42",
+        "VRF device red",
+        "table 200, shares the host stack",
+        "reading what the switch holds: 123,456 routes so far; 41,000 routes a second come in (not",
+        "4 ms in the last minute, 32 ms since the start (routes: 21 ms)",
+    ],
+    "interfaces": ["eth1", "1.10", "1,234", "10.0.1.1/24"],
+    "routes": [
+        "via 10.0.1.9 dev eth1 weight 3",
+        "via 10.0.1.10 dev eth1 (no answer)",
+        "via 10.0.1.11 dev eth1 (down)",
+        "blackhole",
+        "RESOURCE_EXHAUSTED",
+        "not installed: link-local: never forwarded (RFC 3927)",
+    ],
+    "nexthops": ["02:00:00:00:09:04", "weight 2"],
+    "neighbors": ["reachable"],
+    "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 are held"],
+    "counters": ["MARTIAN", "frames"],
+}
+
+
+FLOW_CACHE = {
+    "spd": "corp",
+    "direction": "outbound",
+    "cache": True,
+    "flows": 12,
+    "stale_flows": 3,
+    "capacity": 65536,
+    "idle_timeout": 60.0,
+    "epoch": 4,
+    "generation": 9,
+}
+ANSWERS |= {
+    "spd": [
+        FLOW_CACHE
+        | {
+            "rules": [
+                {
+                    "position": 1,
+                    "name": "web",
+                    "text": "protect(branch) tcp any -> any dport 80",
+                    "hits": 1234567,
+                    "searched": 2,
+                }
+            ],
+            "final_discard": {"hits": None, "searched": 8},
+        }
+    ],
+    "flows": [
+        {
+            "spd": "corp",
+            "direction": "inbound",
+            "source": "2001:db8::1",
+            "source_port": 40000,
+            "destination": "10.0.0.1",
+            "destination_port": None,
+            "protocol": 6,
+            "icmp": None,
+            "action": "protect",
+            "bundle": "branch",
+            "rule": "web",
+            "stale": False,
+            "packets": 77,
+            "later_fragments": True,
+            "local": True,
+            "carried_by": "hub",
+        }
+    ],
+    "flow-cache": [FLOW_CACHE],
+    "spd check": [
+        {
+            "spd": "corp",
+            "rules": {"inbound": 1, "outbound": 2},
+            "warnings": ["no BGP"],
+            "sessions_unchecked": "name FRR's configuration by --frr",
+            "fragments": [
+                {
+                    "direction": "outbound",
+                    "families": ["IPv4", "IPv6"],
+                    "served_by": "either",
+                    "rules": ["web", "dns", "site", "rest", "(final)"],
+                    "because": ["web"],
+                }
+            ],
+            "fragments_per_second": 2000,
+        }
+    ],
+    "spd diff": [
+        {
+            "spd": "corp",
+            "lists": {
+                "inbound": [],
+                "outbound": [
+                    {
+                        "change": "changed",
+                        "name": "web",
+                        "position_before": 1,
+                        "position_after": 2,
+                        "before": "bypass any -> any",
+                        "after": "discard any -> any",
+                    }
+                ],
+            },
+        }
+    ],
+    "spd export": {"spd": "corp", "outbound": [{"name": "web", "action": "bypass"}]},
+    "spd commit": {
+        "spds": ["corp"],
+        "changed": [
+            {"spd": "corp", "direction": "outbound", "epoch": 4, "generation": 9, "rules": 5}
+        ],
+        "warnings": ["no BGP"],
+        "seconds": 0.0042,
+    },
+}
+EXPECTED |= {
+    "spd": ["corp outbound: epoch 4", "web", "1,234,567", "(final)"],
+    "flows": ["[2001:db8::1]:40000", "protect(branch)", "later fragments, for this router, by hub"],
+}
+
+
+PAGES: dict[str | None, dict[str, Any]] = {
+    "1.0.0.0/8": {
+        "data": [ROUTE | {"prefix": f"{n}.0.0.0/8"} for n in range(2, 5)],
+        "next": {"after": "4.0.0.0/8", "after_vrf": 3},
+    },
+    "4.0.0.0/8": {"data": [ROUTE | {"prefix": "100.100.100.0/24", "vrf": 3}]},
+}
+"""Routes by the prefix that they are asked for behind."""
