@@ -87,6 +87,7 @@ impl Attachment {
 
     /// Takes over the interface that has the name of the one that is gone.
     pub(crate) fn reopen(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
+        self.interface.release();
         let interface = SilentInterface::take(&self.name)?;
         std::mem::replace(&mut self.interface, interface).abandon();
         self.open(number, workers)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Taking an interface over from the kernel, and giving it back.
 //!
-//! A switch's interface must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
+//! An interface belongs to one switch at a time. It must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
 //! host must send nothing on it. [`HostFilter`] sees to both before anything else is done to the interface, and before a
 //! packet socket is opened; that it cannot is an error. The rest keeps the host from wanting to, and holds for the moments
 //! until a filter that somebody removed is put back: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
@@ -17,6 +17,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::host_filter::{Checked, HostFilter};
+use crate::interface_lock::InterfaceLock;
 use crate::netlink::{self, Message, Socket};
 use crate::privilege::Raised;
 use crate::sys;
@@ -31,6 +32,8 @@ pub struct SilentInterface {
     filter: Option<HostFilter>,
     /// Set while the interface is down because it could not be closed to the host.
     shut: bool,
+    /// Let go of at the very end; none once the interface is gone.
+    lock: Option<InterfaceLock>,
 }
 
 /// One thing to put back.
@@ -44,6 +47,9 @@ enum Undo {
 
 impl SilentInterface {
     /// Closes the interface to the host, takes it over and brings it up.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] if another switch has it; the kernel's.
     pub fn take(name: &str) -> io::Result<Self> {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
@@ -51,6 +57,7 @@ impl SilentInterface {
             let problem = "the host needs its loopback interface";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
+        let lock = InterfaceLock::take(index)?;
         let filter = HostFilter::put(index).map_err(|error| {
             let problem =
                 format!("cannot close the interface to the host's network stack: {error}");
@@ -62,6 +69,7 @@ impl SilentInterface {
             undo: Vec::new(),
             filter: Some(filter),
             shut: false,
+            lock: Some(lock),
         };
         for message in addresses(index)? {
             this.attempt("remove an address", |this| this.remove_address(message));
@@ -81,6 +89,11 @@ impl SilentInterface {
     /// Its number, which another interface of the same name does not have.
     pub fn index(&self) -> i32 {
         self.index
+    }
+
+    /// The interface is gone, and may come back with the same index, for whoever takes it first.
+    pub fn release(&mut self) {
+        self.lock = None;
     }
 
     /// The interface is gone: what there was to restore must not be done to another of its name.

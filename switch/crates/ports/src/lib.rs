@@ -6,7 +6,7 @@
 //! owns its own halves; nothing here is shared between threads but counters.
 //!
 //! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
-//! * [`interface`]: takes an interface over (silent in the kernel) and gives it back
+//! * [`interface`]: takes an interface over (silent in the kernel) and gives it back; one switch at a time
 //! * [`host_filter`]: closes an interface to the host's network stack
 //! * [`privilege`]: the capabilities that this takes, raised only meanwhile
 //! * [`link_monitor`]: carrier changes, as they happen
@@ -26,6 +26,7 @@ pub mod counters;
 pub mod files;
 pub mod host_filter;
 pub mod interface;
+mod interface_lock;
 pub mod link_monitor;
 pub mod memory;
 mod netlink;

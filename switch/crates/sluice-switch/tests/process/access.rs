@@ -25,7 +25,9 @@ const NONE: &str = "0000000000000000";
 /// Each thread of a process: its name, and values of its status.
 fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let status = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    // A thread may have ended since it was listed.
+    let status =
+        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
     let value = |status: &str, key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         line.unwrap().trim_start_matches(':').trim().to_owned()
@@ -66,17 +68,20 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
             "CapBnd",
             "NoNewPrivs",
         ];
+        let has_what_it_needs = |(name, values): &(String, Vec<String>)| {
+            let permitted = match name.as_str() {
+                "worker-0" | "worker-1" | "idle-sweeper" => NONE,
+                _ => NET_ADMIN_AND_RAW,
+            };
+            *values == [permitted, NONE, NONE, NONE, NONE, "1"]
+        };
         let check = || {
-            let all = threads(switch.id(), &keys);
-            let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
-            assert_eq!(workers.count(), 2, "{all:?}");
-            for (name, values) in all {
-                let permitted = match name.as_str() {
-                    "worker-0" | "worker-1" | "idle-sweeper" => NONE,
-                    _ => NET_ADMIN_AND_RAW,
-                };
-                assert_eq!(values, [permitted, NONE, NONE, NONE, NONE, "1"], "{name}");
-            }
+            // A thread gives up its own rights, when it begins.
+            wait_until("every thread has what it needs and no more", || {
+                let all = threads(switch.id(), &keys);
+                let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
+                workers.count() == 2 && all.iter().all(has_what_it_needs)
+            });
         };
         check();
         let niceness = niceness(switch.id());
@@ -115,9 +120,10 @@ fn without_interfaces_it_keeps_no_capability() {
         "127.0.0.1:0",
     ];
     let switch = Switch::start(directory.path(), &arguments);
-    for (name, values) in threads(switch.id(), &["CapPrm", "CapEff", "CapBnd"]) {
-        assert_eq!(values, [NONE; 3], "{name}");
-    }
+    wait_until("no thread has a capability", || {
+        let all = threads(switch.id(), &["CapPrm", "CapEff", "CapBnd"]);
+        all.iter().all(|(_, values)| *values == [NONE; 3])
+    });
 }
 
 /// Runs a command as a user without any right, in a directory that it can read.

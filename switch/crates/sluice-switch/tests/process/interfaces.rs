@@ -2,6 +2,8 @@
 //! Ports on interfaces: links, what is given back, limits.
 
 use std::fs::File;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use sluice_ports::pcap::Reader;
 
@@ -51,6 +53,67 @@ fn on_interfaces_it_forwards_follows_links_and_gives_them_back() {
         assert!(switch.terminate().success());
         let after = sh("ip address show dev p0 | grep -v link/ether");
         assert_eq!(without_lifetimes(&before), without_lifetimes(&after));
+    });
+}
+
+#[test]
+fn a_second_switch_on_an_interface_does_not_start() {
+    in_namespace(|| {
+        let first = tempfile::tempdir().unwrap();
+        let line = |port: &str, grpc: u16| {
+            format!("--no-p4 -i {port} --grpc-server-addr 127.0.0.1:{grpc}")
+        };
+        let line_of_first = line("0@p0", 50052);
+        let switch = Switch::start(first.path(), &line_of_first.split(' ').collect::<Vec<_>>());
+        let second = tempfile::tempdir().unwrap();
+        let refused = command(second.path())
+            .args(line("3@p0", 50053).split(' '))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains("-i 3@p0"), "{said}");
+        assert!(said.contains("a port of another switch, process"), "{said}");
+        // What the first one made of the interface stays.
+        assert!(sh("ip link show dev p0").contains("NOARP"));
+        // Killed, it holds nothing.
+        drop(switch);
+        let line_of_second = line("3@p0", 50053);
+        let switch = Switch::start(
+            second.path(),
+            &line_of_second.split(' ').collect::<Vec<_>>(),
+        );
+        assert!(switch.terminate().success());
+    });
+}
+
+#[test]
+fn somebody_who_takes_an_interface_s_name_keeps_no_switch_away() {
+    in_namespace(|| {
+        let shown = sh("ip -oneline link show dev p0");
+        let (index, _) = shown.split_once(':').unwrap();
+        let code = "import socket,sys; s=socket.socket(socket.AF_UNIX); \
+                    s.bind(b'\\0'+sys.argv[1].encode()); s.listen(); print(flush=True); s.accept()";
+        let name = format!("sluice-switch/interface/{index}");
+        let mut squatter = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(["/usr/bin/python3", "-c", code, &name])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        squatter
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut line)
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let line = "--no-p4 -i 0@p0 --grpc-server-addr 127.0.0.1:50052";
+        let switch = Switch::start(directory.path(), &line.split(' ').collect::<Vec<_>>());
+        assert!(switch.terminate().success());
+        // It was looked at, and that ended it.
+        assert!(squatter.wait().unwrap().success());
     });
 }
 
