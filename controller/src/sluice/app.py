@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import sys
 from functools import partial
@@ -76,9 +77,17 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         with asyncio.Runner(loop_factory=partial(measured_loop, stalls)) as runner:
             runner.run(_run(numbers.give(config), numbers, stalls))
     except FAILURES as error:
-        print(f"sluice: {error}", file=sys.stderr)
+        print(f"sluice: {_sentence(error)}", file=sys.stderr)
         return FAILED
     return OK
+
+
+def _sentence(error: Exception) -> str:
+    """Returns what an error says, without the numbers that only programs need."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    text = re.sub(r" \(os error \d+\)", "", error.strerror)
+    return text if error.filename is None else f"{error.filename}: {text}"
 
 
 async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> None:
@@ -139,7 +148,7 @@ def _make_sources(config: Config, fast_path: FastPath, stack: contextlib.AsyncEx
         try:
             host.add(interface)
         except OSError as error:
-            raise OSError(f"interface {interface.name}: {error}") from error
+            raise OSError(f"interface {interface.name}: {_sentence(error)}") from error
     host.publish()
     keeper = TapKeeper.start([interface.name for interface in config.interfaces])
     stack.callback(keeper.close)
@@ -148,7 +157,7 @@ def _make_sources(config: Config, fast_path: FastPath, stack: contextlib.AsyncEx
     try:
         server = FpmServer(str(config.fpm.listen))
     except OSError as error:
-        raise OSError(f"fpm.listen {config.fpm.listen}: {error}") from error
+        raise OSError(f"fpm.listen: {_sentence(error)}") from error
     stack.callback(server.close)
     kernel.start()
     return Sources(

@@ -24,6 +24,9 @@ P4RUNTIME_SOCKET_END = "-p4rt.sock"
 MAXIMUM_SOCKET_PATH = 107  # sun_path of unix(7), less its end
 
 
+LAST_PORT = 65535
+
+
 @dataclass(frozen=True, slots=True)
 class HostPort:
     """A TCP end point."""
@@ -232,6 +235,8 @@ def _fpm_listen(value: object) -> HostPort:
 def _host_port(value: object) -> HostPort:
     text = str(value)
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isascii() or not port.isdigit():
         raise ValueError(f"{text!r} is not HOST:PORT (like 127.0.0.1:9559)")
+    if int(port) > LAST_PORT:
+        raise ValueError(f"{text!r}: there is no port {port}, the last is {LAST_PORT}")
     return HostPort(host.strip("[]"), int(port))

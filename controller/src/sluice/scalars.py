@@ -68,7 +68,7 @@ def one_of(choices: Collection[T]) -> Callable[[object], T]:
                 return choice
         if not choices:
             raise ValueError(f"{value!r}: none is configured")
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
+        raise ValueError(f"{value!r} is not one of: {', '.join(map(str, choices))}")
 
     return convert
 

@@ -23,11 +23,20 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
+SHOWN = 20
+"""Problems that an error names."""
+
+
 class ConfigError(Exception):
-    """A configuration that cannot be used; `problems` are complete sentences with file and line."""
+    """A configuration that cannot be used; `problems` are complete sentences with file and line.
+
+    As text it has the first `SHOWN` of them."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
+        shown = problems[:SHOWN]
+        if len(problems) > SHOWN:
+            shown.append(f"and {len(problems) - SHOWN:,} more problems")
+        super().__init__("\n".join(shown))
         self.problems = problems
 
 

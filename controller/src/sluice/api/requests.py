@@ -103,7 +103,7 @@ class Requests:
                 problems.append(f"{spd.file} is the SPD {text.name!r}, not {name!r}")
             texts[name] = text
         if problems:
-            raise BadRequestError("\n".join(problems))
+            raise BadRequestError(str(ConfigError(problems)))
         return texts
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:

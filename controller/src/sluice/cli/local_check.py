@@ -39,7 +39,7 @@ def check_files(
     if config is not None:
         texts |= _configured(config, configured, problems)
     if problems:
-        raise CommandFailedError("\n".join(dict.fromkeys(problems)))
+        raise CommandFailedError(str(ConfigError([*dict.fromkeys(problems)])))
     return checker.report(texts)
 
 

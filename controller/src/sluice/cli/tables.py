@@ -69,8 +69,8 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
-        ("routes", f"{fpm['routes']:,} ({fpm['stale_routes']:,} of an earlier session)"),
-        ("pending", f"{reconciler['pending']:,} updates, {reconciler['orphans']:,} to be cleaned"),
+        ("routes", f"{fpm['routes']:,}" + _stale(fpm["stale_routes"])),
+        ("pending", f"{reconciler['pending']:,} updates" + _orphans(reconciler["orphans"])),
     ]
     lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
     lines.append(("progress", _progress(data["progress"], data["ready"])))
@@ -100,6 +100,14 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _stale(routes: int) -> str:
+    return f", {routes:,} of them not confirmed since FPM reconnected" if routes else ""
+
+
+def _orphans(entries: int) -> str:
+    return f"; {entries:,} entries that nobody uses are to be deleted" if entries else ""
 
 
 def _duration(seconds: float) -> str:
@@ -239,7 +247,7 @@ def _punts(console: Console, data: dict[str, Any]) -> None:
         ]
         for reason, item in data["reasons"].items()
     ]
-    columns = ["reason", ">to CPU", ">metered away", ">queue full", ">handled", ">rate limit"]
+    columns = ["reason", ">to CPU", ">over the limit", ">queue full", ">handled", ">rate limit"]
     _table(console, columns, rows, "")
     console.print(f"{data['waiting']} packets wait, {data['held']} are held for a neighbour")
     results = {**data["results"], **data["held_packets"]}

@@ -40,8 +40,8 @@ pub(super) async fn connect(target: &Target) -> anyhow::Result<Client> {
     match found.len() {
         1 => Ok(found.remove(0).0),
         0 => bail!(
-            "no {}switch runs here (looked in {})",
-            device_id.map_or_else(String::new, |id| format!("such (device id {id}) ")),
+            "no switch{} runs here (looked in {})",
+            device_id.map_or_else(String::new, |id| format!(" with device id {id}")),
             directory.display()
         ),
         _ => {
