@@ -210,12 +210,29 @@ ANSWERS |= {
         | {
             "rules": [
                 {
+                    "position": None,
+                    "name": "nd-out-v6",
+                    "text": "bypass icmpv6 any -> any",
+                    "generated": True,
+                    "hits": 40,
+                    "searched": 1,
+                },
+                {
+                    "position": None,
+                    "name": "ike-out-v4",
+                    "text": "bypass udp any -> any sport 500",
+                    "generated": True,
+                    "hits": 2,
+                    "searched": 1,
+                },
+                {
                     "position": 1,
+                    "generated": False,
                     "name": "web",
                     "text": "protect(branch) tcp any -> any dport 80",
                     "hits": 1234567,
                     "searched": 2,
-                }
+                },
             ],
             "final_discard": {"hits": None, "searched": 8},
         }
@@ -288,8 +305,18 @@ ANSWERS |= {
     },
 }
 EXPECTED |= {
-    "spd": ["corp outbound: epoch 4", "web", "1,234,567", "(final)"],
-    "flows": ["[2001:db8::1]:40000", "protect(branch)", "later fragments, for this router, by hub"],
+    "spd": [
+        "corp outbound: epoch 4",
+        "2 rules for this router's ND and IKE: --generated",
+        "1,234,567",
+        "(final)",
+    ],
+    "flows": [
+        "[2001:db8::1]:40000",
+        " tcp ",
+        "protect(branch)",
+        "later fragments, for this router, by hub",
+    ],
 }
 
 

@@ -65,7 +65,7 @@ def _name(request: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ("check", ["1 inbound rules, 2 outbound rules: fine", "warning: no BGP", "by --frr"]),
+        ("check", ["1 inbound rule, 2 outbound rules: fine", "warning: no BGP", "by --frr"]),
         (
             "check",
             [
@@ -189,7 +189,7 @@ def test_a_check_needs_no_controller(tmp_path: Path) -> None:
     frr.write_text("router bgp 1\n neighbor 10.0.0.2 remote-as 2\n")
     done = sluice("spd", "check", str(file), "--config", str(config))
     assert done.exit_code == 0, done.output
-    assert "corp: 0 inbound rules, 1 outbound rules: fine" in done.stdout
+    assert "corp: 0 inbound rules, 1 outbound rule: fine" in done.stdout
     assert done.stdout.count("BGP and OSPF sessions are not checked") == 1
     assert "come up" not in done.stdout
     for given in (frr, tmp_path):
@@ -231,7 +231,7 @@ def test_rules_alone_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert done.exit_code == 0, done.output
     assert "no controller runs here" in done.stderr
     assert "bundles and addresses are not known" in done.stderr
-    assert "1 outbound rules: fine" in done.stdout
+    assert "1 outbound rule: fine" in done.stdout
     absent = sluice("spd", "check", str(file), "--socket", str(tmp_path / "absent.sock"))
     assert absent.exit_code == NO_DAEMON
 
@@ -299,6 +299,17 @@ def test_a_check_of_the_status_fails_with_its_problems(
     monkeypatch.setitem(ANSWERS, "status", ANSWERS["status"] | {"problems": []})
     found = sluice("show", "status", "--check", "--socket", str(daemon))
     assert (found.exit_code, found.output) == (0, "")
+
+
+def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
+    """They have no number: the others have those of their file."""
+    folded = sluice("show", "spd", "--socket", str(daemon)).stdout
+    assert "nd-out-v6" not in folded
+    shown = sluice("show", "spd", "--generated", "--socket", str(daemon)).stdout
+    assert "(generated)" not in shown
+    rows = [line.split()[:2] for line in shown.splitlines()]
+    assert ["nd-out-v6", "bypass"] in rows
+    assert ["1", "web"] in rows
 
 
 def test_metrics_are_printed_as_they_are(daemon: Path) -> None:

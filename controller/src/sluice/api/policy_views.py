@@ -6,7 +6,8 @@ A part of `views`. Depends on controller.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any, TypeAlias
 
 from sluice.api.rows import Rows, sliced
@@ -77,11 +78,13 @@ class PolicyViews:
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(
-        self, state: ListState, show: Callable[[int, int, Rule], dict[str, Any]]
+        self, state: ListState, show: Callable[[int | None, int, Rule], dict[str, Any]]
     ) -> dict[str, Any]:
         searched = self._controller.policy.searched
         rules: list[dict[str, Any]] = []
-        numbered = enumerate(zip(state.rules, state.rule_ids, strict=True), 1)
+        numbered = zip(
+            _positions(state.rules), zip(state.rules, state.rule_ids, strict=True), strict=True
+        )
         for part in sliced(numbered):
             hits = await self._hits(state, [rule_id for _, (_, rule_id) in part])
             rules += [
@@ -203,7 +206,13 @@ class PolicyViews:
         return self._controller.config.policy.bundle_ids()
 
 
-def _rule(position: int, rule_id: int, rule: Rule) -> dict[str, Any]:
+def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
+    """Yields each rule's place among the operator's, as in their file; None for generated ones."""
+    operators = count(1)
+    return (None if rule.generated else next(operators) for rule in rules)
+
+
+def _rule(position: int | None, rule_id: int, rule: Rule) -> dict[str, Any]:
     return {
         "position": position,
         "id": rule_id,
@@ -215,5 +224,5 @@ def _rule(position: int, rule_id: int, rule: Rule) -> dict[str, Any]:
     }
 
 
-def _rule_name(position: int, rule_id: int, rule: Rule) -> dict[str, Any]:
+def _rule_name(position: int | None, rule_id: int, rule: Rule) -> dict[str, Any]:
     return {"name": rule.name}

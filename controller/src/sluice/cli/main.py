@@ -53,13 +53,17 @@ def _check(config: Path) -> None:
         loaded = load_config(config)
     except ConfigError as error:
         raise CommandFailedError(str(error)) from error
-    click.echo(f"{config}: router {loaded.router}, {len(loaded.interfaces)} interfaces: fine")
+    number = len(loaded.interfaces)
+    counted = "1 interface" if number == 1 else f"{number} interfaces"
+    click.echo(f"{config}: router {loaded.router}, {counted}: fine")
 
 
 # --- show ----------------------------------------------------------------------------------------
 
 
-def _show(what: str, socket: Path | None, as_json: bool, **filters: Any) -> None:
+def _show(
+    what: str, socket: Path | None, as_json: bool, table: str | None = None, **filters: Any
+) -> None:
     asked = {"command": "show", "what": what}
     asked |= {name: value for name, value in filters.items() if value is not None}
     data = request(socket, asked)
@@ -68,7 +72,7 @@ def _show(what: str, socket: Path | None, as_json: bool, **filters: Any) -> None
     else:
         from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
 
-        tables.show(what, data)
+        tables.show(table or what, data)
 
 
 @cli.group(epilog=EPILOG)
@@ -153,10 +157,14 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 
 @show.command("spd", epilog=EPILOG)
 @click.argument("spd", required=False)
+@click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
-def show_spd(spd: str | None, socket: Path | None, as_json: bool) -> None:
-    """Show the rules of one SPD, or of all, in their order, and how many packets met them."""
-    _show("spd", socket, as_json, spd=spd)
+def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
+    """Show the rules of one SPD, or of all, in their order, and how many packets met them.
+
+    They are numbered as in their file; the generated ones, which come first, have no number.
+    """
+    _show("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
 
 
 @show.command("flows", epilog=EPILOG)

@@ -14,8 +14,10 @@ from rich.text import Text
 
 from sluice.cli.route_table import nexthop
 from sluice.policy_coverage import name_some
+from sluice.policy_model import PROTOCOLS
 
 Row = list[str | Text]
+PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 WIDE = 240
 """Columns when the output is no terminal: lines are not to be broken then."""
 
@@ -281,25 +283,52 @@ def _metrics(console: Console, data: str) -> None:
 # --- policy --------------------------------------------------------------------------------------
 
 
-def _spd(console: Console, data: list[dict[str, Any]]) -> None:
+def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = False) -> None:
     if not data:
         console.print("no SPD: no interface is guarded")
     for item in data:
         _list_title(console, item)
         rows: list[Row] = [
             [
-                str(rule["position"]),
+                "" if rule["position"] is None else str(rule["position"]),
                 rule["name"],
                 rule["text"],
                 _number(rule["hits"]),
                 _number(rule["searched"]),
             ]
             for rule in item["rules"]
+            if all_rules or not rule["generated"]
         ]
+        if not all_rules:
+            rows[:0] = _folded([rule for rule in item["rules"] if rule["generated"]])
         final = item["final_discard"]
         rows.append(["", "(final)", "discard", _number(final["hits"]), _number(final["searched"])])
         _table(console, [">", "rule", "~", ">cache hits", ">searched"], rows, "")
         console.print()
+
+
+def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
+    _spd(console, data, all_rules=True)
+
+
+def _folded(generated: list[dict[str, Any]]) -> list[Row]:
+    """One row for all generated rules."""
+    if not generated:
+        return []
+    hits = [rule["hits"] for rule in generated]
+    return [
+        [
+            "",
+            "(generated)",
+            f"{_counted(len(generated), 'rule')} for this router's ND and IKE: --generated",
+            _number(None if None in hits else sum(hits)),
+            _number(sum(rule["searched"] for rule in generated)),
+        ]
+    ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _list_title(console: Console, item: dict[str, Any]) -> None:
@@ -317,7 +346,7 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
             item["direction"],
             _end(item["source"], item["source_port"]),
             _end(item["destination"], item["destination_port"]),
-            str(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            _protocol(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
             item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
             "(stale)" if item["stale"] else str(item["rule"]),
             _number(item["packets"]),
@@ -325,8 +354,12 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
         ]
         for item in data
     ]
-    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule", ">packets", ""]
-    _table(console, columns, rows, "no flows")
+    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule"]
+    _table(console, [*columns, ">packets", "notes"], rows, "no flows")
+
+
+def _protocol(number: int) -> str:
+    return PROTOCOL_NAMES.get(number, str(number))
 
 
 def _end(address: str, port: int | None) -> str:
@@ -368,7 +401,7 @@ def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
 def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
     for item in data:
         counts = ", ".join(
-            f"{count} {direction} rules" for direction, count in item["rules"].items()
+            _counted(count, f"{direction} rule") for direction, count in item["rules"].items()
         )
         console.print(f"{item['spd']}: {counts}: fine")
         _warnings(console, item["warnings"])
@@ -429,7 +462,8 @@ def _rule_change(console: Console, change: dict[str, Any]) -> None:
 def _spd_commit(console: Console, data: dict[str, Any]) -> None:
     for item in data["changed"]:
         console.print(
-            f"{item['spd']} {item['direction']}: {item['rules']} rules, epoch {item['epoch']},"
+            f"{item['spd']} {item['direction']}: {_counted(item['rules'], 'rule')},"
+            f" epoch {item['epoch']},"
             f" generation {item['generation']}"
         )
     if not data["changed"]:
@@ -448,6 +482,7 @@ _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "counters": _counters,
     "metrics": _metrics,
     "spd": _spd,
+    "spd --generated": _all_rules,
     "flows": _flows,
     "flow-cache": _flow_cache,
     "spd check": _spd_check,
