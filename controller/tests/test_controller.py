@@ -19,6 +19,7 @@ from sluice.api.rows import Rows
 from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
+from sluice.daemons import Daemon
 from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
 from sluice.inputs import FastPathInput, Sources
 from sluice.model import (
@@ -507,7 +508,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         await world.until(lambda: controller.settled)
         assert controller.fib.rib.stale == len(controller.fib.rib) == 1000
         assert controller.sources.gate.due is not None  # the kernel is asked again
-        assert controller._dump.slices > 4
+        assert daemon_of(controller).comparing.slices > 4
         await world.synced()
         routes = [
             target for target in world.switch.of(Kind.ROUTE).values() if target != UNREACHABLE
@@ -515,6 +516,11 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         assert len(routes) == 1000 + 3
 
     play(story)
+
+
+def daemon_of(controller: Controller) -> Daemon:
+    """The routing daemon of the default VRF."""
+    return controller.daemons._daemons[0]
 
 
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
@@ -528,11 +534,11 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
         controller, rib = world.controller, world.controller.fib.rib
-        while controller._comparison._sweep is None or len(rib) == 2000:
+        while daemon_of(controller).comparison._sweep is None or len(rib) == 2000:
             await asyncio.sleep(0)
         monkeypatch.setattr(controller.sources.gate, "_quiet", 60.0)
         world.routes.put(FpmSessionOpened("zebra, restarted again"))
-        await world.until(lambda: controller._comparison._sweep is None)
+        await world.until(lambda: daemon_of(controller).comparison._sweep is None)
         assert 1000 < len(rib) < 2000
         assert rib.stale == len(rib)
         assert not controller.settled

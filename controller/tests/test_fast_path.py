@@ -60,7 +60,7 @@ class KeepingTaps(FakeTaps):
         super().__init__()
         self.given: list[tuple[int, bytes]] = []
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
         return 10 + int(name[-1])
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:
@@ -71,7 +71,7 @@ class KeepingTaps(FakeTaps):
 class Probes:
     """Stands for `NeighborProbe`, whose ports the kernel chooses."""
 
-    def is_probe(self, frame: bytes) -> bool:
+    def is_probe(self, ifindex: int, frame: bytes) -> bool:
         udp = 34 if frame[12:14] == b"\x08\x00" else 54
         return frame[udp : udp + 6] == b"\xab\xcd\x00\x09\x00\x08"
 

@@ -90,7 +90,7 @@ def test_a_second_thread_would_keep_everything_and_is_refused() -> None:
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        with pytest.raises(PrivilegeError, match="threads run"):
+        with pytest.raises(PrivilegeError, match="runs with privileges"):
             privileges.drop()
     finally:
         done.set()

@@ -143,11 +143,11 @@ class TapSet:
         """queue_limit: frames held for Python per interface; more are dropped and counted.
         fast_path: frames that it takes are not queued for Python."""
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
         """Creates the TAP, or opens one that is there (it may have several queues, one for each
         that has it open, and lives as long as one of them), sets MTU (68..65535) and MAC
-        ("02:00:00:00:01:01") and returns its ifindex. Down until set_up; carrier on until
-        set_carrier."""
+        ("02:00:00:00:01:01") and returns its ifindex plus base, by which the set knows it. Down
+        until set_up; carrier on until set_carrier."""
 
     def remove(self, index: int) -> None:
         """Lets the interface go; it disappears unless persistent."""

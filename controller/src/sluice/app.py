@@ -14,19 +14,22 @@ import logging
 import re
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sluice import privileges
 from sluice._native import FpmServer, P4RuntimeClient, TapSet
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
-from sluice.config import Config, ConfigError, load_config
+from sluice.config import Config, ConfigError, VrfConfig, load_config
 from sluice.controller import Controller
 from sluice.fast_path import FastPath
 from sluice.garbage import Garbage
-from sluice.inputs import Sources
+from sluice.inputs import RouteFeed, Sources
 from sluice.model import MAIN_TABLE
+from sluice.namespaces import HOME
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
@@ -36,17 +39,21 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import INVALID_ARGUMENT, P4RuntimeError
 from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
+from sluice.sources.device import Devices
 from sluice.sources.fpm import FpmSource
-from sluice.sources.host import HostInterfaces
-from sluice.sources.ike_ports import IkePorts
+from sluice.sources.host import HostInterfaces, TapPlace
+from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.namespace_routes import NamespaceRoutes
 from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.peer import AllowedUsers
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
+from sluice.sources.several_kernels import SeveralKernels
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.sources.vrf_devices import VrfDevices
+from sluice.sources.vrf_places import VrfPlaces
 from sluice.spdstore import SpdStore, SpdStoreError, prepare
 from sluice.stalls import Stalls, measured_loop
 
@@ -69,13 +76,17 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     try:
         config = load_config(config_path)
         prepare(config.state_dir)
+        start = _Start(config.state_dir)
+        config = start.places.decide(config, start.vrf_devices.prepare)
+        for namespace in start.places.namespaces.values():
+            namespace.give_up_privileges()
         privileges.drop()
         if configured_policy:
             SpdStore(config.state_dir).forget_committed()
         numbers = InterfaceNumbers(config.state_dir)
         stalls = Stalls()
         with asyncio.Runner(loop_factory=partial(measured_loop, stalls)) as runner:
-            runner.run(_run(numbers.give(config), numbers, stalls))
+            runner.run(_run(numbers.give(config), start, numbers, stalls))
     except FAILURES as error:
         print(f"sluice: {_sentence(error)}", file=sys.stderr)
         return FAILED
@@ -90,13 +101,22 @@ def _sentence(error: Exception) -> str:
     return text if error.filename is None else f"{error.filename}: {text}"
 
 
-async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> None:
+class _Start:
+    """What takes more privileges than are kept."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.vrf_devices = VrfDevices()
+        self.places = VrfPlaces(state_dir)
+
+
+async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls: Stalls) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(start.places.close)
         fast_path = FastPath(
             PacketSchema(Schema(pipeline.p4info)), remembers=bool(config.policy.spds)
         )
-        sources = _make_sources(config, fast_path, stack)
+        sources = _make_sources(config, start, fast_path, stack)
         controller = Controller(
             config,
             pipeline,
@@ -121,27 +141,33 @@ async def _run(config: Config, numbers: InterfaceNumbers, stalls: Stalls) -> Non
         await _until_signal(asyncio.create_task(controller.run()))
 
 
-def _make_sources(config: Config, fast_path: FastPath, stack: contextlib.AsyncExitStack) -> Sources:
+def _make_sources(
+    config: Config, start: _Start, fast_path: FastPath, stack: contextlib.AsyncExitStack
+) -> Sources:
     """Opens everything; `stack` closes it. Raises OSError in a sentence."""
-    ike_ports = None
-    if config.policy.spds:  # before there is an interface that a packet could leave by
-        ike_ports = IkePorts(config.ike.users)
-        stack.callback(ike_ports.close)
-    probe = NeighborProbe()
-    kernel = KernelMonitor(probe=probe)
+    namespaces = start.places.namespaces
+    stacks = {HOME: _HostStack(config, lambda act: act(), stack)}
+    # Of the namespace at home first: the threads of `native` start there.
+    for number, namespace in namespaces.items():
+        stacks[number] = _HostStack(config, namespace.call, stack)
+    kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
     stack.callback(kernel.close)
-    vrf_devices = VrfDevices()
-    vrf_devices.prepare(config.vrfs)
     taps = TapSet(fast_path=fast_path.native)
     stack.callback(taps.close)
     host = HostInterfaces(
         taps,
         kernel,
-        is_probe=probe.is_probe,
-        guard=_unguarded if ike_ports is None else ike_ports.guard,
-        join=vrf_devices.join,
+        stacks[HOME].devices,
+        is_probe=kernel.is_probe,
+        guard=stacks[HOME].guard,
+        join=start.vrf_devices.join,
         tables={vrf.table: vrf.id for vrf in config.vrfs},
         on_change=fast_path.publish,
+        places={
+            number: TapPlace(one.inside, one.devices, one.guard)
+            for number, one in stacks.items()
+            if number != HOME
+        },
     )
     stack.callback(host.close)
     for interface in config.interfaces:
@@ -150,33 +176,76 @@ def _make_sources(config: Config, fast_path: FastPath, stack: contextlib.AsyncEx
         except OSError as error:
             raise OSError(f"interface {interface.name}: {_sentence(error)}") from error
     host.publish()
-    keeper = TapKeeper.start([interface.name for interface in config.interfaces])
-    stack.callback(keeper.close)
-    dump = KernelRouteDump()
-    stack.callback(dump.close)
-    try:
-        server = FpmServer(str(config.fpm.listen))
-    except OSError as error:
-        raise OSError(f"fpm.listen: {_sentence(error)}") from error
-    stack.callback(server.close)
+    for number, one in stacks.items():
+        names = [each.name for each in config.interfaces if each.vrf.place == number]
+        if names:
+            keeper = one.inside(partial(TapKeeper.start, names))
+            stack.callback(keeper.close)
+    feeds = [
+        _make_feed(config, vrf, stacks[vrf.place], stack)
+        for vrf in config.vrfs
+        if vrf.id == HOME or vrf.place != HOME
+    ]
     kernel.start()
+    ike_ports = [one.ike_ports for one in stacks.values() if one.ike_ports is not None]
+    home = feeds[0]
     return Sources(
-        routes=FpmSource(server, AllowedUsers(str(config.fpm.listen), config.fpm.users).admit),
-        gate=ReplayGate(
-            config.fpm.quiet_seconds,
-            tables=frozenset(vrf.table for vrf in config.vrfs) - {MAIN_TABLE},
-        ),
-        dump=dump,
+        routes=home.routes,
+        gate=home.gate,
+        dump=home.dump,
         kernel=kernel,
         host=host,
         punts=PuntQueue(config.limits.punt_queue),
-        ike_ports=ike_ports,
+        ike_ports=SeveralIkePorts(ike_ports) if ike_ports else None,
         fast_path=fast_path,
+        feeds_of_vrfs=tuple(feeds[1:]),
     )
 
 
-def _unguarded(device: str) -> None:
-    """Without policy there is no rule that a packet could step around."""
+class _HostStack:
+    """What there is of each network namespace. `inside` calls a function there."""
+
+    def __init__(
+        self,
+        config: Config,
+        inside: Callable[[Callable[[], Any]], Any],
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self.inside = inside
+        self.devices = Devices()
+        self.ike_ports: IkePorts | None = None
+        if config.policy.spds:  # before there is an interface that a packet could leave by
+            self.ike_ports = inside(partial(IkePorts, config.ike.users))
+            stack.callback(self.ike_ports.close)
+        self.probe: NeighborProbe = inside(NeighborProbe)
+        self.kernel: KernelMonitor = inside(partial(KernelMonitor, probe=self.probe))
+
+    def guard(self, device: str) -> None:
+        """Without policy there is no rule that a packet could step around."""
+        if self.ike_ports is not None:
+            self.ike_ports.guard(device)
+
+
+def _make_feed(
+    config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
+) -> RouteFeed:
+    """What brings the routes of the routing daemon in a VRF's network namespace, or at home."""
+    inside, listen, home = host_stack.inside, str(config.fpm.listen), vrf.place == HOME
+    tables = None if home else {MAIN_TABLE: vrf.table}
+    dump: KernelRouteDump = inside(partial(KernelRouteDump, tables))
+    stack.callback(dump.close)
+    try:
+        server: FpmServer = inside(partial(FpmServer, listen))
+    except OSError as error:
+        where = "" if home else f" in network namespace {vrf.namespace}"
+        raise OSError(f"fpm.listen {listen}{where}: {error}") from error
+    stack.callback(server.close)
+    users = AllowedUsers(listen, config.fpm.users)
+    source = FpmSource(server, lambda peer: str(inside(partial(users.admit, peer))))
+    routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
+    left_out = frozenset(one.table for one in config.vrfs if one.place == HOME) - {MAIN_TABLE}
+    gate = ReplayGate(config.fpm.quiet_seconds, tables=left_out if home else frozenset())
+    return RouteFeed(vrf.place, routes, gate, dump)
 
 
 def _connect(config: Config, election_id: ElectionId, fast_path: FastPath | None = None) -> Client:

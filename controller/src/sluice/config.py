@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from sluice import scalars
@@ -25,6 +26,7 @@ from sluice.connection_config import (
     read_switch,
 )
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
+from sluice.namespaces import HOME
 from sluice.policy_config import PolicyConfig, read_interface_spd, read_policy, spd_names
 from sluice.yamlreader import ConfigError, Mapping, Reader, Value
 
@@ -56,12 +58,25 @@ PUNT_REASONS = (
 )
 
 
+class Isolation(Enum):
+    """How the host stack keeps a VRF apart from the default one."""
+
+    DEVICE = "device"
+    """By a VRF device of the kernel's."""
+    NAMESPACE = "namespace"
+    """By a network namespace of its own."""
+    SHARED = "shared"
+    """Not: what it gets and sends is limited to what answers in place."""
+
+
 @dataclass(frozen=True, slots=True)
 class VrfConfig:
     """A VRF: its number in the pipeline and its kernel routing table.
 
     `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead. `device` is the name
-    of the kernel's VRF device where there is one; None for the default VRF.
+    of the kernel's VRF device and `namespace` that of the network namespace, where there is one;
+    None for the default VRF. `isolation` is how the host stack keeps the VRF apart; None until that
+    is decided (`sources.vrf_places`), and for the default VRF.
     """
 
     name: str
@@ -69,6 +84,13 @@ class VrfConfig:
     table: int
     next_hop_vrfs: frozenset[str] = frozenset()
     device: str | None = None
+    namespace: str | None = None
+    isolation: Isolation | None = None
+
+    @property
+    def place(self) -> int:
+        """The number of the network namespace that the VRF's interfaces are in."""
+        return self.id if self.isolation is Isolation.NAMESPACE else HOME
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +125,7 @@ class InterfaceConfig:
             mac=self.mac,
             mtu=self.mtu,
             device=self.device,
+            namespace=self.vrf.place,
         )
 
 
@@ -195,6 +218,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     vrfs = _read_vrfs(root.section("vrfs"))
     interfaces = _read_interfaces(root, vrfs)
     _check_vrf_devices(root, vrfs.values(), interfaces)
+    _check_vrf_namespaces(root, vrfs.values())
     state_dir = root.optional("state_dir", _path, Path(f"/var/lib/sluice/{router}"))
     config = Config(
         router=router,
@@ -249,6 +273,9 @@ def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
             "table", scalars.integer(1, 2**32 - 1), "the kernel's routing table number"
         )
         device = vrf.optional("device", scalars.interface_name, _device_name(name, table))
+        namespace = vrf.optional("namespace", scalars.name, _namespace_name(name, table))
+        kinds = tuple(kind.value for kind in Isolation)
+        isolation = vrf.optional("isolation", scalars.one_of(kinds), None)
         vrf.close()
         if table is None:
             continue
@@ -259,8 +286,17 @@ def _read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
             value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
             continue
         tables[table] = name
-        vrfs[name] = VrfConfig(name, len(vrfs), table, others, device)
+        kind = None if isolation is None else Isolation(isolation)
+        vrfs[name] = VrfConfig(name, len(vrfs), table, others, device, namespace, kind)
     return vrfs
+
+
+def _namespace_name(vrf: str, table: int | None) -> str:
+    """The name of a VRF's network namespace unless the file gives one, by the same rule."""
+    try:
+        return scalars.name(vrf)
+    except ValueError:
+        return f"vrf{table}"
 
 
 def _device_name(vrf: str, table: int | None) -> str:
@@ -312,6 +348,17 @@ def _check_vrf_devices(
             problem = f"device {vrf.device!r} of VRF {vrf.name!r} is the name of"
             root.problem("vrfs", f"{problem} {taken[vrf.device]}; give the VRF another `device`")
         taken[vrf.device] = f"VRF {vrf.name!r}'s device"
+
+
+def _check_vrf_namespaces(root: Mapping, vrfs: Iterable[VrfConfig]) -> None:
+    """Each VRF has a network namespace for itself."""
+    taken: dict[str | None, str] = {}
+    for vrf in vrfs:
+        if vrf.namespace in taken:
+            problem = f"VRFs {taken[vrf.namespace]!r} and {vrf.name!r} have one network namespace"
+            root.problem("vrfs", f"{problem}, {vrf.namespace!r}; give each its own `namespace`")
+        if vrf.namespace is not None:
+            taken[vrf.namespace] = vrf.name
 
 
 def _read_interface(

@@ -35,6 +35,7 @@ from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
 from sluice.config import Config
 from sluice.connection import SwitchConnection
+from sluice.daemons import Daemon, RoutingDaemons
 from sluice.entities import (
     AUDITED,
     HASH_SEED_KEY,
@@ -64,6 +65,7 @@ from sluice.model import (
     LinkRemoved,
     NeighborChanged,
 )
+from sluice.namespaces import HOME, namespace_of
 from sluice.numbers import InterfaceNumbers
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
@@ -81,7 +83,6 @@ from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.readback import SLICE
 from sluice.reconciler import Reconciler
 from sluice.resolution import Resolution
-from sluice.route_comparison import RouteComparison
 from sluice.scheduler import Inlet, Scheduler
 from sluice.stalls import Stalls
 from sluice.state.audit import Repair
@@ -146,6 +147,7 @@ class Controller:
             {vrf.table: vrf.id for vrf in config.vrfs},
             config.next_hop_vrfs(),
             codec.group_size,
+            {vrf.table: vrf.place for vrf in config.vrfs if vrf.place != HOME},
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
@@ -237,11 +239,10 @@ class Controller:
         self.pace = Pace()
         """Of the routing daemon's events."""
         self.ready = False
-        self.settled = False
         self._adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
-        self._comparison = RouteComparison(self.fib, sources.gate, sources.dump)
+        self.daemons = RoutingDaemons(sources.feeds, self.fib)
         self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
         for known in (
@@ -252,31 +253,27 @@ class Controller:
         ):
             self.reconciler.submit(known)
 
+    @property
+    def settled(self) -> bool:
+        """Whether the routing daemons have named all their routes."""
+        return self.daemons.settled
+
     def _make_inlets(self) -> None:
         sources = self.sources
         self._timers = Inlet("timers", 0, self._drain_timers)
         self._kernel = Inlet("kernel", 1, self._drain_kernel, sources.kernel.fileno())
         self._punts = Inlet("punts", 2, self._drain_punts)
         self._host = Inlet("host", 3, self._drain_host, sources.host.fileno())
-        self._routes = Inlet("routes", 4, self._drain_routes, sources.routes.fileno())
         self._moved = Inlet("moved routes", 5, self._drain_moved)
-        self._dump = Inlet("route comparison", 6, self._drain_dump, sources.dump.fileno())
-        for inlet in (
-            self._timers,
-            self._kernel,
-            self._punts,
-            self._host,
-            self._routes,
-            self._moved,
-            self._dump,
-        ):
+        for inlet in (self._timers, self._kernel, self._punts, self._host, self._moved):
             self.scheduler.add(inlet)
+        self.daemons.add_inlets(self.scheduler, self._drain_routes, self._drain_dump)
         if sources.fast_path is not None:
             fileno = sources.fast_path.fileno()
             self.scheduler.add(Inlet("delivered packets", 3, self._drain_told, fileno))
         self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
-        self.scheduler.enable(self._routes, False)
+        self.daemons.enable(False)
 
     def _settings(self) -> Changes:
         """What the configuration alone decides: punt meters, the hash seed, audited drops."""
@@ -357,7 +354,7 @@ class Controller:
         }
         self._submit(self.fib.adopt(nexthops, groups, self._clock()))
         self.scheduler.enable(self._kernel, True)
-        self.scheduler.enable(self._routes, True)
+        self.daemons.enable(True)
 
     def _apply(self, events: Sequence[Event], now: float) -> Changes:
         changes = self.fib.apply(events, now)
@@ -385,8 +382,8 @@ class Controller:
     def _progress(self) -> None:
         """The reconciler got on."""
         pending = self.reconciler.pending
-        if not self._routes.enabled and self._adopted and pending <= ROUTES_CAUGHT_UP:
-            self.scheduler.enable(self._routes, True)
+        if not self.daemons.enabled and self._adopted and pending <= ROUTES_CAUGHT_UP:
+            self.daemons.enable(True)
         started = self._released_kernel_kinds and self.policy.started
         if not self.ready and started and self.reconciler.synced:
             self.ready = True
@@ -400,10 +397,10 @@ class Controller:
         for event in events:
             self.sources.host.apply(event)
             if isinstance(event, LinkChanged):
-                self.sources.routes.link_changed(event)
+                self.daemons.link_changed(event)
         self.sources.host.publish()
         self._submit(self._apply(events, now))
-        self._submit(self.engines.apply(events))
+        self._submit(self.engines.apply(one for one in events if namespace_of(one.ifindex) == HOME))
         outcome = Outcome()
         for event in events:
             if isinstance(event, NeighborChanged):
@@ -467,18 +464,19 @@ class Controller:
                 self.host_errors.delivered(packet)
         return False
 
-    def _drain_routes(self) -> bool:
+    def _drain_routes(self, daemon: Daemon) -> bool:
         if self.reconciler.pending > ROUTES_BEHIND:
-            self.scheduler.enable(self._routes, False)
+            self.daemons.enable(False)
             return True
-        events = self.sources.routes.poll(ROUTE_SLICE)
+        events = daemon.feed.routes.poll(ROUTE_SLICE)
         if not events:
             return False
         now = self._clock()
         for event in events:
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 log.info("FPM: %s", event)
-        self._comparison.note(events, now)
+                daemon.has_spoken = True
+        daemon.comparison.note(events, now)
         self._submit(self._apply(events, now))
         self.on_routes(len(events))
         self.pace.note(len(events), now)
@@ -491,18 +489,22 @@ class Controller:
         self.on_routes(ROUTE_SLICE)
         return self.fib.unfinished
 
-    def _drain_dump(self) -> bool:
-        step = self._comparison.step(self._clock())
+    def _drain_dump(self, daemon: Daemon) -> bool:
+        step = daemon.comparison.step(self._clock())
         if step.events:
             self._submit(self._apply(step.events, self._clock()))
             self.on_routes(step.routes)
-        if step.settled and not self.settled:
-            self.settled = True
-            self.fib.share({})
-            self.reconciler.release(ROUTE_KINDS)
+        if step.settled:
+            self.daemons.named_all(daemon, self._clock())
+            self._settle()
         if not step.more:
             self._set_timer()
         return step.more
+
+    def _settle(self) -> None:
+        if self.daemons.settle(self._clock()):
+            self.fib.share({})
+            self.reconciler.release(ROUTE_KINDS)
 
     def _drain_timers(self) -> bool:
         now, outcome = self._clock(), Outcome()
@@ -511,16 +513,16 @@ class Controller:
         self.resolution.unanswered(outcome.unanswered, now)
         self._carry_out(outcome)
         self.resolution.ask_due(now)
-        if self._comparison.start_if_due(now):
-            self.scheduler.wake(self._dump)
+        self.daemons.compare_due(now)
+        self._settle()
         self._set_timer()
         return False
 
     def _set_timer(self) -> None:
         """Wakes the timers' inlet when the next thing is due."""
         fragments_due = self.first_packets.fragments.next_deadline
-        comparison_due = self._comparison.due
-        dues = (self.held.next_deadline, self.resolution.next_due, comparison_due, fragments_due)
+        routes_due = self.daemons.next_due(self._clock())
+        dues = (self.held.next_deadline, self.resolution.next_due, routes_due, fragments_due)
         due = min((due for due in dues if due is not None), default=None)
         if self._timer is not None:
             self._timer.cancel()

@@ -21,6 +21,7 @@ from sluice.model import (
     RouteKey,
     RouteUpdated,
 )
+from sluice.namespaces import HOME
 
 
 class RouteInput(Protocol):
@@ -176,6 +177,16 @@ class RouteDump(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RouteFeed:
+    """One routing daemon's routes and their witness, of a network namespace."""
+
+    namespace: int
+    routes: RouteInput
+    gate: ReplayGate
+    dump: RouteDump
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Everything that the controller takes its events from."""
 
@@ -187,3 +198,10 @@ class Sources:
     punts: PuntInput
     ike_ports: IkePortsInput | None = None
     fast_path: FastPathInput | None = None
+    feeds_of_vrfs: tuple[RouteFeed, ...] = ()
+    """Of VRFs that have a network namespace for themselves."""
+
+    @property
+    def feeds(self) -> tuple[RouteFeed, ...]:
+        """All routing daemons, the default VRF's first."""
+        return (RouteFeed(HOME, self.routes, self.gate, self.dump), *self.feeds_of_vrfs)

@@ -3,7 +3,8 @@
 
 The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
 the VRF device that is its master, and to the default VRF without one. A VRF device counts by its
-routing table, whatever its name. Depends on model.
+routing table, whatever its name. In a network namespace that a VRF has for itself all interfaces
+are in this VRF, but those that belong to a VRF device there. Depends on model and namespaces.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from sluice.model import KernelEvent, LinkChanged, LinkRemoved
+from sluice.namespaces import HOME, namespace_of
 
 DEFAULT_VRF = 0
 
@@ -50,8 +52,10 @@ class KernelVrfs:
 
     def vrf_of(self, ifindex: int) -> int | None:
         """The VRF of an interface, of a VRF device its own; None: one that is not configured."""
-        device = self._device_of(ifindex)
-        return DEFAULT_VRF if device is None else self._vrf_of_table.get(device[0])
+        device, namespace = self._device_of(ifindex), namespace_of(ifindex)
+        if device is None:
+            return namespace  # which has the VRF's number
+        return self._vrf_of_table.get(device[0]) if namespace == HOME else None
 
     def device_of(self, ifindex: int) -> str | None:
         """The name of the VRF device that an interface belongs to."""

@@ -140,7 +140,8 @@ class InterfaceSpec:
     """A layer-3 interface as configured: the TAP `name` stands for `port` (and VLAN) of the switch.
 
     `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's own network device where
-    this host can see it; the interface is down while that device is.
+    this host can see it; the interface is down while that device is. `namespace` is the network
+    namespace of the TAP (`sluice.namespaces`).
     """
 
     name: str
@@ -151,6 +152,7 @@ class InterfaceSpec:
     mac: Mac
     mtu: int
     device: str | None = None
+    namespace: int = 0
 
 
 # --- routes and next hops ------------------------------------------------------------------------
@@ -223,6 +225,7 @@ class NexthopObjectUpdated:
     id: int
     nexthop: NexthopSpec | None
     group: tuple[tuple[int, int], ...] = ()
+    namespace: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +233,19 @@ class NexthopObjectDeleted:
     """The next-hop object is gone."""
 
     id: int
+    namespace: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FpmSessionOpened:
     """A routing daemon connected and will now replay all its routes and next-hop objects.
 
-    Events that follow belong to this session until it closes or another opens.
+    Events that follow belong to this session until it closes or another opens. `namespace` is the
+    network namespace that the daemon runs in: each has its own.
     """
 
     peer: str
+    namespace: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +253,7 @@ class FpmSessionClosed:
     """The routing daemon went away; its routes stay until a new session has replaced them."""
 
     reason: str
+    namespace: int = 0
 
 
 @dataclass(frozen=True, slots=True)

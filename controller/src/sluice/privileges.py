@@ -6,7 +6,8 @@ routes, and lets the user write /proc/sys/net. Files are opened by the user's ow
 without CAP_DAC_OVERRIDE reads and writes what belongs to root. `no_new_privs` and the bounding set
 hold for every program that is started, such as the keeper of the TAPs.
 
-Capabilities are a thread's own: `drop` is for the time before there is a second thread. Linux only
+Capabilities are a thread's own: `drop` is for the time before there are threads but those that
+have given up theirs. CAP_SYS_ADMIN, by which network namespaces are entered, goes too. Linux only
 (capabilities(7)); calls the C library, since the standard library has none of this.
 """
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from pathlib import Path
 from struct import Struct
 
-CAP_NET_ADMIN = 12
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 KEPT = frozenset({CAP_NET_ADMIN})
 
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 23, 24, 38
@@ -35,16 +37,28 @@ class PrivilegeError(Exception):
     """The process has not what it needs, or cannot give up the rest; says what to do."""
 
 
+def has(capability: int) -> bool:
+    """Whether the calling thread has a capability."""
+    return bool(_permitted() >> capability & 1)
+
+
 def drop(keep: frozenset[int] = KEPT) -> None:
     """Keeps these capabilities and no others, for good. Raises PrivilegeError.
 
-    Raises it too while there is another thread, which would keep all that it has.
+    Raises it too while there is another thread that has more: capabilities are a thread's own.
     """
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads != 1:
-        raise PrivilegeError(f"{threads} threads run; privileges are given up before the second")
+    for task in Path("/proc/self/task").iterdir():
+        if int(task.name) == threading.get_native_id():
+            continue
+        if int(_status(task, "CapPrm"), 16) & ~_mask(keep) or _status(task, "NoNewPrivs") != "1":
+            raise PrivilegeError(f"thread {task.name} runs with privileges; it has to give up its")
+    give_up(keep)
+
+
+def give_up(keep: frozenset[int] = KEPT) -> None:
+    """As `drop`, for the calling thread alone."""
     permitted = _permitted()
-    wanted = sum(1 << capability for capability in keep)
+    wanted = _mask(keep)
     if wanted & ~permitted:
         raise PrivilegeError(
             "the controller makes TAPs and needs CAP_NET_ADMIN: run it as root, or give it that"
@@ -57,6 +71,16 @@ def drop(keep: frozenset[int] = KEPT) -> None:
         _set(wanted)
     except OSError as error:
         raise PrivilegeError(f"privileges cannot be given up: {error}") from error
+
+
+def _mask(capabilities: frozenset[int]) -> int:
+    return sum(1 << capability for capability in capabilities)
+
+
+def _status(task: Path, field: str) -> str:
+    """A field of a thread's status."""
+    lines = (task / "status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
 
 
 def _drop_bounding_set(keep: frozenset[int]) -> None:

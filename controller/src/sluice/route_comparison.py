@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from sluice.inputs import ReplayGate, RouteDump
 from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteDeleted, RouteEvent, RouteKey
+from sluice.namespaces import HOME
 from sluice.state.fib import Fib
 from sluice.state.stale_sweep import StaleSweep
 
@@ -37,10 +38,12 @@ class Step(NamedTuple):
 
 
 class RouteComparison:
-    """One comparison after the other."""
+    """One comparison after the other, of the routes of one network namespace's routing daemon."""
 
-    def __init__(self, fib: Fib, gate: ReplayGate, dump: RouteDump) -> None:
+    def __init__(self, fib: Fib, gate: ReplayGate, dump: RouteDump, namespace: int = HOME) -> None:
         self._fib = fib
+        self._rib = fib.ribs[namespace]
+        self._namespace = namespace
         self._gate = gate
         self._dump = dump
         self._sweep: StaleSweep | None = None
@@ -70,7 +73,7 @@ class RouteComparison:
 
     def _is_told(self, key: RouteKey) -> bool:
         """Whether this session has named a route, or has withdrawn it."""
-        return key in self._withdrawn or self._fib.rib.is_current(key)
+        return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float) -> bool:
         """Asks the kernel for its routes, unless nothing could follow from them: then there is a
@@ -80,10 +83,10 @@ class RouteComparison:
             return False
         self._outdated = False
         self._withdrawn.clear()
-        if self._fib.rib.stale or self._gate.takes_left_out:
+        if self._rib.stale or self._gate.takes_left_out:
             self._dump.start()
             return False
-        self._sweep = StaleSweep(self._fib, {})
+        self._sweep = StaleSweep(self._fib, {}, self._namespace)
         return True
 
     def step(self, now: float) -> Step:
@@ -91,7 +94,7 @@ class RouteComparison:
         if self._sweep is None:
             kernel = self._dump.poll(DATAGRAMS) if self._dump.running else None
             if kernel is not None:
-                self._sweep = StaleSweep(self._fib, kernel)
+                self._sweep = StaleSweep(self._fib, kernel, self._namespace)
             return Step(more=kernel is not None)
         routes = () if self._outdated else self._sweep.kernel_routes()
         if routes:

@@ -103,7 +103,7 @@ class Host:
         self.interfaces = HostInterfaces(
             self.watched,
             self.monitor,
-            is_probe=probe.is_probe,
+            is_probe=lambda _, frame: probe.is_probe(frame),
             join=join,
             tables=tables,
             on_change=fast_path.publish,
@@ -431,8 +431,8 @@ class FakeTaps:
         self.to_read: list[tuple[int, bytes]] = []
         self.removed: list[int] = []
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
-        return 10 + int(name.removeprefix("eth"))
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
+        return base + 10 + int(name.removeprefix("eth"))
 
     def remove(self, index: int) -> None:
         self.removed.append(index)

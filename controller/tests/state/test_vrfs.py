@@ -5,21 +5,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scenes import SPECS, Desired, address, connected, gateway, link, neighbor, no_route, route
+from scenes import (
+    SPECS,
+    Desired,
+    address,
+    connected,
+    gateway,
+    ifindex,
+    link,
+    neighbor,
+    no_route,
+    route,
+)
 from sluice.entities import Kind, Nexthop, RouteSlot, Target, TargetKind
 from sluice.model import (
     MAIN_TABLE,
     AddressAdded,
+    FpmSessionClosed,
+    FpmSessionOpened,
     InterfaceAddress,
+    KernelEvent,
     LinkChanged,
     LinkRemoved,
     NexthopObjectUpdated,
     NexthopSpec,
     Prefix,
+    RouteKey,
     RouteUpdated,
     parse_address,
 )
+from sluice.namespaces import base, from_namespace
 from sluice.state.fib import Fib
+from sluice.state.stale_sweep import StaleSweep
 
 RED, BLUE = 1, 2
 TABLES = {MAIN_TABLE: 0, 100: RED, 200: BLUE}
@@ -171,3 +188,83 @@ def test_where_the_configuration_says_so_routes_lead_into_another_vrf() -> None:
     back = of_table(100, route("10.8.0.0/24", gateway("10.0.1.9", 1)))
     wanted.apply(back)
     assert wanted.leads_to(RED, "10.8.0.0/24") is None
+
+
+class TestNamespaces:
+    """Red has a network namespace of its own, with indexes and next-hop objects that count anew."""
+
+    @staticmethod
+    def vrfs() -> Vrfs:
+        vrfs = Vrfs()
+        specs = [replace(spec, vrf=vrf) for vrf, spec in enumerate(SPECS)]
+        specs[RED] = replace(specs[RED], namespace=RED)
+        vrfs.fib = Fib(specs, TABLES, namespaces={100: RED})
+        vrfs.entities.clear()
+        vrfs.take(vrfs.fib.start())
+        vrfs.apply(link(1), red(link(2)))
+        return vrfs
+
+    def test_an_index_is_another_interface_in_each(self) -> None:
+        vrfs = self.vrfs()
+        vrfs.apply(red(LinkChanged(ifindex(1), "lo", True, True, 65536, bytes(6))))
+        vrfs.apply(address(1, "10.0.1.1/24"), red(address(2, "10.0.1.2/24")))
+        assert vrfs.everywhere(SHARED) == [1, 2, None]
+        vrfs.apply(LinkRemoved(ifindex(2)))
+        assert vrfs.everywhere(SHARED) == [1, 2, None]
+        vrfs.apply(red(LinkRemoved(ifindex(2))))
+        assert vrfs.everywhere(SHARED) == [1, None, None]
+
+    def test_an_interface_of_the_same_name_elsewhere_is_another(self) -> None:
+        vrfs = self.vrfs()
+        vrfs.apply(link(2), address(2, "10.0.9.1/24"))  # what a configuration before had left
+        assert vrfs.everywhere("10.0.9.0/24") == [None, None, None]
+
+    def test_addresses_of_loopback_are_the_vrfs(self) -> None:
+        vrfs = self.vrfs()
+        own = InterfaceAddress.parse("192.0.2.1/32")
+        vrfs.apply(red(AddressAdded(1, own)))
+        vrfs.apply(red(LinkChanged(ifindex(1), "lo", True, True, 65536, bytes(6))))
+        assert vrfs.fib.interfaces.local_addresses(RED) == [own.address]
+        assert vrfs.fib.interfaces.local_addresses(0) == []
+        assert local_in(vrfs, "192.0.2.1/32") == [RED]
+
+    def test_a_vrf_device_in_a_namespace_is_no_vrf_of_ours(self) -> None:
+        vrfs = self.vrfs()
+        own = InterfaceAddress.parse("192.0.2.1/32")
+        vrfs.apply(red(vrf_device(200)), red(AddressAdded(50, own)))
+        assert [vrfs.fib.interfaces.local_addresses(vrf) for vrf in (0, RED, BLUE)] == [[], [], []]
+
+    def test_each_daemon_has_sessions_and_objects_of_its_own(self) -> None:
+        vrfs = self.vrfs()
+        gateway_of = {0: gateway("10.0.1.9", 1), RED: gateway("10.0.1.9", base(RED) + 2)}
+        prefix = "20.0.0.0/8"
+        vrfs.apply(FpmSessionOpened("home"), FpmSessionOpened("red's", RED))
+        vrfs.apply(neighbor(1, "10.0.1.9", 9), red(neighbor(2, "10.0.1.9", 9)))
+        vrfs.apply(NexthopObjectUpdated(7, gateway_of[0]), route(prefix, obj=7))
+        of_red = route(prefix, obj=7).route
+        key = RouteKey(100, of_red.key.prefix)
+        vrfs.apply(
+            NexthopObjectUpdated(7, gateway_of[RED], namespace=RED),
+            RouteUpdated(of_red._replace(key=key)),
+        )
+        assert vrfs.everywhere(prefix) == [1, 2, None]
+        vrfs.apply(FpmSessionOpened("red's again", RED))
+        assert (vrfs.fib.ribs[0].stale, vrfs.fib.ribs[RED].stale) == (0, 1)
+        assert not vrfs.fib.rib.is_stale(RouteKey(MAIN_TABLE, key.prefix))
+        sweep = StaleSweep(vrfs.fib, {}, RED)
+        while (gone := sweep.next()) is not None:
+            vrfs.apply(gone)
+        assert vrfs.everywhere(prefix) == [1, None, None]
+        vrfs.apply(FpmSessionClosed("gone", RED))
+        assert vrfs.fib.sessions == {0: "home"}
+
+    def test_a_route_by_another_namespaces_interface_is_ignored(self) -> None:
+        vrfs = self.vrfs()
+        vrfs.apply(neighbor(1, "10.0.1.9", 9))
+        of_red = route("20.0.0.0/8", gateway("10.0.1.9", 1)).route
+        vrfs.apply(RouteUpdated(of_red._replace(key=RouteKey(100, of_red.key.prefix))))
+        assert vrfs.everywhere("20.0.0.0/8") == [None, None, None]
+
+
+def red(event: KernelEvent) -> KernelEvent:
+    return from_namespace(event, RED)

@@ -33,10 +33,18 @@ impl TapSet {
             .map_err(|error| io_error(&error, "starting a TapSet"))
     }
 
-    #[pyo3(signature = (name, mtu, mac, persist=false))]
-    fn add(&self, py: Python<'_>, name: &str, mtu: u32, mac: &str, persist: bool) -> PyResult<u32> {
+    #[pyo3(signature = (name, mtu, mac, persist=false, base=0))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        mtu: u32,
+        mac: &str,
+        persist: bool,
+        base: u32,
+    ) -> PyResult<u32> {
         let mac = parse_mac(mac).map_err(PyValueError::new_err)?;
-        py.detach(|| self.0.add(name, mtu, mac, persist))
+        py.detach(|| self.0.add(name, mtu, mac, persist, base))
             .map_err(|error| io_error(&error, &format!("adding the TAP {name}")))
     }
 

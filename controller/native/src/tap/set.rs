@@ -136,11 +136,13 @@ impl TapSet {
         })
     }
 
-    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex.
+    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex plus `base`, by which this set knows
+    /// it: indexes of different network namespaces are the same numbers.
     ///
     /// # Errors
-    /// Those of [`Tap::create`]; `NotConnected` once closed.
-    pub fn add(&self, name: &str, mtu: u32, mac: Mac, persist: bool) -> io::Result<u32> {
+    /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` where the sum has no
+    /// room.
+    pub fn add(&self, name: &str, mtu: u32, mac: Mac, persist: bool, base: u32) -> io::Result<u32> {
         if lock(&self.thread).is_none() {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
@@ -148,7 +150,11 @@ impl TapSet {
             ));
         }
         let tap = Tap::create(name, mtu, mac, persist)?;
-        let (index, descriptor) = (tap.index(), tap.as_raw_fd());
+        let descriptor = tap.as_raw_fd();
+        let index = tap
+            .index()
+            .checked_add(base)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let member = Member {
             tap,
             counters: Counters::default(),

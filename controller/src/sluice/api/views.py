@@ -25,6 +25,7 @@ from sluice.controller import Controller
 from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
 from sluice.metrics import lines
 from sluice.model import format_address, format_mac
+from sluice.namespaces import HOME
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.progress import Facts, Phase, phase_of
@@ -95,8 +96,8 @@ class Views:
                 },
             },
             "fpm": {
-                "peer": controller.fib.session,
-                "refused": controller.sources.routes.counters.get("connections_refused", 0),
+                "peer": " and ".join(controller.fib.sessions.values()) or None,
+                "refused": _sum_of_feeds(controller)["connections_refused"],
                 "routes": len(rib),
                 "stale_routes": rib.stale,
                 "settled": controller.settled,
@@ -115,7 +116,13 @@ class Views:
                 **reconciler.counters,
             },
             "vrfs": [
-                {"name": vrf.name, "table": vrf.table, "device": devices.get(vrf.id)}
+                {
+                    "name": vrf.name,
+                    "table": vrf.table,
+                    "device": devices.get(vrf.id),
+                    "namespace": vrf.namespace if vrf.place != HOME else None,
+                    "fpm": controller.fib.sessions.get(vrf.place),
+                }
                 for vrf in controller.config.vrfs
             ],
             "auditor": self._auditor(),
@@ -144,7 +151,7 @@ class Views:
             connected=controller.connection.primary is not None,
             compared=reconciler.compared,
             pending=reconciler.pending,
-            daemon=controller.fib.session is not None,
+            daemon=bool(controller.fib.sessions),
             settled=controller.settled,
         )
         return phase_of(facts)
@@ -321,7 +328,7 @@ class Views:
             "punts": controller.punts.counters,
             "held_packets": controller.held.counters,
             "punt_queue": sources.punts.counters,
-            "fpm": sources.routes.counters,
+            "fpm": _sum_of_feeds(self._controller),
             "kernel": sources.kernel.counters,
             "host": sources.host.counters,
             "ike_ports": sources.ike_ports.counters if sources.ike_ports is not None else {},
@@ -370,6 +377,14 @@ class Views:
             self._controller.counters[f"counters not read: {error}"] += 1
             return None
         return decode(entities)
+
+
+def _sum_of_feeds(controller: Controller) -> Counter[str]:
+    """What the sources of all routing daemons have counted."""
+    counts: Counter[str] = Counter()
+    for feed in controller.sources.feeds:
+        counts.update(feed.routes.counters)
+    return counts
 
 
 def describe(key: object) -> str:

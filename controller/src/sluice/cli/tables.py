@@ -126,6 +126,9 @@ def _host_stack(vrf: dict[str, Any]) -> str | Text:
     """Whose host stack a VRF other than the default one has."""
     if vrf["device"] is not None:
         return f"table {vrf['table']}, VRF device {vrf['device']} in the kernel"
+    if vrf["namespace"] is not None:
+        peer = vrf["fpm"] or "no routing daemon"
+        return f"network namespace {vrf['namespace']}, FPM peer {peer}"
     text = f"table {vrf['table']}, shares the host stack: limited, see docs/how-to/vrfs.md"
     return Text(text, style="yellow")
 

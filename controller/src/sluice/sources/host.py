@@ -12,9 +12,9 @@ of a macvlan device on a TAP (VRRP's virtual router) are own ones only while it 
 times they are another router's. Such a device is silenced like the TAP below it, and in its VRF.
 
 A TAP is separated when it and all macvlan devices on it belong to the kernel's VRF device of its
-VRF: then the kernel keeps the VRFs apart. For all other TAPs, and until the kernel has told,
-`shared_stack` says what keeps them apart. Probes of neighbours (sources.neighbor_probe) have done
-their work in the kernel and end here.
+VRF, or when it is in a network namespace of its VRF's own: then the kernel keeps the VRFs apart.
+For all other TAPs, and until the kernel has told, `shared_stack` says what keeps them apart. Probes
+of neighbours (sources.neighbor_probe) have done their work in the kernel and end here.
 
 Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sluice.config import InterfaceConfig
 from sluice.kernel_vrfs import DEFAULT_VRF, KernelVrfs
@@ -40,6 +40,7 @@ from sluice.model import (
     Mac,
     format_mac,
 )
+from sluice.namespaces import HOME, base, namespace_of
 from sluice.sources.device import Devices
 from sluice.sources.shared_stack import (
     answers_from_its_destination,
@@ -69,8 +70,8 @@ log = logging.getLogger(__name__)
 class Taps(Protocol):
     """What is used of `sluice._native.TapSet`."""
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False) -> int:
-        """Creates the TAP, down; its ifindex."""
+    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
+        """Creates the TAP, down; its ifindex plus `base`."""
 
     def remove(self, index: int) -> None:
         """Lets a TAP go."""
@@ -110,9 +111,17 @@ class PassingTap(NamedTuple):
     macs: frozenset[Mac]
 
 
+class TapPlace(NamedTuple):
+    """A network namespace in which TAPs are made: `inside` calls a function there."""
+
+    inside: Callable[[Callable[[], Any]], Any]
+    devices: Devices
+    guard: Callable[[str], None]
+
+
 class Passing(NamedTuple):
     """What a frame's way depends on: the TAPs, and by VRF the addresses that are own ones in this
-    VRF and in no other."""
+    VRF and in no other of the same host stack."""
 
     taps: list[PassingTap]
     sources: dict[int, set[Address]]
@@ -127,23 +136,26 @@ class HostInterfaces:
         kernel: Addresses,
         devices: Devices | None = None,
         *,
-        is_probe: Callable[[bytes], bool] = lambda _: False,
+        is_probe: Callable[[int, bytes], bool] = lambda _, __: False,
         guard: Callable[[str], None] = lambda _: None,
         join: Callable[[str, int], None] = lambda _, __: None,
         tables: Mapping[int, int] | None = None,
         on_change: Callable[[Passing], None] | None = None,
+        places: Mapping[int, TapPlace] | None = None,
     ) -> None:
-        """`guard` is called with the name of each TAP before a frame can be read from it, `join`
-        with its name and VRF before it is up, `on_change` by `publish` with what the ways of frames
-        depend on. `tables` maps kernel routing tables to VRFs."""
+        """`devices` and `guard` are of the namespace that the process runs in, `places` has those
+        of others, by number. `guard` is called with the name of each TAP before a frame can be read
+        from it, `join` with its name and VRF before it is up, `on_change` by `publish` with what
+        the ways of frames depend on. `is_probe` is asked of what the host sends, with the TAP's
+        index. `tables` maps kernel routing tables to VRFs."""
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
-        self._guard = guard
         self._join = join
         self._on_change = on_change
         self._is_published = False
         self._devices = devices if devices is not None else Devices()
+        self._places = {HOME: TapPlace(lambda act: act(), self._devices, guard), **(places or {})}
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
         # Of a TAP, and of a macvlan device on it; of other interfaces the kernel's VRF counts.
@@ -192,26 +204,38 @@ class HostInterfaces:
 
     def _make(self, interface: InterfaceConfig) -> int:
         """The TAP, claimed and silent but down; or nothing is left of it."""
-        name = interface.name
-        self._devices.claim(name)
+        place = self._places[interface.vrf.place]
+        ifindex: int = place.inside(lambda: self._make_inside(interface, place))
+        return ifindex
+
+    def _make_inside(self, interface: InterfaceConfig, place: TapPlace) -> int:
+        name, devices, namespace = interface.name, place.devices, interface.vrf.place
+        devices.claim(name)
         try:
-            with self._devices.reserved(name):
-                self._guard(name)
-                ifindex = self._taps.add(name, interface.mtu, format_mac(interface.mac))
+            with devices.reserved(name):
+                place.guard(name)
+                mac = format_mac(interface.mac)
+                ifindex = self._taps.add(name, interface.mtu, mac, base=base(namespace))
             try:
-                self._devices.silence(name)
-                self._join(name, interface.vrf.id)
+                if namespace_of(ifindex) != namespace:
+                    raise OSError(
+                        f"index {ifindex - base(namespace)} is too large; make {name} anew"
+                    )
+                devices.silence(name)
+                if namespace == HOME:
+                    self._join(name, interface.vrf.id)
             except OSError:
                 self._taps.remove(ifindex)
                 raise
         except OSError:
-            self._devices.release(name)
+            devices.release(name)
             raise
         return ifindex
 
     def close(self) -> None:
         """Gives up the claims on the interfaces; the TAPs themselves are their set's."""
-        self._devices.close()
+        for place in self._places.values():
+            place.devices.close()
 
     def ifindex(self, l3_if: int) -> int | None:
         """The kernel's index of the TAP of a layer-3 interface."""
@@ -297,12 +321,15 @@ class HostInterfaces:
         ]
 
     def _sources(self) -> dict[int, set[Address]]:
+        apart = {self._vrf[tap] for tap in self._separated}
+        apart -= {self._vrf[tap] for tap in self._l3_if if tap not in self._separated}
         sources: dict[int, set[Address]] = {}
         for address in self._own:
-            vrfs = set(map(self._vrf_of, self._holders(address)))
-            vrf = vrfs.pop() if len(vrfs) == 1 else None
-            if vrf is not None:
-                sources.setdefault(vrf, set()).add(address)
+            holders = self._holders(address)
+            sharing = {self._vrf_of(holder) for holder in holders if not self._is_apart(holder)}
+            for vrf in map(self._vrf_of, holders):
+                if vrf is not None and (vrf in apart or sharing <= {vrf}):
+                    sources.setdefault(vrf, set()).add(address)
         return sources
 
     def _disown(self, address: Address, ifindex: int) -> None:
@@ -332,8 +359,9 @@ class HostInterfaces:
 
     def _silence_macvlan(self, ifindex: int, name: str) -> None:
         """Until it succeeds, with the next change of the device, that does not count as working."""
+        place = self._places[namespace_of(ifindex)]
         try:
-            self._devices.silence(name)
+            place.inside(lambda: place.devices.silence(name))
         except OSError as error:  # gone again, or renamed
             self._loud.add(ifindex)
             self.counters["macvlan_not_silenced"] += 1
@@ -350,6 +378,8 @@ class HostInterfaces:
                 del known[ifindex]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
+        if namespace_of(ifindex) != HOME:
+            return
         before = self._device_names.pop(ifindex, None)
         if before is not None and before != name:  # removed or renamed
             self._set_carrier_of(before, False)
@@ -376,7 +406,7 @@ class HostInterfaces:
                 self.counters["to_host_without_interface"] += 1
             elif self._is_shared(ifindex) and not answers_from_its_destination(frame):
                 self.counters["to_host_of_a_service_without_vrfs"] += 1
-            elif ifindex in self._separated and not is_answered_in_its_vrf(frame):
+            elif self._has_vrf_device(ifindex) and not is_answered_in_its_vrf(frame):
                 self.counters["to_host_of_a_protocol_without_vrfs"] += 1
             else:
                 batch.append((ifindex, without_vlan(frame)))
@@ -384,6 +414,9 @@ class HostInterfaces:
         self.counters["to_host"] += taken
         self.counters["to_host_refused"] += len(batch) - taken
         return taken
+
+    def _has_vrf_device(self, tap: int) -> bool:
+        return tap in self._separated and namespace_of(tap) == HOME
 
     def _is_shared(self, tap: int) -> bool:
         """Whether a TAP of another VRF than the default one is in the default VRF's stack."""
@@ -411,7 +444,7 @@ class HostInterfaces:
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
         """Why a frame of the host must not leave, as a counter's name; None when it may."""
-        if self._is_probe(frame):
+        if self._is_probe(ifindex, frame):
             return "neighbor_probe"
         try:
             header = parse_ethernet(frame)

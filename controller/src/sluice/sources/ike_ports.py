@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -139,6 +140,21 @@ class IkePorts:
         if self._netfilter is not None:
             self._netfilter.close()
             self._netfilter = None
+
+
+class SeveralIkePorts:
+    """Those of several network namespaces, counted together."""
+
+    def __init__(self, ports: Iterable[IkePorts]) -> None:
+        self._ports = tuple(ports)
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """As `IkePorts.counters`."""
+        counts: Counter[str] = Counter()
+        for ports in self._ports:
+            counts.update(ports.counters)
+        return counts
 
 
 def _known_user(user: str) -> int:

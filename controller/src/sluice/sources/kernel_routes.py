@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 
 from sluice.model import Route, RouteKey, RouteUpdated
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
@@ -33,7 +34,10 @@ FAMILIES = (AF_INET, AF_INET6)
 class KernelRouteDump:
     """Asks the kernel for all its unicast routes, as often as told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Mapping[int, int] | None = None) -> None:
+        """Of the namespace of the calling thread. `tables`: the routes of these alone count, under
+        another table's number each."""
+        self._tables = tables
         self._socket = NetlinkSocket()
         self._families = iter(FAMILIES)
         self._family = AF_INET
@@ -127,6 +131,12 @@ class KernelRouteDump:
     def _learn(self, route: Route) -> None:
         if (route.protocol, route.metric) == (RTPROT_KERNEL, LAST_METRIC):
             return
-        known = self._routes.get(route.key)
+        key = route.key
+        if self._tables is not None:
+            table = self._tables.get(key.table)
+            if table is None:
+                return
+            key = RouteKey(table, key.prefix)
+        known = self._routes.get(key)
         if known is None or route.metric < known.metric:
-            self._routes[route.key] = route
+            self._routes[key] = route

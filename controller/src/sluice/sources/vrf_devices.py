@@ -3,8 +3,8 @@
 
 Each VRF besides the default one gets a device with its routing table
 (Documentation/networking/vrf.rst), to which the TAPs of its interfaces belong. zebra knows the VRF
-by this device. On a kernel without VRF devices there are none, and `sources.shared_stack` keeps the
-VRFs apart.
+by this device. On a kernel without VRF devices there are none; `sources.vrf_places` says what keeps
+the VRFs apart there.
 
 What the kernel would leave open is closed before a TAP joins:
 
@@ -105,26 +105,19 @@ class VrfDevices:
         self._settings = settings
         self._ifindex: dict[int, int] = {}
 
-    def prepare(self, vrfs: Iterable[VrfConfig]) -> None:
-        """Finds or makes the device of each VRF but the default one, up and closed.
-
-        Raises OSError where the kernel refuses, but for one that has no VRF devices.
-        """
+    def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
+        """Finds or makes the device of each VRF but the default one, up and closed. Returns False
+        where the kernel has no VRF devices. Raises OSError where it refuses."""
         named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
         for vrf, name in named:
             device = self._find_or_make(vrf, name)
             if device is None:
-                names = ", ".join(vrf.name for vrf, _ in named)
-                log.warning(
-                    "this kernel has no VRF devices: VRFs %s share the host's stack with the"
-                    " default VRF, which gets and sends only what answers in place there",
-                    names,
-                )
-                return
+                return False
             self._close(device.name, vrf.table)
             self._set_up(device)
             self._ifindex[vrf.id] = device.ifindex
             log.info("VRF %s: VRF device %s, table %d", vrf.name, device.name, vrf.table)
+        return True
 
     def join(self, interface: str, vrf: int) -> None:
         """Has an interface belong to the device of a VRF, or to none where it has none.

@@ -50,6 +50,7 @@ from sluice.model import (
     RouteUpdated,
     StaleRoutesGone,
 )
+from sluice.namespaces import HOME
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
 from sluice.state.neighbors import NeighborTable
@@ -57,6 +58,7 @@ from sluice.state.nexthops import NexthopTable, Path
 from sluice.state.onlink import LengthIndex, OnLink, RibMatch
 from sluice.state.paths import PathSet, PathSets
 from sluice.state.rib import Rib
+from sluice.state.ribs import Ribs
 from sluice.state.route_order import RouteOrder
 
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
@@ -70,7 +72,8 @@ milliseconds."""
 class Fib:
     """The desired forwarding state. `tables` maps kernel routing tables to VRFs, `next_hop_vrfs` a
     VRF to the other VRFs whose interfaces its routes may lead by. `group_size` is the largest sum
-    of a next-hop group's weights that the switch takes."""
+    of a next-hop group's weights that the switch takes. `namespaces` maps the tables of VRFs that
+    have a network namespace, and so a routing daemon, for themselves to it."""
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class Fib:
         tables: dict[int, int] | None = None,
         next_hop_vrfs: Mapping[int, frozenset[int]] | None = None,
         group_size: int = MAX_GROUP_WEIGHT,
+        namespaces: Mapping[int, int] | None = None,
     ) -> None:
         self.interfaces = InterfaceTable(interfaces, tables)
         self.neighbors = NeighborTable()
@@ -89,7 +93,12 @@ class Fib:
             self.neighbors.mac_of,
             group_size,
         )
-        self.rib = Rib(self.path_sets, self._publish_rib)
+        namespaces = namespaces or {}
+        self.ribs = {
+            namespace: Rib(self.path_sets, self._publish_rib)
+            for namespace in (HOME, *namespaces.values())
+        }
+        self.rib: Rib | Ribs = Ribs(self.ribs, namespaces) if namespaces else self.ribs[HOME]
         self.onlink = OnLink(
             self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
         )
@@ -98,7 +107,8 @@ class Fib:
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
         """Routes of the routing daemon that the pipeline does not route by, and why not."""
-        self.session: str | None = None
+        self.sessions: dict[int, str] = {}
+        """The peer of each routing daemon's session, by network namespace."""
         self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
         others = next_hop_vrfs or {}
         self._next_hop_vrfs = {
@@ -114,8 +124,8 @@ class Fib:
         self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
             RouteUpdated: self._route_updated,
             RouteDeleted: self._route_deleted,
-            NexthopObjectUpdated: lambda event, _, changes: self.rib.update_object(event, changes),
-            NexthopObjectDeleted: lambda event, _, changes: self.rib.delete_object(event, changes),
+            NexthopObjectUpdated: self._object_updated,
+            NexthopObjectDeleted: self._object_deleted,
             FpmSessionOpened: self._session_opened,
             FpmSessionClosed: self._session_closed,
             StaleRoutesGone: self._stale_routes_gone,
@@ -211,7 +221,8 @@ class Fib:
             else:
                 self._walk = None
                 self._moved.clear()
-                self.rib.moved_objects.clear()
+                for rib in self.ribs.values():
+                    rib.moved_objects.clear()
                 return
 
     def _refresh_hosts(self, changes: Changes) -> None:
@@ -260,6 +271,12 @@ class Fib:
             slot = RouteSlot(self._vrf_of_table[key.table], key.prefix)
             self._publish(slot, key, None, changes)
             self._order_slot(slot)
+
+    def _object_updated(self, event: NexthopObjectUpdated, now: float, changes: Changes) -> None:
+        self.ribs[event.namespace].update_object(event, changes)
+
+    def _object_deleted(self, event: NexthopObjectDeleted, now: float, changes: Changes) -> None:
+        self.ribs[event.namespace].delete_object(event, changes)
 
     def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
         self._publish(RouteSlot(self._vrf_of_table[key.table], key.prefix), key, paths, changes)
@@ -324,11 +341,11 @@ class Fib:
     # -- sessions
 
     def _session_opened(self, event: FpmSessionOpened, now: float, changes: Changes) -> None:
-        self.session = event.peer
-        self.rib.open_session()
+        self.sessions[event.namespace] = event.peer
+        self.ribs[event.namespace].open_session()
 
     def _session_closed(self, event: FpmSessionClosed, now: float, changes: Changes) -> None:
-        self.session = None
+        self.sessions.pop(event.namespace, None)
 
     def _stale_routes_gone(self, event: StaleRoutesGone, now: float, changes: Changes) -> None:
         for key in event.keys:

@@ -43,6 +43,7 @@ from sluice.model import (
     Prefix,
     is_link_local,
 )
+from sluice.namespaces import HOME, namespace_of
 from sluice.state.own_addresses import (
     DEFAULT_VRF,
     LOOPBACK6,
@@ -121,7 +122,9 @@ class InterfaceTable:
         """`tables` maps kernel routing tables to VRFs."""
         self._kernel_vrfs = KernelVrfs(tables or {})
         self.by_l3_if = {spec.l3_if: InterfaceState(spec) for spec in specs}
-        self._by_name = {state.spec.name: state for state in self.by_l3_if.values()}
+        self._by_name = {
+            (state.spec.namespace, state.spec.name): state for state in self.by_l3_if.values()
+        }
         self._by_device: dict[str, list[InterfaceState]] = {}
         for state in self.by_l3_if.values():
             if state.spec.device is not None:
@@ -231,9 +234,10 @@ class InterfaceTable:
         return remapped
 
     def _link_changed(self, event: LinkChanged, changes: Changes) -> bool:
-        for device in self._by_device.get(event.name, ()):
+        namespace = namespace_of(event.ifindex)
+        for device in self._by_device.get(event.name, ()) if namespace == HOME else ():
             device.device_carrier = event.up and event.carrier
-        state = self._by_name.get(event.name)
+        state = self._by_name.get((namespace, event.name))
         known = self._by_ifindex.get(event.ifindex)
         remapped = known is not state
         if remapped and known is not None:  # renamed
@@ -257,8 +261,9 @@ class InterfaceTable:
     def link_removed(self, event: LinkRemoved, changes: Changes) -> bool:
         """Returns whether kernel interfaces and ours correspond differently now."""
         name = self._names.pop(event.ifindex, "")
-        for device in self._by_device.get(name, ()):
-            device.device_carrier = False
+        if namespace_of(event.ifindex) == HOME:
+            for device in self._by_device.get(name, ()):
+                device.device_carrier = False
         below = self._below(event.ifindex)
         if self._macvlan_links.pop(event.ifindex, None) is not None:
             self._follow_macvlans(below, changes)

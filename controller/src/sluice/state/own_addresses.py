@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from sluice.entities import LOCAL, MARTIAN, Changes, Kind, OwnAddress, RouteSlot
 from sluice.model import InterfaceAddress, Prefix, is_link_local
+from sluice.namespaces import namespace_of
 
 DEFAULT_VRF = 0
 LOOPBACK6 = bytes(15) + b"\x01"
@@ -21,9 +22,9 @@ class Holder:
 
     __slots__ = ("addresses", "vrf")
 
-    def __init__(self) -> None:
+    def __init__(self, vrf: int = DEFAULT_VRF) -> None:
         self.addresses: set[InterfaceAddress] = set()
-        self.vrf: int | None = DEFAULT_VRF
+        self.vrf: int | None = vrf
 
     def sorted(self) -> list[InterfaceAddress]:
         """The addresses that count, in a fixed order."""
@@ -38,8 +39,12 @@ class OwnAddresses:
         self._uses: dict[RouteSlot, int] = {}
 
     def holder(self, ifindex: int) -> Holder:
-        """An interface's addresses; empty ones of the default VRF for an unknown interface."""
-        return self.holders.setdefault(ifindex, Holder())
+        """An interface's addresses; for an unknown interface empty ones, of the default VRF or of
+        the VRF whose network namespace it is in."""
+        known = self.holders.get(ifindex)
+        if known is None:
+            known = self.holders[ifindex] = Holder(namespace_of(ifindex))
+        return known
 
     def add(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
         """An interface has one more address."""

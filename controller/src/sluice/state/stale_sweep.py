@@ -13,6 +13,7 @@ from itertools import islice
 
 from sluice.entities import RouteSlot
 from sluice.model import Route, RouteKey, StaleRoutesGone
+from sluice.namespaces import HOME
 from sluice.state.fib import Fib
 
 LOOKED_AT = 512
@@ -22,10 +23,12 @@ FREED = 4096
 
 
 class StaleSweep:
-    """One comparison. `kernel` is what the kernel holds; it becomes this object's own."""
+    """One comparison, of the routes of one network namespace. `kernel` is what the kernel holds; it
+    becomes this object's own."""
 
-    def __init__(self, fib: Fib, kernel: dict[RouteKey, Route]) -> None:
+    def __init__(self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = HOME) -> None:
         self._fib = fib
+        self._rib = fib.ribs[namespace]
         self._kernel = kernel
         self._rest = iter(kernel.values())
         self._walk: Iterator[list[RouteSlot]] | None = None
@@ -39,11 +42,11 @@ class StaleSweep:
     def next(self) -> StaleRoutesGone | None:
         """Looks at the next block of routes; None at the end."""
         if self._walk is None:
-            self._walk = self._fib.order.walk() if self._fib.rib.stale else iter(())
+            self._walk = self._fib.order.walk() if self._rib.stale else iter(())
         slots = next(self._walk, None)
         if slots is None:
             return None
-        stale = [key for key in map(self._fib.key_of, slots) if self._fib.rib.is_stale(key)]
+        stale = [key for key in map(self._fib.key_of, slots) if self._rib.is_stale(key)]
         gone = tuple(key for key in stale if key not in self._kernel)
         self.kept += len(stale) - len(gone)
         return StaleRoutesGone(gone)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routing daemons: one at home, and one for each VRF that has a network namespace for itself.
+
+Each has a session, a replay and a comparison with its kernel's routes of its own. Depends on
+inputs, scheduler and route_comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from sluice.inputs import RouteFeed
+from sluice.model import LinkChanged
+from sluice.namespaces import namespace_of
+from sluice.route_comparison import RouteComparison
+from sluice.scheduler import Inlet, Scheduler
+from sluice.state.fib import Fib
+
+WAITED_FOR = 30.0
+"""Seconds after one daemon's routes are complete in which another is still waited for. zebra tries
+to connect every 3 s."""
+
+
+class Daemon:
+    """One routing daemon: `routes` and `comparing` are its inlets."""
+
+    routes: Inlet
+    comparing: Inlet
+
+    def __init__(self, feed: RouteFeed, fib: Fib) -> None:
+        self.feed = feed
+        self.comparison = RouteComparison(fib, feed.gate, feed.dump, feed.namespace)
+        self.has_spoken = False
+        """Whether it has had a session."""
+        self.settled = False
+        """Whether it has named all its routes since the start."""
+
+
+class RoutingDaemons:
+    """All of them."""
+
+    def __init__(self, feeds: Iterable[RouteFeed], fib: Fib) -> None:
+        self._daemons = [Daemon(feed, fib) for feed in feeds]
+        self._scheduler: Scheduler | None = None
+        self._waits_until: float | None = None
+        self.enabled = True
+        self.settled = False
+        """Whether what none of them has named is nobody's."""
+
+    def add_inlets(
+        self,
+        scheduler: Scheduler,
+        drain: Callable[[Daemon], bool],
+        compare: Callable[[Daemon], bool],
+    ) -> None:
+        """Adds two inlets for each: of its routes, and of the comparison with its kernel's."""
+        self._scheduler = scheduler
+        for daemon in self._daemons:
+            feed = daemon.feed
+            of_vrf = f" of VRF {feed.namespace}" if feed.namespace else ""
+            fileno = feed.routes.fileno()
+            daemon.routes = Inlet(f"routes{of_vrf}", 4, partial(drain, daemon), fileno)
+            name = f"route comparison{of_vrf}"
+            daemon.comparing = Inlet(name, 6, partial(compare, daemon), feed.dump.fileno())
+            scheduler.add(daemon.routes)
+            scheduler.add(daemon.comparing)
+
+    def enable(self, enabled: bool) -> None:
+        """Has routes read, or wait where they are."""
+        self.enabled = enabled
+        if self._scheduler is not None:
+            for daemon in self._daemons:
+                self._scheduler.enable(daemon.routes, enabled)
+
+    def link_changed(self, event: LinkChanged) -> None:
+        """Tells the source of routes in the link's namespace."""
+        namespace = namespace_of(event.ifindex)
+        for daemon in self._daemons:
+            if daemon.feed.namespace == namespace:
+                daemon.feed.routes.link_changed(event)
+
+    def named_all(self, daemon: Daemon, now: float) -> None:
+        """A daemon's routes are complete."""
+        daemon.settled = True
+        if self._waits_until is None:
+            self._waits_until = now + WAITED_FOR
+
+    def settle(self, now: float) -> bool:
+        """Whether all have named their routes, for the first time. A daemon that has not come for
+        `WAITED_FOR` is not waited for: a VRF may have none."""
+        if self.settled or self._waits_until is None:
+            return False
+        waits = now < self._waits_until
+        if any(not one.settled and (one.has_spoken or waits) for one in self._daemons):
+            return False
+        self.settled = True
+        return True
+
+    def compare_due(self, now: float) -> None:
+        """Begins the comparisons that are due."""
+        for daemon in self._daemons:
+            if daemon.comparison.start_if_due(now) and self._scheduler is not None:
+                self._scheduler.wake(daemon.comparing)
+
+    def next_due(self, now: float) -> float | None:
+        """When `compare_due` or `settle` has something to do."""
+        dues = [daemon.comparison.due for daemon in self._daemons]
+        if not self.settled and self._waits_until is not None and now < self._waits_until:
+            dues.append(self._waits_until)
+        return min((due for due in dues if due is not None), default=None)

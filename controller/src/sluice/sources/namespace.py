@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network namespaces by name, as `ip netns` has them, each with a thread of this process inside.
+
+To enter a namespace takes CAP_SYS_ADMIN, which the controller gives up before it serves anything.
+So a thread enters each namespace at the start, gives up its privileges there, and stays: `call`
+runs a function in it, whose sockets, files of /dev/net/tun and /proc/sys/net, and child processes
+belong to the namespace. Talks to the kernel; Linux only (setns(2), network_namespaces(7)).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from sluice import privileges
+from sluice.sources.links import ask
+from sluice.wire.netlink import NLM_F_ACK
+from sluice.wire.rtnetlink import IFF_UP, IFINFOMSG, RTM_NEWLINK
+
+DIRECTORY = Path("/run/netns")
+"""Of `ip netns`, and of FRR's `-N NAME`."""
+CLONE_NEWNET = 0x40000000
+MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 1 << 20
+MNT_DETACH = 2
+SO_NETNS_COOKIE = 71
+LOOPBACK = 1
+"""The index of `lo` in each namespace."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetworkNamespace:
+    """A named network namespace, until `close`. `made`: it was not there."""
+
+    def __init__(self, name: str, directory: Path = DIRECTORY) -> None:
+        """Finds or makes it. Raises OSError."""
+        self.name = name
+        self.path = directory / name
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"netns-{name}")
+        self._thread = 0
+        self.made = False
+        try:
+            self._executor.submit(self._enter).result()
+        except OSError as error:
+            self._executor.shutdown()
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"network namespace {name}: {reason}") from error
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a function inside and returns or raises what it does."""
+        if threading.get_ident() == self._thread:
+            return function(*args, **kwargs)
+        return self._executor.submit(function, *args, **kwargs).result()
+
+    @property
+    def cookie(self) -> int | None:
+        """A number that no other namespace gets before the next boot; None before Linux 5.14."""
+        return self.call(_cookie)
+
+    def is_home(self) -> bool:
+        """Whether it is the namespace that the process runs in."""
+        inside = self.call(Path("/proc/thread-self/ns/net").stat)
+        return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
+
+    def remove(self) -> None:
+        """Takes its name away; it goes with the last process and socket inside. Raises OSError."""
+        _call("umount2", str(self.path).encode(), MNT_DETACH)
+        self.path.unlink()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._executor.shutdown()
+
+    def _enter(self) -> None:
+        if self.path.exists():
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _call("setns", file, CLONE_NEWNET)
+            finally:
+                os.close(file)
+        else:
+            self._make()
+        self._thread = threading.get_ident()
+        # FPM comes by 127.0.0.1.
+        body = IFINFOMSG.pack(0, 0, 0, LOOPBACK, IFF_UP, IFF_UP)
+        ask(RTM_NEWLINK, NLM_F_ACK, body, "lo")
+
+    def _make(self) -> None:
+        """As ip-netns(8): a new namespace, with its name mounted for all mount namespaces."""
+        directory = self.path.parent
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        where = str(directory).encode()
+        try:
+            _call("mount", b"", where, b"none", MS_SHARED | MS_REC, None)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # it is no mount point yet
+                raise
+            _call("mount", where, where, b"none", MS_BIND | MS_REC, None)
+            _call("mount", b"", where, b"none", MS_SHARED | MS_REC, None)
+        os.close(os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0))
+        try:
+            _call("unshare", CLONE_NEWNET)
+            source = b"/proc/thread-self/ns/net"
+            _call("mount", source, str(self.path).encode(), b"none", MS_BIND, None)
+        except OSError:
+            self.path.unlink()
+            raise
+        self.made = True
+
+    def give_up_privileges(self) -> None:
+        """The thread keeps what the process keeps."""
+        self.call(privileges.give_up)
+
+
+def _cookie() -> int | None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened,
+        suppress(OSError),
+    ):
+        value = opened.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        return int.from_bytes(value, "little")
+    return None
+
+
+def _call(name: str, *arguments: object) -> None:
+    if getattr(_libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

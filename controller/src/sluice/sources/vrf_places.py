@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides how the host stack keeps each VRF apart, and makes what that takes.
+
+By default by VRF devices where the kernel has them (sources.vrf_devices), else by a network
+namespace for each VRF, else not (sources.shared_stack). `isolation` of a VRF says otherwise, and
+then what it says is done or the start fails.
+
+Namespaces that were made here stay when the controller ends, since FRR runs in them. They are
+remembered on disk, and removed at a start that has no use for them any more; one that was found is
+never removed. Depends on config, durable, privileges and namespaces.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sluice import privileges
+from sluice.config import Config, Isolation, VrfConfig
+from sluice.durable import replace_json
+from sluice.namespaces import HOME, LAST_NAMESPACE
+from sluice.sources.namespace import DIRECTORY, NetworkNamespace
+
+FILE_NAME = "namespaces.json"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+log = logging.getLogger(__name__)
+
+
+class VrfPlaces:
+    """The network namespaces of VRFs, by number."""
+
+    def __init__(self, state_dir: Path, directory: Path = DIRECTORY) -> None:
+        self._file = state_dir / FILE_NAME
+        self._directory = directory
+        self.namespaces: dict[int, NetworkNamespace] = {}
+
+    def decide(self, config: Config, prepare_devices: Callable[[list[VrfConfig]], bool]) -> Config:
+        """Returns the configuration with each VRF's isolation decided, and its namespace there.
+
+        `prepare_devices` makes the VRF devices of some VRFs and returns False where the kernel has
+        none. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
+        """
+        vrfs = [vrf for vrf in config.vrfs if vrf.id != HOME]
+        wanted = [vrf for vrf in vrfs if vrf.isolation in (None, Isolation.DEVICE)]
+        has_devices = prepare_devices(wanted)
+        automatic = Isolation.DEVICE if has_devices else self._without_devices(wanted)
+        decided = {
+            vrf.name: vrf if vrf.isolation else replace(vrf, isolation=automatic) for vrf in vrfs
+        }
+        self._open(vrf for vrf in decided.values() if vrf.isolation is Isolation.NAMESPACE)
+        return replace(
+            config,
+            vrfs=tuple(decided.get(vrf.name, vrf) for vrf in config.vrfs),
+            interfaces=tuple(
+                replace(one, vrf=decided.get(one.vrf.name, one.vrf)) for one in config.interfaces
+            ),
+        )
+
+    def _without_devices(self, wanted: Iterable[VrfConfig]) -> Isolation:
+        """How VRFs without `isolation` are kept apart on a kernel that has no VRF devices."""
+        for vrf in wanted:
+            if vrf.isolation is Isolation.DEVICE:
+                message = f"VRF {vrf.name}: isolation device: this kernel has no VRF devices"
+                raise OSError(errno.EOPNOTSUPP, message)
+        if privileges.has(privileges.CAP_SYS_ADMIN):
+            return Isolation.NAMESPACE
+        names = ", ".join(vrf.name for vrf in wanted)
+        if names:
+            log.warning(
+                "this kernel has no VRF devices, and network namespaces need CAP_SYS_ADMIN at the"
+                " start: VRFs %s share the host's stack with the default VRF, which gets and sends"
+                " only what answers in place there",
+                names,
+            )
+        return Isolation.SHARED
+
+    def _open(self, vrfs: Iterable[VrfConfig]) -> None:
+        known = self._load()
+        made: dict[str, Any] = {}
+        for vrf in vrfs:
+            if vrf.id > LAST_NAMESPACE:
+                raise OSError(f"VRF {vrf.name}: at most {LAST_NAMESPACE} VRFs have namespaces")
+            name = vrf.namespace or vrf.name
+            namespace = NetworkNamespace(name, self._directory)
+            self.namespaces[vrf.id] = namespace
+            if namespace.is_home():
+                raise OSError(
+                    f"VRF {vrf.name}: network namespace {name} is the one that the"
+                    " controller runs in; give the VRF another `namespace`"
+                )
+            mark = _mark(namespace)
+            if namespace.made or known.get(name) == mark:
+                made[name] = mark
+            found = "made" if namespace.made else "found"
+            log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
+        left = {name: mark for name, mark in known.items() if name not in made}
+        if made != known:  # until a name is gone, the file has it: a crash leaves none behind
+            replace_json(self._file, made | left)
+        for name, mark in left.items():
+            self._remove(name, mark)
+        if left:
+            replace_json(self._file, made)
+
+    def _remove(self, name: str, mark: Any) -> None:
+        """Removes a namespace if it is the one that was made here."""
+        if any(one.name == name for one in self.namespaces.values()):
+            return
+        if not (self._directory / name).exists():
+            return
+        namespace = NetworkNamespace(name, self._directory)
+        try:
+            if _mark(namespace) == mark:
+                namespace.remove()
+                log.info("network namespace %s is removed: no VRF has it any more", name)
+        finally:
+            namespace.close()
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):  # nothing is removed by what cannot be read
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def close(self) -> None:
+        """Leaves all namespaces."""
+        for namespace in self.namespaces.values():
+            namespace.close()
+
+
+def _mark(namespace: NetworkNamespace) -> Any:
+    """What tells a namespace from every other; None, which no file has, where nothing does."""
+    cookie = namespace.cookie
+    return None if cookie is None else [BOOT.read_text().strip(), cookie]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The RIBs of several routing daemons: one for each network namespace.
+
+Each daemon has sessions and next-hop objects of its own, and tables that no other has. Depends on
+rib and namespaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sluice.entities import Changes
+from sluice.model import Route, RouteKey
+from sluice.namespaces import HOME
+from sluice.state.paths import PathSet
+from sluice.state.rib import Rib, RibEntry
+
+
+class Ribs:
+    """All of them, as one `Rib`. `namespaces` maps routing tables to namespaces; all others belong
+    to the daemon of `HOME`."""
+
+    def __init__(self, ribs: Mapping[int, Rib], namespaces: Mapping[int, int]) -> None:
+        self._ribs = ribs
+        self._home = ribs[HOME]
+        self._by_table = {table: ribs[namespace] for table, namespace in namespaces.items()}
+
+    def _of(self, key: RouteKey) -> Rib:
+        return self._by_table.get(key.table, self._home)
+
+    def get(self, key: RouteKey) -> RibEntry | None:
+        """As `Rib.get`."""
+        return self._of(key).get(key)
+
+    def is_stale(self, key: RouteKey) -> bool:
+        """As `Rib.is_stale`."""
+        return self._of(key).is_stale(key)
+
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
+        """As `Rib.update`."""
+        return self._of(key).update(key, route, changes)
+
+    def delete(self, key: RouteKey, changes: Changes) -> bool:
+        """As `Rib.delete`."""
+        return self._of(key).delete(key, changes)
+
+    def republish(self, keys: Iterable[RouteKey], moved: set[PathSet], changes: Changes) -> None:
+        """As `Rib.republish`."""
+        for key in keys:
+            self._of(key).republish((key,), moved, changes)
+
+    @property
+    def moves(self) -> int:
+        """How often an object got another target."""
+        return sum(rib.moves for rib in self._ribs.values())
+
+    @property
+    def stale(self) -> int:
+        """How many routes their daemon's session has not yet named."""
+        return sum(rib.stale for rib in self._ribs.values())
+
+    def waiting_objects(self) -> dict[int, int]:
+        """As `Rib.waiting_objects`; objects of several daemons may have one number."""
+        waiting: dict[int, int] = {}
+        for rib in self._ribs.values():
+            for identifier, uses in rib.waiting_objects().items():
+                waiting[identifier] = waiting.get(identifier, 0) + uses
+        return waiting
+
+    def __iter__(self) -> Iterator[RouteKey]:
+        for rib in self._ribs.values():
+            yield from rib
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ribs.values()))
