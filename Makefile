@@ -137,7 +137,7 @@ prove-restarts: setup-run ## The last part of it: controller, FRR, FPM and switc
 prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
-	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_vrf_devices.py'
+	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2

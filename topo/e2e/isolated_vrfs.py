@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three VRFs, each with a host stack and routing protocols of its own (`three_vrfs`).
+
+The router b of each VRF has the sites 10.9.0.0/24 and 2001:db8:9::/64, of which it tells by BGP,
+and 10.8.0.0/24, of which it tells by OSPF. The links to b of red and blue have each an SPD of their
+VRF. With VRF devices one FRR serves all VRFs; with network namespaces each has its own.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from sluice_testkit.frr import Frr
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.wait import patient
+from sluice_topo.description import Kind, Router
+from sluice_topo.routers import LinuxRouter
+
+from .kernel import has_vrf_devices
+from .three_vrfs import (
+    SERVICE,
+    VRFS,
+    ThreeVrfs,
+    interface_of,
+    with_length,
+)
+
+Isolation = Literal["device", "namespace"]
+BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
+OSPF_SITE = "10.8.0.1"
+ELSEWHERE = "203.0.113.1"
+"""Behind b of the default VRF, and in no other VRF."""
+DISCARDED = {"red": 7101, "blue": 7102}
+"""The UDP port that the SPD of a VRF discards."""
+
+
+def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str] = ()) -> str:
+    """A BGP instance with its peer on the link to b over IPv4 and over IPv6."""
+    four, six = (one.partition("/")[0] for one in with_length("b", number))
+    sets = {
+        "ipv4": [one for one in networks if ":" not in one],
+        "ipv6": [one for one in networks if ":" in one],
+    }
+    text = f"router bgp {own}{vrf}\n bgp router-id 10.255.0.{own % 256}\n"
+    text += " no bgp ebgp-requires-policy\n no bgp network import-check\n"
+    for peer in (four, six):
+        text += f" neighbor {peer} remote-as {other}\n neighbor {peer} timers 5 120\n"
+        text += f" neighbor {peer} timers connect 2\n"
+    for family, told in sets.items():
+        text += f" address-family {family} unicast\n"
+        text += f"  no neighbor {four} activate\n  neighbor {six} activate\n" * (family == "ipv6")
+        text += f"  no neighbor {six} activate\n" * (family == "ipv4")
+        text += "".join(f"  network {network}\n" for network in told)
+        text += " exit-address-family\n"
+    return text + "exit\n"
+
+
+def ospf(interface: str, vrf: str = "", *, router_id: str) -> str:
+    """An OSPF instance on the link to b."""
+    return (
+        f"interface {interface}{vrf}\n ip ospf area 0\n ip ospf network point-to-point\n"
+        " ip ospf hello-interval 2\n ip ospf dead-interval 120\nexit\n"
+        f"router ospf{vrf}\n ospf router-id {router_id}\nexit\n"
+    )
+
+
+def router_config(named: Mapping[str, str]) -> str:
+    """FRR of the router r: each protocol in each of these VRFs, by the name that FRR has for it; ""
+    is its default one."""
+    text = (
+        "frr defaults traditional\nhostname r\nno zebra nexthop kernel enable\n"
+        "no fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
+    )
+    for vrf, name in named.items():
+        of_vrf = f" vrf {name}" if name else ""
+        text += ospf(f"eth{interface_of(vrf, 'b')}", of_vrf, router_id="10.255.0.9")
+        text += bgp(65001, 65002, 2, of_vrf, networks=("10.1.0.0/24", "2001:db8:1::/64"))
+    return text
+
+
+def neighbor_config(vrf: str) -> str:
+    """FRR of a router b."""
+    networks = ["10.9.0.0/24", "2001:db8:9::/64"]
+    if vrf == "default":
+        networks.append(f"{ELSEWHERE}/32")
+    return (
+        f"frr defaults traditional\nhostname {vrf}-b\n"
+        + ospf("eth0", router_id="10.255.0.8")
+        + "interface site\n ip ospf area 0\nexit\n"
+        + bgp(65002, 65001, 1, networks=networks)
+    )
+
+
+def policy_of(vrf: str) -> dict[str, Any]:
+    """An SPD that discards one port on the way to b."""
+    everything = {"name": "everything", "action": "bypass"}
+    ports = [DISCARDED[vrf]]
+    secret = {"name": "no", "action": "discard", "protocol": "udp", "destination_ports": ports}
+    return {"name": vrf, "inbound": [everything], "outbound": [secret, everything]}
+
+
+class IsolatedVrfs(ThreeVrfs):
+    """The network, running."""
+
+    def __init__(self, lab: Lab, stack: ExitStack, isolation: Isolation) -> None:
+        super().__init__(lab, stack)
+        self.isolation = isolation
+        if isolation == "device" and not has_vrf_devices(self.place):
+            pytest.skip(f"kernel {os.uname().release} has no VRF devices (make prove-vrfs)")
+        self.stacks = dict.fromkeys(VRFS, self.place)
+        """The network namespace of each VRF's host stack."""
+        self.names: dict[str, str] = {}
+        keys: dict[str, dict[str, str]] = {vrf: {"isolation": isolation} for vrf in VRFS}
+        if isolation == "namespace":
+            for vrf in ("red", "blue"):
+                self.stacks[vrf] = lab.namespace(f"r-{vrf}")
+                self.names[vrf] = self.stacks[vrf].path.name
+                keys[vrf]["namespace"] = self.names[vrf]
+        named = {vrf: "" if vrf == "default" else vrf for vrf in VRFS}
+        self.start_router(
+            router_config({"default": ""} if self.names else named),
+            vrfs=keys,
+            spds={(vrf, "b"): vrf for vrf in DISCARDED},
+            policies=[policy_of(vrf) for vrf in DISCARDED],
+        )
+        self._frrs = dict.fromkeys(VRFS, self.router.frr)
+        for vrf in self.names:
+            self._frrs[vrf] = Frr(
+                *(f"r-{vrf}", self.stacks[vrf], router_config({vrf: ""})),
+                *(lab.directory, lab.supervisor),
+                fpm=True,
+            )
+            self._frrs[vrf].start()
+        for vrf in VRFS:
+            self.start_host(vrf, "a")
+            self._start_neighbor(vrf, lab)
+
+    def _start_neighbor(self, vrf: str, lab: Lab) -> None:
+        end = self.ends[vrf, "b"]
+        veth(end, "site", end, "siteend")
+        end.add_address("site", f"{OSPF_SITE}/24")
+        end.add_address("lo", *(f"{one}/{8 * (4, 16)[':' in one]}" for one in BGP_SITE.values()))
+        if vrf == "default":
+            end.add_address("lo", f"{ELSEWHERE}/32")
+        config = neighbor_config(vrf)
+        place = Router(f"{vrf}-b", Kind.LINUX, Path())
+        addresses = {"eth0": list(with_length("b", 2))}
+        LinuxRouter(
+            place, end, lab.directory, lab.supervisor, addresses=addresses, frr_config=config
+        ).start()
+
+    def legs(self, vrf: str, prefix: str) -> list[str] | None:
+        """The interfaces that a VRF's route leads by; None: it is not there yet."""
+        routes = self.routes(vrf, prefix)
+        return [leg["interface"] for leg in routes[0]["nexthops"]] if routes else None
+
+    def sessions(self, vrf: str) -> dict[str, str]:
+        """The state of each BGP session, by peer."""
+        of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
+        peers = self._frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
+        return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}
+
+    def apart(self) -> dict[str, str | None]:
+        """The VRF devices or network namespaces of VRFs, as the controller tells of them."""
+        status = self.router.controller.ask(command="show", what="status")
+        return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
+
+    @property
+    def expected(self) -> dict[str, str | None]:
+        """What `apart` says while all is well."""
+        return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
+
+    def is_up(self, vrf: str) -> bool:
+        """Whether both BGP sessions of a VRF are up."""
+        return set(self.sessions(vrf).values()) == {"Established"}
+
+    def server(self, vrf: str, version: int) -> socket.socket:
+        """A server of the router's in a VRF; of the default VRF it is bound to no device."""
+        family = socket.AF_INET6 if version == 6 else socket.AF_INET
+        opened = self.stacks[vrf].socket(family, socket.SOCK_DGRAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for all VRFs
+        if vrf != "default" and self.isolation == "device":
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, vrf.encode())
+        opened.bind(("", SERVICE))
+        opened.settimeout(patient(10))
+        return opened

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three VRFs with the same addresses, each with a host stack and routing protocols of its own.
+
+By network namespaces on every kernel, and by VRF devices where the kernel has them, as Debian's
+has: `make prove-vrfs`.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+
+from .isolated_vrfs import BGP_SITE, DISCARDED, ELSEWHERE, OSPF_SITE, IsolatedVrfs
+from .three_vrfs import (
+    EACH_VRF,
+    NETWORKS,
+    SERVICE,
+    VERSIONS,
+    VRFS,
+    address,
+    interface_of,
+    router_address,
+)
+
+
+@pytest.fixture(scope="module", params=["device", "namespace"])
+def vrfs(request: pytest.FixtureRequest) -> Iterator[IsolatedVrfs]:
+    with Lab() as lab, ExitStack() as stack:
+        network = IsolatedVrfs(lab, stack, request.param)
+        for vrf in VRFS:
+            for site in (*BGP_SITE.values(), OSPF_SITE):
+                wait_until(partial(network.reaches, vrf, site), 60, f"{site} to answer in {vrf}")
+        network.router.controller.wait_synced()
+        yield network
+
+
+def test_each_vrf_has_its_device_or_namespace(vrfs: IsolatedVrfs) -> None:
+    assert vrfs.apart() == vrfs.expected
+    for vrf in ("red", "blue"):
+        which = ("type", "tun") if vrfs.isolation == "namespace" else ("master", vrf)
+        members = vrfs.stacks[vrf].run("ip", "-brief", "link", "show", *which).stdout
+        names = {line.split()[0] for line in members.splitlines()}
+        assert names == {f"eth{interface_of(vrf, host)}" for host in "ab"}
+
+
+@EACH_VRF
+def test_bgp_and_ospf_run_in_each_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
+    peers = {address("b", version) for version in NETWORKS}
+    assert vrfs.sessions(vrf) == dict.fromkeys(peers, "Established")
+    for prefix in ("10.9.0.0/24", "2001:db8:9::/64", "10.8.0.0/24", "10.2.0.0/24"):
+        (route,) = vrfs.routes(vrf, prefix)
+        legs = [leg["interface"] for leg in route["nexthops"]]
+        assert (legs, route["installed"]) == ([f"eth{interface_of(vrf, 'b')}"], True)
+    protocol = {prefix: vrfs.routes(vrf, prefix)[0]["protocol"] for prefix in ("10.8.0.0/24",)}
+    assert protocol == {"10.8.0.0/24": "ospf"}
+
+
+def test_a_route_of_one_vrf_is_in_no_other(vrfs: IsolatedVrfs) -> None:
+    assert vrfs.legs("default", f"{ELSEWHERE}/32") == ["eth2"]
+    assert vrfs.legs("red", f"{ELSEWHERE}/32") == vrfs.legs("blue", f"{ELSEWHERE}/32") == None  # noqa: E711
+    for vrf in VRFS:
+        assert not [route for route in vrfs.routes(vrf, "0.0.0.0/0") if route["installed"]]
+
+
+@VERSIONS
+@EACH_VRF
+def test_the_switch_forwards_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
+    sites = (address("b", version), BGP_SITE[version], *((OSPF_SITE,) if version == 4 else ()))
+    for to in sites:
+        mark = f"from {vrf} to {to}".encode()
+        vrfs.send(vrf, to, SERVICE, mark)
+        wait_until(lambda: (vrf, "b") in vrfs.links_with(mark), 10, f"{to} to get it")  # noqa: B023
+        assert vrfs.links_with(mark) == {(vrf, "a"), (vrf, "b")}
+
+
+@VERSIONS
+@EACH_VRF
+def test_the_host_answers_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
+    """It has the asked address in three VRFs."""
+    pattern = f"{VRFS[vrf]:04x}{version:02x}" + "5ec2" * 4
+    for host in "ab":
+        done = probes.ping(
+            *(vrfs.ends[vrf, "a"], router_address(host, version)),
+            count=1,
+            size=400,
+            options=("-p", pattern),
+        )
+        assert done.received == 1, done.output
+    assert vrfs.links_with(bytes.fromhex(pattern)) == {(vrf, "a")}
+
+
+@VERSIONS
+def test_each_server_of_the_host_is_asked_in_its_own_vrf(vrfs: IsolatedVrfs, version: int) -> None:
+    with ExitStack() as stack:
+        servers = {vrf: stack.enter_context(vrfs.server(vrf, version)) for vrf in VRFS}
+        for vrf in VRFS:
+            question = f"question of {vrf} over {version}".encode()
+            vrfs.send(vrf, router_address("a", version), SERVICE, question)
+        for vrf, server in servers.items():
+            question, asker, *_ = server.recvfrom(100)
+            assert question == f"question of {vrf} over {version}".encode()
+            server.sendto(b"answer to " + question, asker)
+    for vrf in VRFS:
+        mark = f"answer to question of {vrf} over {version}".encode()
+        wait_until(lambda: vrfs.links_with(mark), 10, "the answer")  # noqa: B023
+        assert vrfs.links_with(mark) == {(vrf, "a")}
+    for vrf in VRFS:
+        mark = f"question of {vrf} over {version}".encode()
+        assert vrfs.links_with(mark) == {(vrf, "a")}
+
+
+@EACH_VRF
+def test_what_the_host_sends_in_a_vrf_leaves_in_it(vrfs: IsolatedVrfs, vrf: str) -> None:
+    mark = f"the host in {vrf}".encode()
+    with closing(vrfs.server(vrf, 4)) as sender:
+        for to in (address("a"), BGP_SITE[4], OSPF_SITE):
+            sender.sendto(mark, (to, SERVICE))
+    links = {(vrf, "a"), (vrf, "b")}
+    wait_until(lambda: vrfs.links_with(mark) == links, 10, "both links to see it")
+    vrfs.settle(vrf)
+    assert vrfs.links_with(mark) == links
+
+
+def test_what_the_host_has_no_route_for_leaves_in_no_other_vrf(vrfs: IsolatedVrfs) -> None:
+    with closing(vrfs.server("default", 4)) as sender:
+        sender.sendto(b"default's own", (ELSEWHERE, SERVICE))
+    wait_until(lambda: vrfs.links_with(b"default's own") == {("default", "b")}, 10, "it to leave")
+    for vrf in ("red", "blue"):
+        with (
+            closing(vrfs.server(vrf, 4)) as sender,
+            pytest.raises(OSError, match=r"unreachable|No route"),
+        ):
+            sender.sendto(b"nobody's", (ELSEWHERE, SERVICE))
+    vrfs.settle("default")
+    assert vrfs.links_with(b"nobody's") == set()
+
+
+@pytest.mark.parametrize("port", DISCARDED.values())
+def test_each_vrf_has_its_own_policy(vrfs: IsolatedVrfs, port: int) -> None:
+    for vrf in VRFS:
+        mark = f"{vrf} to port {port}".encode()
+        vrfs.send(vrf, address("b"), port, mark)
+        vrfs.settle(vrf)
+        passes = DISCARDED.get(vrf) != port
+        assert vrfs.links_with(mark) == ({(vrf, "a"), (vrf, "b")} if passes else {(vrf, "a")})
+
+
+def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
+    if vrfs.isolation != "device":
+        pytest.skip("in a network namespace it belongs to no device")
+    red = f"eth{interface_of('red', 'a')}"
+    try:
+        vrfs.place.run("ip", "link", "set", red, "nomaster")
+        wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to know")
+        # The kernel sets an interface down and up that changes its VRF.
+        wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
+        with closing(vrfs.server("default", 4)) as server:
+            vrfs.send("red", router_address("a"), SERVICE, b"red's secret")
+            vrfs.settle("red")
+            vrfs.send("default", router_address("a"), SERVICE, b"default's question")
+            assert server.recvfrom(100)[0] == b"default's question"
+    finally:
+        vrfs.place.run("ip", "link", "set", red, "master", "red")
+    wait_until(lambda: vrfs.apart()["red"] == "red", 10, "the controller to know")
+
+
+def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
+    """In emulation it is away for longer than host interfaces are kept: new ones join the VRFs."""
+    vrfs.router.controller.kill()
+    vrfs.router.controller.start()
+    vrfs.router.controller.wait_synced()
+    assert vrfs.apart() == vrfs.expected
+    for vrf in VRFS:
+        wait_until(partial(vrfs.reaches, vrf, BGP_SITE[4]), 30, f"{vrf}'s site to answer")
+        mark = f"{vrf} after the restart".encode()
+        with closing(vrfs.server(vrf, 4)) as server:
+            vrfs.send(vrf, router_address("a"), SERVICE, mark)
+            assert server.recvfrom(100)[0] == mark
+        assert vrfs.links_with(mark) == {(vrf, "a")}
+        wait_until(partial(vrfs.is_up, vrf), 60, f"{vrf}'s BGP sessions")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three VRFs with the same addresses: what the tests of VRFs have in common.
+
+In each VRF the hosts a (10.1.0.2) and b (10.2.0.2) are on links of their own, and captures stand on
+all six links.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.packet import Frame
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+from sluice_topo.description import Host, Kind, Router
+from sluice_topo.routers import HostNode, P4Router
+
+VRFS = {"default": 254, "red": 100, "blue": 200}
+NETWORKS = {4: "10.{}.0.{}/24", 6: "2001:db8:{}::{}/64"}
+SERVICE = 7000
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+EACH_VRF = pytest.mark.parametrize("vrf", VRFS)
+
+
+def interface_of(vrf: str, host: str) -> int:
+    """The number of the port, the TAP and the link: 1 and 2 are the default VRF's."""
+    return 1 + 2 * list(VRFS).index(vrf) + "ab".index(host)
+
+
+def with_length(host: str, number: int) -> tuple[str, ...]:
+    return tuple(form.format("ab".index(host) + 1, number) for form in NETWORKS.values())
+
+
+def address(host: str, version: int = 4) -> str:
+    return with_length(host, 2)[version == 6].partition("/")[0]
+
+
+def router_address(host: str, version: int = 4) -> str:
+    return with_length(host, 1)[version == 6].partition("/")[0]
+
+
+class ThreeVrfs:
+    """The links, the hosts' namespaces and what was seen; `start_router` makes the router."""
+
+    router: P4Router
+
+    def __init__(self, lab: Lab, stack: ExitStack) -> None:
+        self.lab = lab
+        self.place = lab.namespace("r")
+        self.ends: dict[tuple[str, str], Namespace] = {}
+        self.seen: dict[tuple[str, str], Capture] = {}
+        for vrf in VRFS:
+            for host in "ab":
+                end = self.ends[vrf, host] = lab.namespace(f"{vrf}-{host}")
+                veth(end, "eth0", self.place, f"port{interface_of(vrf, host)}")
+                self.seen[vrf, host] = stack.enter_context(Capture(end, "eth0"))
+
+    def start_router(
+        self,
+        frr_config: str,
+        *,
+        vrfs: Mapping[str, Mapping[str, Any]],
+        spds: Mapping[tuple[str, str], str] | None = None,
+        policies: Sequence[dict[str, Any]] = (),
+        **config: Any,
+    ) -> None:
+        """Starts switch, controller and FRR. `vrfs` has further keys of the configuration's by VRF,
+        `spds` the SPD of a link, `policies` these SPDs, `config` further sections."""
+        guards = spds or {}
+        self.router = P4Router(
+            Router("r", Kind.P4, Path()),
+            self.place,
+            self.lab.directory,
+            self.lab.supervisor,
+            target=os.environ.get("TARGET"),
+            config={
+                "router": "r",
+                "switch": {"device_id": 1},
+                "vrfs": {
+                    vrf: {"table": table, **vrfs.get(vrf, {})}
+                    for vrf, table in VRFS.items()
+                    if vrf != "default"
+                },
+                "interfaces": [
+                    {
+                        "name": f"eth{number}",
+                        "port": number,
+                        "device": f"port{number}",
+                        "mac": f"02:00:00:00:01:{number:02x}",
+                        "addresses": list(with_length(host, 1)),
+                        "vrf": vrf,
+                        "spd": guards.get((vrf, host), "none"),
+                    }
+                    for vrf in VRFS
+                    for host in "ab"
+                    for number in (interface_of(vrf, host),)
+                ],
+                **({"spds": list(policies)} if policies else {}),
+                **config,
+            },
+            frr_config=frr_config,
+        )
+        self.router.start()
+
+    def start_host(self, vrf: str, host: str) -> None:
+        """Gives a host its addresses and default routes."""
+        gateways = tuple(router_address(host, version) for version in NETWORKS)
+        description = Host(f"{vrf}-{host}", with_length(host, 2), gateways)
+        HostNode(description, self.ends[vrf, host]).start()
+
+    def routes(self, vrf: str, prefix: str) -> list[dict[str, Any]]:
+        """The routes to a prefix in a VRF."""
+        number = list(VRFS).index(vrf)
+        routes = self.router.controller.ask(command="show", what="routes", prefix=prefix)
+        return [route for route in routes if route["vrf"] == number]
+
+    def send(self, vrf: str, to: str, port: int, data: bytes) -> None:
+        """A datagram of host a's."""
+        family = socket.AF_INET6 if ":" in to else socket.AF_INET
+        with closing(self.ends[vrf, "a"].socket(family, socket.SOCK_DGRAM)) as sender:
+            sender.sendto(data, (to, port))
+
+    def links_with(self, mark: bytes) -> set[tuple[str, str]]:
+        """The links that have seen a packet with these bytes, in either direction."""
+        has_mark = partial(_has, mark)
+        return {link for link, capture in self.seen.items() if capture.count(has_mark)}
+
+    def settle(self, vrf: str) -> None:
+        """Waits until the router has forwarded what it had got: a datagram overtakes no other."""
+        for number in range(2):
+            mark = f"last {number} of {vrf} {os.urandom(8).hex()}".encode()
+            self.send(vrf, address("b"), SERVICE, mark)
+            wait_until(lambda: (vrf, "b") in self.links_with(mark), 10, f"{vrf}'s last")  # noqa: B023
+
+    def reaches(self, vrf: str, to: str) -> bool:
+        """Whether a of a VRF is answered."""
+        return probes.ping(self.ends[vrf, "a"], to, count=1).received == 1
+
+
+def _has(mark: bytes, frame: Frame) -> bool:
+    return mark in frame.data
