@@ -35,6 +35,7 @@ BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 ELSEWHERE = "203.0.113.1"
 """Behind b of the default VRF, and in no other VRF."""
+STATIC = "ip route 192.0.2.0/24 blackhole\n"
 DISCARDED = {"red": 7101, "blue": 7102}
 """The UDP port that the SPD of a VRF discards."""
 
@@ -128,14 +129,14 @@ class IsolatedVrfs(ThreeVrfs):
             spds={(vrf, "b"): vrf for vrf in DISCARDED},
             policies=[policy_of(vrf) for vrf in DISCARDED],
         )
-        self._frrs = dict.fromkeys(VRFS, self.router.frr)
+        self.frrs = dict.fromkeys(VRFS, self.router.frr)
         for vrf in self.names:
-            self._frrs[vrf] = Frr(
-                *(f"r-{vrf}", self.stacks[vrf], router_config({vrf: ""})),
+            self.frrs[vrf] = Frr(
+                *(f"r-{vrf}", self.stacks[vrf], router_config({vrf: ""}) + STATIC),
                 *(lab.directory, lab.supervisor),
                 fpm=True,
             )
-            self._frrs[vrf].start()
+            self.frrs[vrf].start()
         for vrf in VRFS:
             self.start_host(vrf, "a")
             self._start_neighbor(vrf, lab)
@@ -162,13 +163,31 @@ class IsolatedVrfs(ThreeVrfs):
     def sessions(self, vrf: str) -> dict[str, str]:
         """The state of each BGP session, by peer."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
-        peers = self._frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
+        peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}
 
     def apart(self) -> dict[str, str | None]:
         """The VRF devices or network namespaces of VRFs, as the controller tells of them."""
         status = self.router.controller.ask(command="show", what="status")
         return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
+
+    def fpm_peer(self, vrf: str) -> str | None:
+        """The peer that a VRF's routes come from, where it has one of its own."""
+        status = self.router.controller.ask(command="show", what="status")
+        peers: dict[str, str | None] = {one["name"]: one["fpm"] for one in status["vrfs"]}
+        return peers[vrf]
+
+    def refused(self) -> int:
+        """How many FPM connections were refused."""
+        status = self.router.controller.ask(command="show", what="status")
+        return int(status["fpm"]["refused"])
+
+    def establishments(self, vrf: str) -> int:
+        """How often BGP sessions of a VRF have come up."""
+        of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
+        peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
+        found = [peer for peer in peers.values() if isinstance(peer, dict)]
+        return sum(int(peer["connectionsEstablished"]) for peer in found)
 
     @property
     def expected(self) -> dict[str, str | None]:

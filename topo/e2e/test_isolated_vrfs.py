@@ -5,6 +5,7 @@ By network namespaces on every kernel, and by VRF devices where the kernel has t
 has: `make prove-vrfs`.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -171,6 +172,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
     """In emulation it is away for longer than host interfaces are kept: new ones join the VRFs."""
+    before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
     vrfs.router.controller.start()
     vrfs.router.controller.wait_synced()
@@ -183,3 +185,58 @@ def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) 
             assert server.recvfrom(100)[0] == mark
         assert vrfs.links_with(mark) == {(vrf, "a")}
         wait_until(partial(vrfs.is_up, vrf), 60, f"{vrf}'s BGP sessions")
+    if vrfs.isolation == "namespace":  # not in emulation: no session fell
+        assert {vrf: vrfs.establishments(vrf) for vrf in VRFS} == before
+
+
+def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> None:
+    if vrfs.isolation != "namespace":
+        pytest.skip("all VRFs have one")
+    others = {vrf: vrfs.establishments(vrf) for vrf in ("default", "blue")}
+    frr = vrfs.frrs["red"]
+    frr.configure("ip route 198.51.100.0/24 blackhole")
+    wait_until(lambda: vrfs.routes("red", "198.51.100.0/24"), 30, "red's new route")
+    assert not vrfs.routes("default", "198.51.100.0/24")
+    assert not vrfs.routes("blue", "198.51.100.0/24")
+    frr.stop()
+    wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to know")
+    for vrf in VRFS:  # the switch goes on with what it has
+        assert vrfs.reaches(vrf, BGP_SITE[4])
+    assert vrfs.routes("red", "198.51.100.0/24")
+    frr.start()  # without that route
+    wait_until(partial(vrfs.is_up, "red"), 60, "red's BGP sessions")
+    wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
+    for vrf in VRFS:
+        wait_until(lambda: vrfs.legs(vrf, "10.9.0.0/24") is not None, 30, "the site's route")  # noqa: B023
+    assert {vrf: vrfs.establishments(vrf) for vrf in others} == others
+
+
+@EACH_VRF
+def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
+    """A generated rule of policy bypasses what comes from there."""
+    if vrfs.isolation != "namespace":
+        pytest.skip("test_ike_ports has the one host stack")
+    mark = f"{vrf}'s ike"
+    send = "import socket,sys\nto=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    send += "to.bind(('', int(sys.argv[1])))\nto.sendto(sys.argv[2].encode(), (sys.argv[3], 4500))"
+    for user, passes in ((65534, False), (0, True)):
+        python = ("setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", send)
+        done = vrfs.stacks[vrf].run(*python, "4500", f"{mark} of {user}", address("a"), check=False)
+        assert (done.returncode == 0) == passes, done.stderr
+        if passes:
+            sent = f"{mark} of {user}".encode()
+            wait_until(lambda: vrfs.links_with(sent) == {(vrf, "a")}, 10, "it")  # noqa: B023
+    assert vrfs.links_with(f"{mark} of 65534".encode()) == set()
+
+
+@pytest.mark.parametrize("vrf", ["red", "blue"])
+def test_no_other_user_brings_routes_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
+    if vrfs.isolation != "namespace":
+        pytest.skip("all VRFs have one FPM port")
+    wait_until(lambda: vrfs.fpm_peer(vrf) is not None, 20, "the VRF's own daemon")
+    before = vrfs.refused()
+    connect = "import socket; socket.create_connection(('127.0.0.1', 2620)).recv(1)"
+    python = ("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", connect)
+    vrfs.stacks[vrf].run(*python, check=False)
+    assert vrfs.refused() == before + 1
+    assert vrfs.fpm_peer(vrf) is not None
