@@ -35,6 +35,9 @@ BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 ELSEWHERE = "203.0.113.1"
 """Behind b of the default VRF, and in no other VRF."""
+ZEBRA = (
+    "no zebra nexthop kernel enable\nno fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
+)
 STATIC = "ip route 192.0.2.0/24 blackhole\n"
 DISCARDED = {"red": 7101, "blue": 7102}
 """The UDP port that the SPD of a VRF discards."""
@@ -73,10 +76,7 @@ def ospf(interface: str, vrf: str = "", *, router_id: str) -> str:
 def router_config(named: Mapping[str, str]) -> str:
     """FRR of the router r: each protocol in each of these VRFs, by the name that FRR has for it; ""
     is its default one."""
-    text = (
-        "frr defaults traditional\nhostname r\nno zebra nexthop kernel enable\n"
-        "no fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
-    )
+    text = f"frr defaults traditional\nhostname r\n{ZEBRA}"
     for vrf, name in named.items():
         of_vrf = f" vrf {name}" if name else ""
         text += ospf(f"eth{interface_of(vrf, 'b')}", of_vrf, router_id="10.255.0.9")

@@ -16,7 +16,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 
-from .isolated_vrfs import BGP_SITE, DISCARDED, ELSEWHERE, OSPF_SITE, IsolatedVrfs
+from .isolated_vrfs import BGP_SITE, DISCARDED, ELSEWHERE, OSPF_SITE, ZEBRA, IsolatedVrfs
 from .three_vrfs import (
     EACH_VRF,
     NETWORKS,
@@ -192,23 +192,24 @@ def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) 
 def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> None:
     if vrfs.isolation != "namespace":
         pytest.skip("all VRFs have one")
-    others = {vrf: vrfs.establishments(vrf) for vrf in ("default", "blue")}
+    before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     frr = vrfs.frrs["red"]
     frr.configure("ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: vrfs.routes("red", "198.51.100.0/24"), 30, "red's new route")
     assert not vrfs.routes("default", "198.51.100.0/24")
     assert not vrfs.routes("blue", "198.51.100.0/24")
-    frr.stop()
+    frr.kill_daemon("zebra")
+    frr.kill_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to know")
     for vrf in VRFS:  # the switch goes on with what it has
         assert vrfs.reaches(vrf, BGP_SITE[4])
     assert vrfs.routes("red", "198.51.100.0/24")
-    frr.start()  # without that route
-    wait_until(partial(vrfs.is_up, "red"), 60, "red's BGP sessions")
+    frr.start_daemon("zebra", ZEBRA)
+    frr.start_daemon("staticd")  # without that route
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
     for vrf in VRFS:
         wait_until(lambda: vrfs.legs(vrf, "10.9.0.0/24") is not None, 30, "the site's route")  # noqa: B023
-    assert {vrf: vrfs.establishments(vrf) for vrf in others} == others
+    assert {vrf: vrfs.establishments(vrf) for vrf in VRFS} == before
 
 
 @EACH_VRF

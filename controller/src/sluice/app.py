@@ -138,6 +138,8 @@ async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls:
         controller.on_routes = garbage.made
         garbage.start()
         stack.callback(garbage.stop)
+        watching = asyncio.create_task(stalls.measured("VRF devices", start.vrf_devices.watch()))
+        stack.callback(watching.cancel)
         await _until_signal(asyncio.create_task(controller.run()))
 
 
@@ -198,6 +200,7 @@ def _make_sources(
         punts=PuntQueue(config.limits.punt_queue),
         ike_ports=SeveralIkePorts(ike_ports) if ike_ports else None,
         fast_path=fast_path,
+        vrf_devices=start.vrf_devices,
         feeds_of_vrfs=tuple(feeds[1:]),
     )
 
@@ -238,7 +241,7 @@ def _make_feed(
         server: FpmServer = inside(partial(FpmServer, listen))
     except OSError as error:
         where = "" if home else f" in network namespace {vrf.namespace}"
-        raise OSError(f"fpm.listen {listen}{where}: {error}") from error
+        raise OSError(f"fpm.listen{where}: {_sentence(error)}") from error
     stack.callback(server.close)
     users = AllowedUsers(listen, config.fpm.users)
     source = FpmSource(server, lambda peer: str(inside(partial(users.admit, peer))))

@@ -136,6 +136,18 @@ class IkePortsInput(Protocol):
         """What was refused, by name."""
 
 
+class VrfDevicesInput(Protocol):
+    """The kernel's VRF devices (`sources.vrf_devices.VrfDevices`)."""
+
+    @property
+    def repairs(self) -> Mapping[str, int]:
+        """What somebody else had changed about them, and how often."""
+
+    @property
+    def missing(self) -> Sequence[str]:
+        """Devices that are gone."""
+
+
 class ReplayGate(Protocol):
     """When the routing daemon's replay is over (`sources.replay.ReplayGate`)."""
 
@@ -198,6 +210,7 @@ class Sources:
     punts: PuntInput
     ike_ports: IkePortsInput | None = None
     fast_path: FastPathInput | None = None
+    vrf_devices: VrfDevicesInput | None = None
     feeds_of_vrfs: tuple[RouteFeed, ...] = ()
     """Of VRFs that have a network namespace for themselves."""
 

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 import packets
-from kernel_namespace import ip, ip_shows, network_namespace, sysctl
+from kernel_namespace import ip, ip_shows, network_namespace, set_sysctl, sysctl
 from sluice.config import VrfConfig
 from sluice.model import HostFrame, LinkChanged, parse_address
 from sluice.sources import vrf_devices
+from sluice.sources.silence import restore, silence
 from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
 from sluice.wire import packet as wire
 from sluice.wire.netlink import NLM_F_DUMP, NLM_F_EXCL, U32, Message, attribute, attributes
@@ -57,6 +58,8 @@ class FakeKernel:
         self.rules = {family: list(KERNELS_RULES) for family in FAMILIES}
         self.routes: set[tuple[int, int, int, int]] = set()
         self.actions: list[str] = []
+        self.loud: dict[str, list[str]] = {}
+        """Settings of devices that somebody has changed."""
 
     def ask(self, kind: int, flags: int, body: bytes, what: str) -> list[Message]:
         if kind == RTM_GETLINK:
@@ -164,7 +167,7 @@ def devices_in(kernel: FakeKernel, directory: Path) -> VrfDevices:
     def silence(name: str) -> None:
         kernel.actions.append(f"silence {name}")
 
-    return VrfDevices(kernel.ask, silence, directory)
+    return VrfDevices(kernel.ask, silence, directory, lambda name: kernel.loud.pop(name, []))
 
 
 def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
@@ -279,6 +282,85 @@ def test_a_device_of_the_table_is_taken_whatever_its_name(
     devices.join("eth3", RED.id)
     assert kernel.actions == ["silence vrf-red", f"eth3 joins {mine}"]
     assert kernel.links[tap].master == mine
+
+
+class TestRecheck:
+    """What somebody opens again while the controller runs."""
+
+    @pytest.fixture
+    def devices(self, kernel: FakeKernel, tmp_path: Path) -> VrfDevices:
+        devices = devices_in(kernel, tmp_path)
+        assert devices.prepare(VRFS)
+        kernel.actions.clear()
+        return devices
+
+    def test_what_is_as_it_was_is_no_news(self, kernel: FakeKernel, devices: VrfDevices) -> None:
+        devices.recheck()
+        assert devices.repairs == {}
+        assert kernel.actions == []
+
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_the_rules_are_put_back(
+        self, kernel: FakeKernel, devices: VrfDevices, family: socket.AddressFamily
+    ) -> None:
+        before = list(kernel.rules[family])
+        kernel.rules[family] = [rule for rule in before if not rule.to_vrfs]
+        devices.recheck()
+        assert kernel.rules[family] == before
+        (problem,) = devices.repairs
+        assert "routing rule of VRFs did not come first" in problem
+
+    def test_the_tables_end_again(self, kernel: FakeKernel, devices: VrfDevices) -> None:
+        before = set(kernel.routes)
+        kernel.routes = {route for route in before if route[1] != RED.table}
+        devices.recheck()
+        assert kernel.routes == before
+        assert devices.repairs == {
+            f"repaired: {ip} table 100 had no unreachable default route": 1
+            for ip in ("IPv4", "IPv6")
+        }
+
+    def test_sockets_of_no_vrf_hear_of_none_again(
+        self, tmp_path: Path, devices: VrfDevices
+    ) -> None:
+        (tmp_path / "udp_l3mdev_accept").write_text("1\n")
+        devices.recheck()
+        devices.recheck()
+        assert (tmp_path / "udp_l3mdev_accept").read_text() == "0"
+        assert devices.repairs == {"repaired: net.ipv4.udp_l3mdev_accept was not 0": 1}
+
+    def test_a_device_is_silent_and_up_again(self, kernel: FakeKernel, devices: VrfDevices) -> None:
+        red = next(link for link in kernel.links.values() if link.name == "red")
+        kernel.links[red.ifindex] = replace(red, up=False)
+        kernel.loud["red"] = ["net.ipv4.conf.red.forwarding was not 0"]
+        devices.recheck()
+        assert kernel.links[red.ifindex].up
+        assert devices.repairs == {
+            "repaired: net.ipv4.conf.red.forwarding was not 0": 1,
+            "repaired: VRF device red was down": 1,
+        }
+
+    def test_a_device_that_is_gone_is_said(self, kernel: FakeKernel, devices: VrfDevices) -> None:
+        red = next(link for link in kernel.links.values() if link.name == "red")
+        del kernel.links[red.ifindex]
+        devices.recheck()
+        devices.recheck()
+        assert devices.missing == ("red",)
+        assert devices.repairs == {}
+
+
+def test_settings_of_a_device_that_somebody_changed_are_restored() -> None:
+    with network_namespace():
+        ip("tuntap add eth1 mode tap")
+        silence("eth1")
+        assert restore("eth1") == []
+        set_sysctl("ipv4/conf/eth1/forwarding", "1")
+        set_sysctl("ipv6/conf/eth1/accept_ra", "2")
+        assert restore("eth1") == [
+            "net.ipv4.conf.eth1.forwarding was not 0",
+            "net.ipv6.conf.eth1.accept_ra was not 0",
+        ]
+        assert sysctl("ipv4/conf/eth1/forwarding") == sysctl("ipv6/conf/eth1/accept_ra") == "0"
 
 
 @pytest.mark.parametrize("vrf_table", [None, 300])

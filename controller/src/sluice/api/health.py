@@ -31,6 +31,9 @@ def problems(controller: Controller, phase: Phase) -> Iterator[str]:
     if not controller.policy.started:
         yield "the SPDs have not started yet: the interfaces that they guard drop"
     yield from controller.port_watch.problems
+    devices = controller.sources.vrf_devices
+    for name in () if devices is None else devices.missing:
+        yield f"VRF device {name} is gone: restart the controller"
     for state in controller.fib.interfaces.by_l3_if.values():
         if not state.up:
             yield f"interface {state.spec.name} is down"

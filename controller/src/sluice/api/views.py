@@ -131,8 +131,14 @@ class Views:
                 for name, longest in controller.stalls.longest().items()
             },
             "problems": list(problems(controller, self._phase())),
-            "remarks": dict(controller.fib.problems) | controller.fib.path_sets.problems(),
+            "remarks": self._remarks(),
         }
+
+    def _remarks(self) -> dict[str, int]:
+        """What had no effect, or was put right, by what it is, and how often."""
+        fib, devices = self._controller.fib, self._controller.sources.vrf_devices
+        repairs = {} if devices is None else dict(devices.repairs)
+        return {**fib.problems, **fib.path_sets.problems(), **repairs}
 
     def _progress(self) -> dict[str, Any]:
         """How far a table has come."""

@@ -53,6 +53,18 @@ def silence(interface: str) -> None:
     _write("ipv4", "rp_filter", interface, _reverse_path_filter())
 
 
+def restore(interface: str) -> list[str]:
+    """Applies those settings that somebody has changed; says which. Raises OSError."""
+    changed = []
+    optional = [one for one in OPTIONAL if _path(*one[:2], interface).exists()]
+    wanted = (*REQUIRED, *optional, ("ipv4", "rp_filter", _reverse_path_filter()))
+    for family, name, value in wanted:
+        if _path(family, name, interface).read_text().strip() != value:
+            _write(family, name, interface, value)
+            changed.append(f"net.{family}.conf.{interface}.{name} was not {value}")
+    return changed
+
+
 def _reverse_path_filter() -> str:
     """Off: a packet for the router may come by any interface, from sources it has no route to.
 

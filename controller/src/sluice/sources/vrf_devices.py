@@ -19,17 +19,19 @@ What the kernel would leave open is closed before a TAP joins:
 - The device is silent like a TAP (sources.silence): the kernel counts what comes in by a TAP of a
   VRF as received by the VRF's device, and asks that one's settings.
 
-Devices stay when the controller ends, as FRR's VRFs and the TAPs' places hang on them.
+Devices stay when the controller ends, as FRR's VRFs and the TAPs' places hang on them. Somebody
+may open again what was closed: `recheck` closes it, and `repairs` says so.
 
 Depends on wire. Talks to the kernel through `Asking`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -37,7 +39,7 @@ from typing import NamedTuple, TypeAlias
 from sluice.config import VrfConfig
 from sluice.model import LinkChanged
 from sluice.sources.links import ask
-from sluice.sources.silence import PROC, silence
+from sluice.sources.silence import PROC, restore, silence
 from sluice.wire.netlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -83,6 +85,7 @@ LOCAL_TABLE = 255
 RTN_UNREACHABLE = 7
 LAST_METRIC = 4278198272
 """Administrative distance 255 and metric 8192, as vrf.rst has it: any other route comes first."""
+RECHECK_SECONDS = 5.0
 SOCKETS = ("raw_l3mdev_accept", "udp_l3mdev_accept")
 
 Asking: TypeAlias = Callable[[int, int, bytes, str], list[Message]]
@@ -99,11 +102,18 @@ class VrfDevices:
         asking: Asking = ask,
         silencing: Callable[[str], None] = silence,
         settings: Path = PROC / "ipv4",
+        restoring: Callable[[str], list[str]] = restore,
     ) -> None:
         self._ask = asking
         self._silence = silencing
         self._settings = settings
+        self._restore = restoring
         self._ifindex: dict[int, int] = {}
+        self._prepared: list[tuple[VrfConfig, str]] = []
+        self.repairs: Counter[str] = Counter()
+        """What `recheck` found open, and how often."""
+        self.missing: tuple[str, ...] = ()
+        """Devices that `recheck` did not find: their VRFs are closed until the next start."""
 
     def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
         """Finds or makes the device of each VRF but the default one, up and closed. Returns False
@@ -113,9 +123,10 @@ class VrfDevices:
             device = self._find_or_make(vrf, name)
             if device is None:
                 return False
-            self._close(device.name, vrf.table)
+            self._close(device.name, vrf.table, self._silenced)
             self._set_up(device)
             self._ifindex[vrf.id] = device.ifindex
+            self._prepared.append((vrf, device.name))
             log.info("VRF %s: VRF device %s, table %d", vrf.name, device.name, vrf.table)
         return True
 
@@ -133,6 +144,34 @@ class VrfDevices:
             body = IFINFOMSG.pack(0, 0, 0, link.ifindex, 0, 0)
             body += attribute(IFLA_MASTER, U32.pack(wanted or 0))
             self._ask(RTM_NEWLINK, NLM_F_ACK, body, interface)
+
+    def recheck(self) -> None:
+        """Closes again what somebody has opened since `prepare`. Raises OSError."""
+        found: list[str] = []
+        links = {link.ifindex: link for link in self._links()} if self._prepared else {}
+        missing: list[str] = []
+        for vrf, name in self._prepared:
+            device = links.get(self._ifindex[vrf.id])
+            if device is None:
+                missing.append(name)
+                continue
+            found += self._close(device.name, vrf.table, self._restore)
+            if not device.up:
+                self._set_up(device)
+                found.append(f"VRF device {device.name} was down")
+        self.missing = tuple(missing)
+        for what in found:
+            self.repairs[f"repaired: {what}"] += 1
+            log.warning("VRFs: %s; closed again", what)
+
+    async def watch(self) -> None:
+        """Rechecks now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            try:
+                self.recheck()
+            except OSError as error:
+                self.repairs[f"VRF devices cannot be rechecked: {error}"] += 1
 
     # --- the device ------------------------------------------------------------------------------
 
@@ -175,29 +214,52 @@ class VrfDevices:
 
     # --- what the kernel leaves open -------------------------------------------------------------
 
-    def _close(self, device: str, table: int) -> None:
-        for name in SOCKETS:
-            (self._settings / name).write_text("0")
+    def _silenced(self, device: str) -> list[str]:
         self._silence(device)
-        for family in (AF_INET, AF_INET6):
-            self._end_table(family, table)
-            self._put_vrfs_before_local(family)
+        return []
 
-    def _end_table(self, family: int, table: int) -> None:
+    def _close(
+        self, device: str, table: int, silence_device: Callable[[str], list[str]]
+    ) -> list[str]:
+        """Closes everything; what was open."""
+        found = []
+        for name in SOCKETS:
+            if self._is_open(name):
+                (self._settings / name).write_text("0")
+                found.append(f"net.ipv4.{name} was not 0")
+        found += silence_device(device)
+        for family, ip in ((AF_INET, "IPv4"), (AF_INET6, "IPv6")):
+            if self._end_table(family, table):
+                found.append(f"{ip} table {table} had no unreachable default route")
+            if self._put_vrfs_before_local(family):
+                found.append(f"the {ip} routing rule of VRFs did not come first")
+        return found
+
+    def _is_open(self, setting: str) -> bool:
+        path = self._settings / setting
+        return not path.exists() or path.read_text().strip() != "0"
+
+    def _end_table(self, family: int, table: int) -> bool:
+        """Whether the route was not there."""
         body = RTMSG.pack(family, 0, 0, 0, 0, RTPROT_KERNEL, 0, RTN_UNREACHABLE, 0)
         body += attribute(RTA_TABLE, U32.pack(table))
         body += attribute(RTA_PRIORITY, U32.pack(LAST_METRIC))
-        self._add(RTM_NEWROUTE, body, f"unreachable default route of table {table}")
+        return self._add(RTM_NEWROUTE, body, f"unreachable default route of table {table}")
 
-    def _add(self, kind: int, body: bytes, what: str) -> None:
-        """Adds something unless it is there."""
-        with suppress(FileExistsError):
+    def _add(self, kind: int, body: bytes, what: str) -> bool:
+        """Adds something unless it is there; whether it was not."""
+        try:
             self._ask(kind, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, body, what)
+        except FileExistsError:
+            return False
+        return True
 
-    def _put_vrfs_before_local(self, family: int) -> None:
-        """Has VRFs' tables asked first. The local table is never without its rule, and stays the
-        first but them: also for rules that others add without a priority, which the kernel puts
-        before the second one. Of equal priority, the older rule comes first, and is deleted first.
+    def _put_vrfs_before_local(self, family: int) -> bool:
+        """Has VRFs' tables asked first; whether they were not.
+
+        The local table is never without its rule, and stays the first but them: also for rules that
+        others add without a priority, which the kernel puts before the second one. Of equal
+        priority, the older rule comes first, and is deleted first.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -207,14 +269,15 @@ class VrfDevices:
             self._add(RTM_NEWRULE, _rule(family, local), "local rule")
         at = rules.index(local)
         if any(rule.to_vrfs for rule in rules[:at]):
-            return
+            return False
         before = max(0, local.priority - 1)
         self._add(RTM_NEWRULE, _rule(family, Rule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
-            return
+            return True
         if local not in rules[at + 1 :]:  # else this controller was killed in between
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
+        return True
 
     def _rules(self, family: int) -> list[Rule]:
         """The rules of a family in their order."""
