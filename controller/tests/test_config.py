@@ -14,6 +14,7 @@ from sluice.config import (
     AuditConfig,
     Config,
     ConfigError,
+    Isolation,
     PuntRate,
     load_config,
 )
@@ -163,6 +164,10 @@ def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: s
         ("{lo: {table: 1}}", "device 'lo' of VRF 'lo' is the name of loopback"),
         ("{eth1: {table: 1}}", "is the name of interface 'eth1'; give the VRF another `device`"),
         ("{a: {table: 1}, b: {table: 2, device: a}}", "is the name of VRF 'a''s device"),
+        ("{a: {table: 1, isolation: none}}", "'none' is none of device, namespace, shared"),
+        ("{a: {table: 1, namespace: ../b}}", "'../b' is not a name of letters"),
+        ("{a: {table: 1}, b: {table: 2, namespace: a}}", "one network namespace, 'a'; give each"),
+        ("{default: {isolation: namespace}}", "unknown key"),
     ],
 )
 def test_bad_vrfs(tmp_path: Path, vrfs: str, said: str) -> None:
@@ -177,6 +182,18 @@ def test_a_vrfs_device_has_its_name_where_it_can(tmp_path: Path) -> None:
     interface = '{name: eth1, port: 1, mac: "02:00:00:00:01:01"}'
     config = load(tmp_path, f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n")
     assert [vrf.device for vrf in config.vrfs] == [None, "red", "vrf-b", "vrf30"]
+
+
+def test_a_vrf_may_say_how_the_host_stack_keeps_it_apart(tmp_path: Path) -> None:
+    vrfs = (
+        "{red: {table: 1}, blue: {table: 2, isolation: namespace, namespace: b}, a/b: {table: 3}}"
+    )
+    interface = '{name: eth1, port: 1, mac: "02:00:00:00:01:01", vrf: blue}'
+    config = load(tmp_path, f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n")
+    assert [vrf.isolation for vrf in config.vrfs] == [None, None, Isolation.NAMESPACE, None]
+    assert [vrf.namespace for vrf in config.vrfs] == [None, "red", "b", "vrf3"]
+    assert [vrf.place for vrf in config.vrfs] == [0, 0, 2, 0]
+    assert config.interfaces[0].spec.namespace == 2
 
 
 def test_a_vrf_may_have_next_hops_in_others(tmp_path: Path) -> None:

@@ -108,6 +108,32 @@ def test_up_and_carrier_are_independent(taps: TapSet) -> None:
     assert "UP" not in link("tap-a")["flags"]
 
 
+def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
+    """What is read, until this frame."""
+    frames: list[tuple[int, bytes]] = []
+    while last not in [data for _, data in frames]:
+        frames += read(taps, 1)
+    return frames
+
+
+def test_an_interface_of_each_namespace_is_another(taps: TapSet, up: Callable[[str], int]) -> None:
+    """The kernel counts anew in each; `base` tells them apart."""
+    here = up("tap-a")
+    with host_socket("tap-a") as at_home, network_namespace():
+        there = taps.add("tap-a", 1500, MAC, base=1 << 24)
+        assert there == (1 << 24) + socket.if_nametoindex("tap-a") == (1 << 24) + here
+        taps.set_up(there, True)
+        with host_socket("tap-a") as far:
+            assert taps.write([(here, frame(1)), (there, frame(2))]) == 2
+            assert (at_home.recv(2000), far.recv(2000)) == (frame(1), frame(2))
+            far.send(frame(3))
+            assert (there, frame(3)) in read_until(taps, frame(3))
+    taps.remove(there)
+    assert link("tap-a")["ifindex"] == here
+    with pytest.raises(ValueError, match="invalid input"):
+        taps.add("tap-b", 1500, MAC, base=(1 << 32) - 1)
+
+
 def test_frames_go_both_ways_in_order(taps: TapSet, up: Callable[[str], int]) -> None:
     first, second = up("tap-a"), up("tap-b")
     with host_socket("tap-a") as a, host_socket("tap-b") as b:
