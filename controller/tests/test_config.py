@@ -164,7 +164,7 @@ def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: s
         ("{lo: {table: 1}}", "device 'lo' of VRF 'lo' is the name of loopback"),
         ("{eth1: {table: 1}}", "is the name of interface 'eth1'; give the VRF another `device`"),
         ("{a: {table: 1}, b: {table: 2, device: a}}", "is the name of VRF 'a''s device"),
-        ("{a: {table: 1, isolation: none}}", "'none' is none of device, namespace, shared"),
+        ("{a: {table: 1, isolation: none}}", "'none' is not one of: device, namespace, shared"),
         ("{a: {table: 1, namespace: ../b}}", "'../b' is not a name of letters"),
         ("{a: {table: 1}, b: {table: 2, namespace: a}}", "one network namespace, 'a'; give each"),
         ("{default: {isolation: namespace}}", "unknown key"),

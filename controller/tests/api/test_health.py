@@ -57,7 +57,7 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
         router.links()
         router.routes.put(FpmSessionOpened("zebra"))
         await asyncio.wait_for(router.ready.wait(), 5)
-        await router.until(lambda: router.controller.fib.session)
+        await router.until(lambda: router.controller.fib.sessions)
         assert await problems(router) == []
         text = await view(router, "metrics")
         assert list(metric(text, "sluice_problems")) == [0]
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
 
         router.kernel.put(link(2, up=False))
         router.routes.put(FpmSessionClosed("gone"))
-        await router.until(lambda: not router.controller.fib.session)
+        await router.until(lambda: not router.controller.fib.sessions)
         await router.until(lambda: not router.kernel.waiting)
         assert await problems(router) == ["interface eth2 is down", NO_DAEMON]
         text = await view(router, "metrics")
@@ -89,7 +89,7 @@ def test_refused_updates_and_an_audit_that_stopped(world: Callable[[], World]) -
         router.links()
         router.routes.put(FpmSessionOpened("zebra"))
         await asyncio.wait_for(router.ready.wait(), 5)
-        await router.until(lambda: router.controller.fib.session)
+        await router.until(lambda: router.controller.fib.sessions)
         failures = router.controller.reconciler.failures
         kinds = router.controller.reconciler.installed.by_kind
         keys = [(kind, key) for kind, held in kinds.items() for key in held][:5]

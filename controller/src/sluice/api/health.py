@@ -12,6 +12,7 @@ from itertools import islice
 
 from sluice.controller import Controller
 from sluice.entity_text import text_of
+from sluice.namespaces import HOME
 from sluice.progress import Phase
 
 SHOWN = 3
@@ -20,25 +21,45 @@ SHOWN = 3
 
 def problems(controller: Controller, phase: Phase) -> Iterator[str]:
     """Yields one sentence for each problem, those first that others follow from."""
+    yield from _switch(controller, phase)
+    yield from _host(controller)
+    yield from _daemons(controller)
+    yield from _contents(controller)
+
+
+def _switch(controller: Controller, phase: Phase) -> Iterator[str]:
     connection = controller.connection
     if connection.primary is None:
         why = connection.last_error or connection.arbitration
         yield f"the switch at {controller.config.switch.address} is not connected: {why}"
     elif not controller.ready:
         yield f"not ready yet: {phase.value}"
-    if not controller.sources.kernel.synced:
-        yield "the kernel has not told of all links, addresses and neighbours yet"
     if not controller.policy.started:
         yield "the SPDs have not started yet: the interfaces that they guard drop"
     yield from controller.port_watch.problems
+
+
+def _host(controller: Controller) -> Iterator[str]:
+    if not controller.sources.kernel.synced:
+        yield "the kernel has not told of all links, addresses and neighbours yet"
     devices = controller.sources.vrf_devices
     for name in () if devices is None else devices.missing:
         yield f"VRF device {name} is gone: restart the controller"
     for state in controller.fib.interfaces.by_l3_if.values():
         if not state.up:
             yield f"interface {state.spec.name} is down"
-    if controller.fib.session is None:
-        yield f"no routing daemon is connected to {controller.config.fpm.listen} (FPM)"
+
+
+def _daemons(controller: Controller) -> Iterator[str]:
+    listen, sessions = controller.config.fpm.listen, controller.fib.sessions
+    for feed in controller.sources.feeds:
+        if feed.namespace not in sessions:
+            names = [vrf.name for vrf in controller.config.vrfs if vrf.place == feed.namespace]
+            of_vrf = "" if feed.namespace == HOME else f" in VRF {names[0]}"
+            yield f"no routing daemon is connected to {listen} (FPM){of_vrf}"
+
+
+def _contents(controller: Controller) -> Iterator[str]:
     failures = controller.reconciler.failures
     for (kind, key), failure in islice(failures.items(), SHOWN):
         yield f"the switch refused {kind.name.lower()} {text_of(key)}: {failure}"
