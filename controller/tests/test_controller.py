@@ -486,6 +486,48 @@ def test_routes_wait_while_the_reconciler_is_behind(
     play(story)
 
 
+async def quiet_passes(controller: Controller) -> None:
+    """Waits until the time of quiet has passed a few times, or the replay counts as over."""
+    async with asyncio.timeout(5):
+        rounds = controller._timers.slices + 10
+        while controller._timers.slices < rounds and not controller.settled:
+            await asyncio.sleep(0.001)
+
+
+def test_a_replay_that_waits_to_be_read_is_not_over(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full table is not read while the switch's is compared: for longer than zebra is quiet."""
+    switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
+    named = route(kept, gateway("10.0.1.9", 1))
+
+    async def first(world: World) -> None:
+        world.links()
+        world.routes.put(named)
+        await world.until(lambda: slot(kept) in switch.of(Kind.ROUTE))
+
+    async def second(world: World) -> None:
+        world.links()
+        await world.ready.wait()
+        controller = world.controller
+        world.routes.put(FpmSessionOpened("zebra"))
+        await world.until(lambda: controller.fib.session)
+        with monkeypatch.context() as behind:
+            behind.setattr("sluice.controller.ROUTES_BEHIND", -1)
+            behind.setattr("sluice.controller.ROUTES_CAUGHT_UP", -1)
+            world.routes.put(named)
+            await quiet_passes(controller)
+            assert not controller.settled
+            assert slot(kept) in switch.of(Kind.ROUTE)
+        controller.scheduler.enable(controller._routes, True)
+        await world.until(lambda: controller.settled)
+        assert slot(kept) in switch.of(Kind.ROUTE)
+
+    play(first, switch)
+    monkeypatch.setattr(World, "quiet", 0.01)
+    play(second, switch)
+
+
 def after_a_restart_of_the_daemon(world: World) -> None:
     """2,000 routes of an earlier session; the kernel has half of them."""
     routes = [

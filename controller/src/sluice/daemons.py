@@ -100,7 +100,9 @@ class RoutingDaemons:
     def compare_due(self, now: float) -> None:
         """Begins the comparisons that are due."""
         for daemon in self._daemons:
-            if daemon.comparison.start_if_due(now) and self._scheduler is not None:
+            unread = daemon.routes.ready or not daemon.routes.enabled
+            started = daemon.comparison.start_if_due(now, unread=unread)
+            if started and self._scheduler is not None:
                 self._scheduler.wake(daemon.comparing)
 
     def next_due(self, now: float) -> float | None:

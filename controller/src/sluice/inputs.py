@@ -162,6 +162,9 @@ class ReplayGate(Protocol):
     def note(self, event: RouteEvent, now: float) -> None:
         """Takes notice of an event."""
 
+    def unread(self, now: float) -> None:
+        """Takes notice that events wait to be read."""
+
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:

@@ -75,11 +75,15 @@ class RouteComparison:
         """Whether this session has named a route, or has withdrawn it."""
         return key in self._withdrawn or self._rib.is_current(key)
 
-    def start_if_due(self, now: float) -> bool:
+    def start_if_due(self, now: float, *, unread: bool = False) -> bool:
         """Asks the kernel for its routes, unless nothing could follow from them: then there is a
-        slice to do at once, which is said."""
+        slice to do at once, which is said. With `unread` events of the daemon wait to be read: it
+        is not quiet then, and the question is put off."""
         due = self.due
         if due is None or due > now:
+            return False
+        if unread:
+            self._gate.unread(now)
             return False
         self._outdated = False
         self._withdrawn.clear()

@@ -37,6 +37,15 @@ def test_every_event_puts_it_off() -> None:
     assert gate.due == 105.0
 
 
+def test_what_waits_to_be_read_puts_it_off() -> None:
+    gate = opened()
+    gate.unread(104.0)
+    assert gate.due == 107.0
+    gate.settled(0, 107.0)
+    gate.unread(108.0)
+    assert gate.due is None
+
+
 def test_while_the_kernel_disagrees_events_bring_the_question_forward() -> None:
     gate = opened()
     gate.settled(1, 103.0)

@@ -62,6 +62,11 @@ class ReplayGate:
         elif self._due is not None or isinstance(event, FpmSessionOpened):
             self._due = now + self._quiet
 
+    def unread(self, now: float) -> None:
+        """Events of the session wait to be read: that no event was noted does not mean quiet."""
+        if self._due is not None:
+            self._due = max(self._due, now + self._quiet)
+
     def settled(self, kept: int, now: float) -> None:
         """The comparison is done: so many stale routes were kept, since the kernel holds them."""
         self._due = now + self._ask_again if kept else None
