@@ -19,7 +19,8 @@ the switch at once. Routes are not read while the reconciler is far behind, whic
 connection passes on to zebra.
 
 Until the switch has been read for the first time, no event is applied: which ids it uses is not
-known yet. Depends on state, reconciler, punts; sources come as arguments (`Sources`).
+known yet. A large table of routes is read beside the rest; until it is known, no route is taken in.
+Depends on state, reconciler, punts; sources come as arguments (`Sources`).
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Ki
 
 class Controller:
     """One router. `connect` makes a P4Runtime client that asks with an election id; `on_ready` is
-    called once, when the switch is programmed with the interfaces. `numbers` gave the
-    configuration's interfaces theirs, `stalls` is told how long the loop was busy."""
+    called once, when the switch is programmed with the interfaces (`Reconciler.forwards`).
+    `numbers` gave the configuration's interfaces theirs, `stalls` is told how long the loop was
+    busy."""
 
     def __init__(
         self,
@@ -239,7 +241,7 @@ class Controller:
         self.pace = Pace()
         """Of the routing daemon's events."""
         self.ready = False
-        self._adopted = False
+        self._adopted = self._table_adopted = False
         self._released_kernel_kinds = False
         self._timer: asyncio.TimerHandle | None = None
         self.daemons = RoutingDaemons(sources.feeds, self.fib)
@@ -273,7 +275,8 @@ class Controller:
             self.scheduler.add(Inlet("delivered packets", 3, self._drain_told, fileno))
         self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
-        self.daemons.enable(False)
+        self.daemons.enable(False)  # until the switch's routes are known
+        self.reconciler.on_table_read = self._table_read
 
     def _settings(self) -> Changes:
         """What the configuration alone decides: punt meters, the hash seed, audited drops."""
@@ -337,10 +340,6 @@ class Controller:
         if self._adopted:
             return
         found = self.reconciler.installed.by_kind
-        slots: dict[RouteSlot, RouteSlot] = {}
-        async for part in in_slices(found[Kind.ROUTE], SLICE):
-            slots.update((slot, slot) for slot in part if isinstance(slot, RouteSlot))
-        self.fib.share(slots)
         self._adopted = True
         nexthops = {
             key: value if isinstance(value, Nexthop) and value != RETIRED else None
@@ -354,6 +353,17 @@ class Controller:
         }
         self._submit(self.fib.adopt(nexthops, groups, self._clock()))
         self.scheduler.enable(self._kernel, True)
+
+    async def _table_read(self) -> None:
+        """After the first read-back of all routes: those that the daemon names are compared."""
+        if self._table_adopted:
+            return
+        found = self.reconciler.installed.by_kind[Kind.ROUTE]
+        slots: dict[RouteSlot, RouteSlot] = {}
+        async for part in in_slices(found, SLICE):
+            slots.update((slot, slot) for slot in part if isinstance(slot, RouteSlot))
+        self.fib.share(slots)
+        self._table_adopted = True
         self.daemons.enable(True)
 
     def _apply(self, events: Sequence[Event], now: float) -> Changes:
@@ -382,10 +392,10 @@ class Controller:
     def _progress(self) -> None:
         """The reconciler got on."""
         pending = self.reconciler.pending
-        if not self.daemons.enabled and self._adopted and pending <= ROUTES_CAUGHT_UP:
+        if not self.daemons.enabled and self._table_adopted and pending <= ROUTES_CAUGHT_UP:
             self.daemons.enable(True)
         started = self._released_kernel_kinds and self.policy.started
-        if not self.ready and started and self.reconciler.synced:
+        if not self.ready and started and self.reconciler.forwards:
             self.ready = True
             self._on_ready()
 

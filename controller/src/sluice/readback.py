@@ -7,7 +7,7 @@ Depends on entities, inventory, p4 and p4runtime.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from typing import Protocol
 
@@ -39,9 +39,14 @@ class Writer(Protocol):
 
 
 async def read(
-    session: Writer, codec: Codec, requests: list[p4r.Entity], installed: Inventory
+    session: Writer,
+    codec: Codec,
+    requests: list[p4r.Entity],
+    installed: Inventory,
+    progressed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Puts what the switch holds of `requests` into `installed`. Raises P4RuntimeError."""
+    """Puts what the switch holds of `requests` into `installed`; `progressed` is called whenever
+    there is more. Raises P4RuntimeError."""
     async for part in session.read_parts(requests):
         decoded = codec.decode_part(part)
         more = True
@@ -57,6 +62,7 @@ async def read(
                 raise P4RuntimeError(INTERNAL, message) from None
             for kind, entries in found.items():
                 installed.put(kind, entries)
+            progressed()
             await asyncio.sleep(0)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -53,12 +53,23 @@ from sluice.p4runtime.session import (
 from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
 from sluice.state.takeover import Closing, Entities
 from sluice.table_order import in_order
+from sluice.table_reading import TableReading
 from sluice.task_slices import all_done, in_slices, some_done
 
 WINDOW = 4
 """Writes under way at a time."""
 BATCHES_PER_TURN = 32
 """Batches of routes before deletions get their turn."""
+
+
+UNDER_ROUTES = frozenset(
+    {Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE}
+)
+"""Kinds that routes refer to, and their own."""
+
+
+async def _nothing() -> None:
+    pass
 
 
 class _Batch(NamedTuple):
@@ -91,6 +102,9 @@ class Reconciler:
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._near: dict[Key, None] = {}
+        self._table: TableReading | None = None
+        self._unread = False
+        """Whether a large table is being read: nothing that routes refer to may go meanwhile."""
         self._comparing: Kind | None = None
         self._deferred: deque[Mapping[Key, Value | None]] = deque()
         """Changes of the kind that is being compared, which came meanwhile."""
@@ -102,6 +116,8 @@ class Reconciler:
         self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
         self.on_progress: Callable[[], None] = lambda: None
         self.near: Callable[[], Iterable[Key]] = tuple
+        self.on_table_read: Callable[[], Awaitable[None]] = _nothing
+        """Is awaited when all routes of the switch are known, before they are compared."""
 
     # -- what is wanted
 
@@ -176,6 +192,12 @@ class Reconciler:
         """Whether the switch holds exactly what is desired (and orphans not yet released)."""
         return self.compared and not self.pending and not self.failures
 
+    @property
+    def forwards(self) -> bool:
+        """Whether the switch holds what is desired, but for routes of a large table that is still
+        being read: by these it goes on forwarding as before."""
+        return self.synced or (self._unread and self.pending == self._blocked and not self.failures)
+
     # -- comparing with what the switch holds
 
     def is_under_way(self, kind: Kind, key: Key) -> bool:
@@ -207,14 +229,21 @@ class Reconciler:
     def disconnect(self) -> None:
         """The session is over: what the switch holds is not known until it is read back."""
         self.compared, self.reading = False, None
+        if self._table is not None:
+            self._table.cancel()
+            self._table = None
+        if self._unread:
+            self._unread = False
+            self._take_in_all_deferred()
 
     async def read_back(
         self, session: Writer, closing: Callable[[Entities], Closing] = lambda _: Closing()
     ) -> bool:
         """Learns what the switch holds, and closes what `closing` says of it.
 
-        Routes are read last: what is to be closed does not wait for a full table. Returns whether
-        anything was. Raises P4RuntimeError.
+        Routes are read last: what is to be closed does not wait for a full table. A large one is
+        not waited for at all (`table_reading`). Returns whether anything was closed. Raises
+        P4RuntimeError.
         """
         installed = self.reading = Inventory()
         requests = self._codec.read_requests()
@@ -223,20 +252,28 @@ class Reconciler:
         await read(session, self._codec, others, installed)
         closed = closing(installed.by_kind)
         await close(session, self._codec, closed, installed)
-        await read(session, self._codec, routes, installed)
-        self.installed, self.reading = installed, None
+        self.installed = installed
         self.failures.clear()
         self._in_flight.clear()
+        table = self._table = TableReading(installed.by_kind[Kind.ROUTE], self._work.set)
+        await table.begin(read(session, self._codec, routes, installed, table.progressed))
         return bool(closed)
 
     async def compare(self) -> None:
         """Queues the difference between what is desired and what was read back; of routes those
-        that are near. The others are compared by the task, after what goes before them."""
+        that are near, unless a large table is still being read. The others are compared by the
+        task, after what goes before them."""
         self.compared = False
         for kind in Kind:
             self._upserts[kind] = {}
             if kind is not Kind.ROUTE:
                 await self._compare(kind)
+        self._near = {}
+        self._unread = self._table is not None and not self._table.complete()
+        if self._unread:
+            self._comparing = Kind.ROUTE
+            self._work.set()
+            return
         desired, held = self.desired[Kind.ROUTE], self.installed.by_kind[Kind.ROUTE]
         self._near = {
             key: None for key in self.near() if key in desired and held.get(key) != desired[key]
@@ -244,6 +281,9 @@ class Reconciler:
         self._work.set()
 
     async def _compare_routes(self) -> None:
+        self.reading = None
+        await self.on_table_read()
+        self._unread = False
         await self._compare(Kind.ROUTE)
         self.compared = True
         self.on_progress()
@@ -257,9 +297,12 @@ class Reconciler:
             while self._take_in_deferred():
                 await asyncio.sleep(0)
         finally:
-            while self._take_in_deferred():  # the session has ended
-                pass
-            self._comparing = None
+            self._take_in_all_deferred()  # the session has ended
+
+    def _take_in_all_deferred(self) -> None:
+        while self._take_in_deferred():
+            pass
+        self._comparing = None
 
     def _take_in_deferred(self) -> bool:
         """Some of the changes that waited, more than come in a turn; whether there are more."""
@@ -339,13 +382,13 @@ class Reconciler:
         while True:
             await self._wait_for_work()
             await self._cycle(session)
-            if not self.compared:
+            if self._table_waits:
                 await self._compare_routes()
 
     async def _wait_for_work(self) -> None:
         self._requeue_due()
         self.on_progress()
-        if self.pending > self._blocked or not self.compared:
+        if self.pending > self._blocked or self._table_waits:
             return
         self._work.clear()
         retry = self.failures.next_retry
@@ -360,9 +403,23 @@ class Reconciler:
             (self._upserts if wanted else self._deletes)[kind][key] = None
 
     @property
+    def _table_waits(self) -> bool:
+        """Whether routes were read and are to be compared. Raises P4RuntimeError if they could not
+        be read."""
+        return not self.compared and (self._table is None or self._table.complete())
+
+    @property
     def _blocked(self) -> int:
-        """How many updates no cycle would try: routes, while no next hop can be installed because
-        all interfaces are held. A full table would be looked at and put aside in vain."""
+        """How many updates no cycle would try: of routes and what they refer to, while they are
+        being read; and routes, while no next hop can be installed because all interfaces are held.
+        A full table would be looked at and put aside in vain."""
+        if self._unread:
+            return (
+                sum(map(len, self._deferred))
+                + len(self._upserts[Kind.ROUTE])
+                + sum(len(self._deletes[kind]) for kind in UNDER_ROUTES)
+                + sum(len(self._orphans[kind]) for kind in self._released & UNDER_ROUTES)
+            )
         held = Kind.EGRESS_INTERFACE in self._held
         if not held or self.installed.by_kind[Kind.EGRESS_INTERFACE]:
             return 0
@@ -372,11 +429,13 @@ class Reconciler:
         for kind in Kind:
             if kind is Kind.OWN_SOURCE and self._near and not self._blocked:
                 await self._write_all(session, Kind.ROUTE, Operation.INSERT, self._near)
-            if kind is Kind.ROUTE and self._blocked:
+            if kind is Kind.ROUTE and (self._unread or self._blocked):
                 continue
             if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
                 return  # something of a smaller kind has come: it goes first
         for kind in reversed(Kind):
+            if self._unread and kind in UNDER_ROUTES:
+                continue
             self._take_orphans(kind)
             await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
