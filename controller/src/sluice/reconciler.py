@@ -573,8 +573,10 @@ class Reconciler:
         deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
-            for key in deleted:
-                self._confirm_deleted(kind, key)
+            # A route has no number that could be used again.
+            if kind is not Kind.ROUTE or self.failures or self._waiters:
+                for key in deleted:
+                    self._confirm_deleted(kind, key)
         self.failures.succeeded(kind, [key for key, _ in batch.entries])
         if self._waiters:
             self._notify(kind, set_entries)

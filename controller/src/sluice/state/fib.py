@@ -64,6 +64,9 @@ from sluice.state.route_order import RouteOrder
 _UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes that `why_not_routed` has to look at more closely."""
 
+_made = tuple.__new__
+"""Makes a named tuple of a tuple, in half of the time that its own constructor takes."""
+
 REPUBLISHED = 1024
 """Routes that are looked at in one go, and a block more, for those that have moved: some
 milliseconds."""
@@ -251,12 +254,11 @@ class Fib:
         if vrf is None:
             self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
             return
-        slot = RouteSlot(vrf, key.prefix)
-        is_new = self.rib.get(key) is None
-        if is_new and self._found:
+        slot = _made(RouteSlot, (vrf, key.prefix))
+        if self._found and self.rib.get(key) is None:
             slot = self._found.pop(slot, slot)
             key = RouteKey(key.table, slot.prefix)
-        paths = self.rib.update(key, route, changes)
+        paths, is_new = self.rib.update(key, route, changes)
         self._publish(slot, key, paths, changes)
         if is_new:
             self._lengths.count(key.table, key.prefix, 1)

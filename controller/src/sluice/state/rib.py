@@ -146,9 +146,10 @@ class Rib:
 
     # -- routes
 
-    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
-        """A route, new or replaced; where it leads now, for the caller to publish. Keeps the prefix
-        of `key`, which equals the route's own. Raises OutOfIdsError with the old one in place."""
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> tuple[PathSet | None, bool]:
+        """A route, new or replaced; where it leads now, for the caller to publish, and whether it
+        is new. Keeps the prefix of `key`, which equals the route's own. Raises OutOfIdsError with
+        the old one in place."""
         routes = self._tables.get(key.table)
         if routes is None:
             routes = self._tables[key.table] = {}
@@ -169,7 +170,7 @@ class Rib:
         paths = entry.paths
         if paths is None and entry.object is not None:
             entry.object.waiting[key] = None
-        return paths
+        return paths, old is None
 
     def delete(self, key: RouteKey, changes: Changes) -> bool:
         """A route is gone, which the caller publishes; unknown ones are ignored (zebra deletes what

@@ -28,6 +28,8 @@ LIMIT = 16384
 """Texts that are kept; then all are learnt anew."""
 
 _LENGTH_AND_TYPE = Struct("=IH")
+_made = tuple.__new__
+"""Makes a named tuple of a tuple, in half of the time that its own constructor takes."""
 _TABLE = ATTRIBUTE.pack(8, RTA_TABLE)
 _DST = {family: ATTRIBUTE.pack(4 + size, RTA_DST) for family, size in ADDRESS_SIZE.items()}
 _DST_SIZE = {family: 4 + size for family, size in ADDRESS_SIZE.items()}
@@ -75,10 +77,10 @@ class RouteMemo:
         masks = _HOST_BITS[family]
         if bits >= len(masks) or int.from_bytes(address, "big") & masks[bits]:
             return None
-        key = RouteKey(text[0], Prefix(address, bits))
+        key = _made(RouteKey, (text[0], _made(Prefix, (address, bits))))
         if kind == RTM_DELROUTE:
-            return RouteDeleted(key)
-        return RouteUpdated(Route(key, *text[1:]))
+            return _made(RouteDeleted, (key,))
+        return _made(RouteUpdated, (_made(Route, (key, *text[1:])),))
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:
         """That this message has this event, and that nothing else is to be said of it."""
