@@ -177,6 +177,10 @@ impl Control {
             let atomicity = Atomicity::try_from(head.atomicity)
                 .map_err(|_| Status::invalid_argument("no such atomicity"))?;
             let port_exists = |port| self.device.has_port(port);
+            pipeline
+                .schema
+                .names
+                .sweep(|| reconcile::read_all(&pipeline));
             let results = write::apply(&pipeline, &port_exists, &rights, &batch, atomicity);
             return batch_status(&results);
         }

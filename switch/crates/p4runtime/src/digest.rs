@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::bytestring::canonical;
 use crate::entity::Operation;
 use crate::error::{UpdateError, UpdateResult};
+use crate::names;
 use crate::proto::v1::digest_entry::Config;
 use crate::proto::v1::{DigestEntry, P4Data, P4StructLike, p4_data};
 use crate::schema::DigestSchema;
@@ -251,11 +251,11 @@ fn nanoseconds(value: i64) -> Duration {
 
 /// Reads a message's fields, each in whole bytes, into what clients expect of the digest's type.
 pub fn decode_message(schema: &DigestSchema, mut fields: &[u8]) -> Option<P4Data> {
-    let mut members = Vec::with_capacity(schema.widths.len());
-    for width in &schema.widths {
+    let mut members = Vec::with_capacity(schema.members.len());
+    for (width, names) in &schema.members {
         let (value, rest) = fields.split_at_checked(width.div_ceil(8))?;
         fields = rest;
-        let data = p4_data::Data::Bitstring(canonical(value).to_vec());
+        let data = p4_data::Data::Bitstring(names::encode(names.as_ref(), value));
         members.push(P4Data { data: Some(data) });
     }
     if !schema.is_struct && members.len() == 1 {

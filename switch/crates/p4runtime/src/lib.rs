@@ -11,7 +11,7 @@
 //! * [`proto`]: the generated messages
 //! * [`arbitration`], [`digest`]: pure state machines
 //! * [`role`]: what a role may do
-//! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`error`]: per-update errors
+//! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`names`]: strings for numbers; [`error`]: per-update errors
 //! * [`entity`]: one file for each kind of entity
 //! * [`request`], [`batch`], [`shape`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
@@ -37,6 +37,7 @@ pub mod entity;
 pub mod error;
 pub mod hub;
 pub mod listen;
+pub mod names;
 pub mod p4info;
 pub mod pipeline;
 pub mod proto;

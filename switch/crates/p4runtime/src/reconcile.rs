@@ -21,12 +21,8 @@ use crate::role::Rights;
 use crate::schema::Schema;
 use crate::{read, write};
 
-/// Fills the new pipeline's tables with what the old one holds. An error names what does not fit.
-pub fn carry_over(
-    old: &Arc<Pipeline>,
-    new: &Pipeline,
-    port_exists: &dyn Fn(u32) -> bool,
-) -> Result<(), Status> {
+/// Requests for all that clients have written.
+fn everything() -> [Entity; 9] {
     // What is referred to comes first.
     let everything = [
         Kind::ActionProfileMember(ActionProfileMember::default()),
@@ -39,8 +35,22 @@ pub fn carry_over(
         Kind::CounterEntry(CounterEntry::default()),
         Kind::RegisterEntry(RegisterEntry::default()),
     ];
-    let requests = everything.map(|kind| Entity { entity: Some(kind) });
-    let (entities, results) = read::read(old, Rights::default(), &requests, 0);
+    everything.map(|kind| Entity { entity: Some(kind) })
+}
+
+/// Reads all that clients have written, so that the strings in it are known to be held.
+pub fn read_all(pipeline: &Arc<Pipeline>) {
+    let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
+    entities.for_each(drop);
+}
+
+/// Fills the new pipeline's tables with what the old one holds. An error names what does not fit.
+pub fn carry_over(
+    old: &Arc<Pipeline>,
+    new: &Pipeline,
+    port_exists: &dyn Fn(u32) -> bool,
+) -> Result<(), Status> {
+    let (entities, results) = read::read(old, Rights::default(), &everything(), 0);
     if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
         return Err(Status::internal(error.message));
     }

@@ -4,15 +4,16 @@
 use sluice_tables::{ActionCall, EntryAction, OneShotMember};
 
 use super::Context;
-use crate::bytestring::{self, canonical};
+use crate::bytestring;
 use crate::error::{UpdateError, UpdateResult};
+use crate::names;
 use crate::proto::v1::action::Param;
 use crate::proto::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
 use crate::proto::v1::{
     Action, ActionProfileAction, ActionProfileActionSet, TableAction, action_profile_action,
     action_profile_group::member, table_action,
 };
-use crate::schema::{ProfileSchema, TableSchema};
+use crate::schema::{ParamSchema, ProfileSchema, TableSchema};
 
 /// Reads an action with its parameters for a table.
 pub fn decode_call(
@@ -50,8 +51,9 @@ pub fn decode_call(
         if param.unused {
             continue;
         }
-        let value = bytestring::check(&value.value, param.width).map_err(|e| e.of(&what()))?;
-        params.push(value.to_vec());
+        let value = names::decode(param.names.as_ref(), &value.value, param.width)
+            .map_err(|error| error.of(&what()))?;
+        params.push(value);
     }
     Ok(ActionCall { action: id, params })
 }
@@ -70,12 +72,16 @@ pub fn encode_call(
         .filter_map(|id| Some((*id, context.schema.actions.get(id)?)));
     let (action_id, schema) = known.find(|(_, schema)| schema.name == *name)?;
     let mut values = call.params.iter();
-    let mut value = |unused: bool| match unused {
-        true => Some(vec![0]),
-        false => values.next().map(|value| canonical(value).to_vec()),
+    let mut value = |param: &ParamSchema| {
+        let number = if param.unused {
+            &[0]
+        } else {
+            values.next()?.as_slice()
+        };
+        Some(names::encode(param.names.as_ref(), number))
     };
     let params = schema.params.iter().map_while(|param| {
-        let value = value(param.unused)?;
+        let value = value(param)?;
         Some(Param {
             param_id: param.id,
             value,

@@ -8,13 +8,13 @@ use sluice_tables::{Externs, Meter, MeterConfig as TableMeterConfig};
 
 use super::direct::check_colors;
 use super::{Context, Operation};
-use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
+use crate::names;
 use crate::proto::v1::{
     CounterData, CounterEntry, Index, MeterConfig, MeterCounterData, MeterEntry, P4Data,
     RegisterEntry, p4_data,
 };
-use crate::schema::{ArraySchema, MeterType, unknown};
+use crate::schema::{ArraySchema, MeterType, RegisterSchema, unknown};
 
 /// A write to cells, checked; to be done when the batch has been committed.
 pub enum CellWrite {
@@ -138,16 +138,18 @@ pub fn register(
 ) -> UpdateResult<CellWrite> {
     operation.modify_only("register")?;
     let id = entry.register_id;
-    let (array, width) = context
+    let schema = context
         .schema
         .registers
         .get(&id)
         .ok_or_else(|| unknown("register", id))?;
+    let array = &schema.array;
     let cells = cells(array, entry.index.as_ref())?;
     match entry.data.as_ref().and_then(|data| data.data.as_ref()) {
         Some(p4_data::Data::Bitstring(value)) => {
-            let value = check(value, *width).map_err(|error| error.of(&array.name))?;
-            Ok(CellWrite::Register(array.id, cells, value.to_vec()))
+            let value = names::decode(schema.names.as_ref(), value, schema.width)
+                .map_err(|error| error.of(&array.name))?;
+            Ok(CellWrite::Register(array.id, cells, value))
         }
         Some(_) => {
             let message = format!("{:?} holds bitstrings", array.name);
@@ -245,9 +247,10 @@ pub fn encode_index(index: usize) -> Option<Index> {
 }
 
 /// Writes a register's value.
-pub fn encode_register(value: &[u8]) -> P4Data {
+pub fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
+    let value = names::encode(schema.names.as_ref(), value);
     P4Data {
-        data: Some(p4_data::Data::Bitstring(canonical(value).to_vec())),
+        data: Some(p4_data::Data::Bitstring(value)),
     }
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Match keys (P4Runtime specification, "Match Format"): canonical both ways, so that a key is written in one way only.
 
+use std::sync::Arc;
+
 use sluice_program::MatchKind;
 use sluice_tables::KeyField;
 
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
+use crate::names::{self, Names};
 use crate::proto::v1::FieldMatch;
 use crate::proto::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
 use crate::schema::MatchField;
@@ -40,13 +43,13 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
             _ => Ok(KeyField::DontCare),
         };
     };
-    let width = field.width;
+    let (width, names) = (field.width, field.names.as_ref());
     match (field.kind, given.field_match_type.as_ref()) {
         (MatchKind::Exact, Some(FieldMatchType::Exact(exact))) => {
-            Ok(KeyField::Exact(check(&exact.value, width)?.to_vec()))
+            Ok(KeyField::Exact(names::decode(names, &exact.value, width)?))
         }
         (MatchKind::Optional, Some(FieldMatchType::Optional(optional))) => {
-            let value = check(&optional.value, width)?.to_vec();
+            let value = names::decode(names, &optional.value, width)?;
             if field.as_ternary {
                 return Ok(KeyField::Ternary {
                     value,
@@ -55,16 +58,104 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
             }
             Ok(KeyField::Optional(value))
         }
-        (MatchKind::Lpm, Some(FieldMatchType::Lpm(lpm))) => decode_lpm(lpm, width),
-        (MatchKind::Ternary, Some(FieldMatchType::Ternary(ternary))) => {
-            decode_ternary(ternary, width)
+        (MatchKind::Lpm, Some(FieldMatchType::Lpm(lpm))) => {
+            let lpm = to_numbers::lpm(names, lpm, width)?;
+            decode_lpm(&lpm, width)
         }
-        (MatchKind::Range, Some(FieldMatchType::Range(range))) => decode_range(range, width),
+        (MatchKind::Ternary, Some(FieldMatchType::Ternary(ternary))) => {
+            let ternary = to_numbers::ternary(names, ternary, width)?;
+            decode_ternary(&ternary, width)
+        }
+        (MatchKind::Range, Some(FieldMatchType::Range(range))) => {
+            let range = to_numbers::range(names, range, width)?;
+            decode_range(&range, width)
+        }
         (kind, _) => {
             let message = format!("a match of another kind than the field's ({kind:?}), or none");
             Err(UpdateError::invalid(message))
         }
     }
+}
+
+/// Matches on strings other than exact and optional ones. Strings have no order and no bits, so such a match means one
+/// string ("Translation of Match Fields"); its mask or prefix length is that of the program's type.
+mod to_numbers {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    const ONE: &str = "a field whose type is a string is matched as a whole or not at all";
+
+    fn must(is_one: bool) -> UpdateResult {
+        is_one
+            .then_some(())
+            .ok_or_else(|| UpdateError::invalid(ONE))
+    }
+
+    pub(super) fn lpm<'a>(
+        names: Option<&Arc<Names>>,
+        lpm: &'a Lpm,
+        width: usize,
+    ) -> UpdateResult<Cow<'a, Lpm>> {
+        if names.is_none() {
+            return Ok(Cow::Borrowed(lpm));
+        }
+        must(usize::try_from(lpm.prefix_len) == Ok(width))?;
+        Ok(Cow::Owned(Lpm {
+            value: names::decode(names, &lpm.value, width)?,
+            ..lpm.clone()
+        }))
+    }
+
+    pub(super) fn ternary<'a>(
+        names: Option<&Arc<Names>>,
+        ternary: &'a Ternary,
+        width: usize,
+    ) -> UpdateResult<Cow<'a, Ternary>> {
+        if names.is_none() {
+            return Ok(Cow::Borrowed(ternary));
+        }
+        must(canonical(&ternary.mask) == ones(width))?;
+        Ok(Cow::Owned(Ternary {
+            value: names::decode(names, &ternary.value, width)?,
+            ..ternary.clone()
+        }))
+    }
+
+    pub(super) fn range<'a>(
+        names: Option<&Arc<Names>>,
+        range: &'a Range,
+        width: usize,
+    ) -> UpdateResult<Cow<'a, Range>> {
+        if names.is_none() {
+            return Ok(Cow::Borrowed(range));
+        }
+        must(range.low == range.high)?;
+        let value = names::decode(names, &range.low, width)?;
+        Ok(Cow::Owned(Range {
+            low: value.clone(),
+            high: value,
+        }))
+    }
+}
+
+/// Whether all strings of a key stand for numbers; what is no string does.
+pub fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
+    matches.iter().all(|given| {
+        let field = fields.iter().find(|field| field.id == given.field_id);
+        let value = given.field_match_type.as_ref().and_then(|kind| match kind {
+            FieldMatchType::Exact(exact) => Some(&exact.value),
+            FieldMatchType::Optional(optional) => Some(&optional.value),
+            FieldMatchType::Lpm(lpm) => Some(&lpm.value),
+            FieldMatchType::Ternary(ternary) => Some(&ternary.value),
+            FieldMatchType::Range(range) => Some(&range.low),
+            FieldMatchType::Other(_) => None,
+        });
+        match (field.and_then(|field| field.names.as_ref()), value) {
+            (Some(names), Some(value)) => names.knows(value),
+            _ => true,
+        }
+    })
 }
 
 /// The mask of a field that must be equal.
@@ -146,7 +237,7 @@ fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
 /// Writes a key; "don't care" is omitted.
 pub fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
     let encode = |(field, value): (&MatchField, &KeyField)| {
-        let bytes = |value: &[u8]| canonical(value).to_vec();
+        let bytes = |value: &[u8]| names::encode(field.names.as_ref(), value);
         let field_match = match value {
             KeyField::DontCare => return None,
             KeyField::Exact(value) => FieldMatchType::Exact(Exact {
@@ -168,7 +259,7 @@ pub fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
             }
             KeyField::Ternary { value, mask } => FieldMatchType::Ternary(Ternary {
                 value: bytes(value),
-                mask: bytes(mask),
+                mask: canonical(mask).to_vec(),
             }),
             KeyField::Range { low, high } => FieldMatchType::Range(Range {
                 low: bytes(low),
@@ -195,6 +286,7 @@ mod tests {
             kind,
             as_ternary: false,
             translated: false,
+            names: None,
             width,
         }
     }

@@ -182,11 +182,12 @@ impl Reading {
                 })
             }
             Item::Register(id, index) => {
-                let value = externs.register_read(schema.registers.get(&id)?.0.id, index)?;
+                let register = schema.registers.get(&id)?;
+                let value = externs.register_read(register.array.id, index)?;
                 Kind::RegisterEntry(RegisterEntry {
                     register_id: id,
                     index: array::encode_index(index),
-                    data: Some(array::encode_register(&value)),
+                    data: Some(array::encode_register(register, &value)),
                 })
             }
         })

@@ -74,6 +74,10 @@ impl Reader<'_> {
             }
             return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
         }
+        // Reading makes no string known.
+        if !key::knows(&table.fields, &filter.r#match) {
+            return Ok(Vec::new());
+        }
         let exact = !filter.r#match.is_empty() && (filter.priority != 0 || !table.needs_priority());
         if exact {
             let (key, priority) = decode_key(table, filter)?;
@@ -265,8 +269,8 @@ impl Reader<'_> {
 
     fn registers(&mut self, entry: &RegisterEntry) -> UpdateResult {
         let registers = &self.pipeline.schema.registers;
-        for (id, (array, _)) in select("register", registers, entry.register_id)? {
-            let cells = self.cells(array, entry.register_id, entry.index.as_ref())?;
+        for (id, register) in select("register", registers, entry.register_id)? {
+            let cells = self.cells(&register.array, entry.register_id, entry.index.as_ref())?;
             self.items
                 .extend(cells.map(|index| Item::Register(id, index)));
         }

@@ -2,13 +2,15 @@
 //! Binding P4Info's objects to the program's, one kind after the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sluice_program::{ActionId, Key, MatchKind, Program, Table};
 
 use super::{
     ActionSchema, ArraySchema, ControllerHeader, DigestSchema, MatchField, MeterType, ParamSchema,
-    ProfileSchema, Schema, SchemaError, Scope, TableSchema, ValueSetSchema,
+    ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema, ValueSetSchema,
 };
+use crate::names::{self, Names};
 use crate::proto::config::v1 as config;
 use config::p4_data_type_spec::TypeSpec;
 
@@ -54,6 +56,7 @@ pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema>
     let mut binder = Binder {
         p4info,
         program,
+        types: names::types(p4info)?,
         schema: Schema::default(),
     };
     binder.actions()?;
@@ -74,30 +77,52 @@ pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema>
 struct Binder<'a> {
     p4info: &'a config::P4Info,
     program: &'a Program,
+    types: names::Types,
     schema: Schema,
 }
 
 impl Binder<'_> {
+    /// The strings of a type, noted as in use.
+    fn names(
+        &mut self,
+        what: &str,
+        type_name: Option<&config::P4NamedType>,
+        width: usize,
+    ) -> Result<Option<Arc<Names>>> {
+        let names = type_name
+            .and_then(|named| self.types.get(&named.name))
+            .cloned();
+        if names.is_some() && width > names::MAX_WIDTH {
+            let message = format!("{what}: strings for {width} bits");
+            return Err(SchemaError::Unsupported(message));
+        }
+        self.schema.names.add(names.as_ref(), width);
+        Ok(names)
+    }
+
     fn actions(&mut self) -> Result<()> {
         for action in &self.p4info.actions {
             let (id, name) = preamble(&action.preamble)?;
             let program_action = self.program.action_by_name(name);
-            let params = action.params.iter().map(|param| {
+            let mut schemas = Vec::with_capacity(action.params.len());
+            for param in &action.params {
                 let params = program_action.map(|id| &self.program.action(id).params);
                 let program_param =
                     params.and_then(|params| params.iter().find(|p| p.name == param.name));
                 let program_width = program_param.map_or(0, |param| usize::from(param.slot.width));
                 let translated = param.type_name.is_some();
-                ParamSchema {
+                let width = width(param.bitwidth, translated, program_width);
+                schemas.push(ParamSchema {
                     id: param.id,
                     name: param.name.clone(),
-                    width: width(param.bitwidth, translated, program_width),
+                    width,
+                    names: self.names(name, param.type_name.as_ref(), width)?,
                     unused: program_action.is_some() && program_param.is_none(),
-                }
-            });
+                });
+            }
             let schema = ActionSchema {
                 name: name.into(),
-                params: params.collect(),
+                params: schemas,
             };
             insert(&mut self.schema.actions, id, name, schema)?;
         }
@@ -155,10 +180,12 @@ impl Binder<'_> {
                 let mut counters = self.p4info.direct_counters.iter();
                 counters.any(|c| c.preamble.as_ref().is_some_and(|p| p.id == *id))
             };
+            let mut fields = match_fields("table", name, &table.match_fields, &program_table.key)?;
+            self.name_fields(name, &mut fields, &table.match_fields)?;
             let schema = TableSchema {
                 id: program_id,
                 name: name.into(),
-                fields: match_fields("table", name, &table.match_fields, &program_table.key)?,
+                fields,
                 actions: self.table_actions(name, table, program_table)?,
                 implementation: (table.implementation_id != 0).then_some(table.implementation_id),
                 direct_counter: table.direct_resource_ids.iter().any(counter),
@@ -178,6 +205,21 @@ impl Binder<'_> {
                 return Err(different("table", name, difference));
             }
             insert(&mut self.schema.tables, id, name, schema)?;
+        }
+        Ok(())
+    }
+
+    /// Gives fields the strings of their types.
+    fn name_fields(
+        &mut self,
+        name: &str,
+        fields: &mut [MatchField],
+        described: &[config::MatchField],
+    ) -> Result<()> {
+        for field in fields {
+            let described = described.iter().find(|other| other.id == field.id);
+            let type_name = described.and_then(|field| field.type_name.as_ref());
+            field.names = self.names(name, type_name, field.width)?;
         }
         Ok(())
     }
@@ -323,7 +365,13 @@ impl Binder<'_> {
                 size: program_register.size,
             };
             let width = usize::from(program_register.width);
-            insert(&mut self.schema.registers, id, name, (schema, width))?;
+            let spec = register.type_spec.as_ref();
+            let schema = RegisterSchema {
+                array: schema,
+                width,
+                names: self.names(name, new_type(spec), width)?,
+            };
+            insert(&mut self.schema.registers, id, name, schema)?;
         }
         Ok(())
     }
@@ -340,17 +388,45 @@ impl Binder<'_> {
                 .type_spec
                 .as_ref()
                 .and_then(|spec| spec.type_spec.as_ref());
+            let specs = self.member_types(digest.type_spec.as_ref());
+            let mut members = Vec::with_capacity(fields.len());
+            for (index, (_, slot)) in fields.iter().enumerate() {
+                let width = usize::from(slot.width);
+                let type_name = specs.get(index).copied().flatten();
+                members.push((width, self.names(name, type_name, width)?));
+            }
             let schema = DigestSchema {
                 name: name.into(),
-                widths: fields
-                    .iter()
-                    .map(|(_, slot)| usize::from(slot.width))
-                    .collect(),
+                members,
                 is_struct: !matches!(spec, Some(TypeSpec::Bitstring(_))),
             };
             insert(&mut self.schema.digests, id, name, schema)?;
         }
         Ok(())
+    }
+
+    /// The new types of a type's members, or of the type itself where it has none.
+    fn member_types<'s>(
+        &self,
+        spec: Option<&'s config::P4DataTypeSpec>,
+    ) -> Vec<Option<&'s config::P4NamedType>>
+    where
+        Self: 's,
+    {
+        let info = self.p4info.type_info.as_ref();
+        match spec.and_then(|spec| spec.type_spec.as_ref()) {
+            Some(TypeSpec::Struct(named)) => {
+                let found = info.and_then(|info| info.structs.get(&named.name));
+                let members = found.iter().flat_map(|found| &found.members);
+                members.map(|m| new_type(m.type_spec.as_ref())).collect()
+            }
+            Some(TypeSpec::Tuple(tuple)) => tuple
+                .members
+                .iter()
+                .map(|spec| new_type(Some(spec)))
+                .collect(),
+            _ => vec![new_type(spec)],
+        }
     }
 
     fn value_sets(&mut self) -> Result<()> {
@@ -364,7 +440,15 @@ impl Binder<'_> {
                 .r#match
                 .iter()
                 .map(|field| match_field("value set", name, field));
-            let fields = fields.collect::<Result<Vec<_>>>()?;
+            let mut fields = fields.collect::<Result<Vec<_>>>()?;
+            let components = &self.program.value_set(program_id).components;
+            for (field, program_width) in fields.iter_mut().zip(components) {
+                let program_width = usize::from(*program_width);
+                if field.width == 0 || field.translated && field.width > program_width {
+                    field.width = program_width;
+                }
+            }
+            self.name_fields(name, &mut fields, &set.r#match)?;
             if let Some(field) = fields.iter().find(|field| field.width == 0) {
                 let message = format!("value set {name:?}: field {:?} has no width", field.name);
                 return Err(SchemaError::Unsupported(message));
@@ -400,7 +484,12 @@ impl Binder<'_> {
     fn controller_headers(&mut self) -> Result<()> {
         for metadata in &self.p4info.controller_packet_metadata {
             let (_, name) = preamble(&metadata.preamble)?;
-            let header = Some(ControllerHeader::bind(metadata)?);
+            let header = Some(ControllerHeader::bind(
+                metadata,
+                self.program,
+                &self.types,
+                &self.schema.names,
+            )?);
             match name {
                 "packet_in" => self.schema.packet_in = header,
                 "packet_out" => self.schema.packet_out = header,
@@ -414,9 +503,16 @@ impl Binder<'_> {
     }
 }
 
-/// A width in P4Info, or the program's where P4Info has none: the type is `error`, or a string for clients ("Translation
-/// of User-Defined Types" in the specification). The bytes of such a value are those of the program's number; a type that
-/// is wider for clients than in the program holds what the program can.
+/// The name of a data type that is a new type.
+fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedType> {
+    match spec.and_then(|spec| spec.type_spec.as_ref()) {
+        Some(TypeSpec::NewType(named)) => Some(named),
+        _ => None,
+    }
+}
+
+/// A width in P4Info, or the program's where P4Info has none: the type is `error`, or a string for clients ([`names`]). A
+/// type that is wider for clients than in the program holds what the program can.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,
@@ -452,6 +548,7 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
         as_ternary: false,
         width: width(field.bitwidth, false, 0),
         translated: field.type_name.is_some(),
+        names: None,
     })
 }
 

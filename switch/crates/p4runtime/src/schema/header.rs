@@ -4,9 +4,15 @@
 //! Clients see named metadata; the pipeline sees bits before the packet. Both directions are exact: a packet-out has every
 //! field once, a packet-in gets every field.
 
+use std::sync::Arc;
+
+use sluice_program::Program;
+use sluice_program::layout::{Field, HeaderType};
+
 use super::SchemaError;
 use crate::bytestring::{self, BitWriter};
 use crate::error::{UpdateError, UpdateResult};
+use crate::names::{self, InUse, Names, Types};
 use crate::proto::config::v1 as config;
 use crate::proto::v1::PacketMetadata;
 
@@ -21,6 +27,8 @@ pub struct HeaderField {
     pub width: usize,
     /// First bit in the header.
     offset: usize,
+    /// The strings that clients see.
+    names: Option<Arc<Names>>,
 }
 
 /// A controller header: fields in the order in which they lie in the packet, without gaps. p4c fills up the last byte.
@@ -31,16 +39,38 @@ pub struct ControllerHeader {
 }
 
 impl ControllerHeader {
-    /// Reads the header's description.
-    pub fn bind(metadata: &config::ControllerPacketMetadata) -> Result<Self, SchemaError> {
+    /// Reads the header's description. A type that clients see otherwise than packets do has the width of the program's
+    /// header.
+    pub fn bind(
+        metadata: &config::ControllerPacketMetadata,
+        program: &Program,
+        types: &Types,
+        in_use: &InUse,
+    ) -> Result<Self, SchemaError> {
         let name = metadata
             .preamble
             .as_ref()
             .map_or("", |preamble| preamble.name.as_str());
         let mut offset = 0;
         let mut fields: Vec<HeaderField> = Vec::with_capacity(metadata.metadata.len());
-        for field in &metadata.metadata {
-            let width = usize::try_from(field.bitwidth).unwrap_or(0);
+        let layout = layout(metadata, program)?;
+        for (index, field) in metadata.metadata.iter().enumerate() {
+            let named = field.type_name.as_ref();
+            let names = named.and_then(|named| types.get(&named.name));
+            let elsewhere = names.and_then(|names| in_use.width(names));
+            let width = match &layout {
+                Some(widths) => widths[index],
+                None => elsewhere
+                    .or(usize::try_from(field.bitwidth).ok())
+                    .unwrap_or(0),
+            };
+            if width == 0 && names.is_some() {
+                let message = format!(
+                    "{name}: field {:?} is a string, and no header of the program says of how many bits",
+                    field.name
+                );
+                return Err(SchemaError::Unsupported(message));
+            }
             if width == 0 || width > 2048 {
                 let message = format!("{name}: field {:?} of {} bits", field.name, field.bitwidth);
                 return Err(SchemaError::Unsupported(message));
@@ -54,6 +84,7 @@ impl ControllerHeader {
                 name: field.name.clone(),
                 width,
                 offset,
+                names: names.cloned(),
             });
             offset += width;
         }
@@ -90,9 +121,14 @@ impl ControllerHeader {
                 return Err(UpdateError::invalid(message));
             };
             // The stream's error for metadata that does not fit P4Info is always INVALID_ARGUMENT.
-            let value = bytestring::check(&value.value, field.width)
+            let is_known = |names: &Arc<Names>| names.knows(&value.value);
+            if !field.names.as_ref().is_none_or(is_known) {
+                let message = "no entry has this string, and it is no number";
+                return Err(UpdateError::invalid(message).of(&field.name));
+            }
+            let value = names::decode(field.names.as_ref(), &value.value, field.width)
                 .map_err(|error| UpdateError::invalid(error.message).of(&field.name))?;
-            writer.put(value, field.width);
+            writer.put(&value, field.width);
         }
         Ok(writer.finish())
     }
@@ -103,10 +139,55 @@ impl ControllerHeader {
             let value = bytestring::extract(packet, field.offset, field.width)?;
             Some(PacketMetadata {
                 metadata_id: field.id,
-                value,
+                value: names::encode(field.names.as_ref(), &value),
             })
         };
         self.fields.iter().map(value).collect()
+    }
+}
+
+/// The widths of the fields in the program's header, where P4Info does not say all of them: that of the header type with
+/// these fields. None if the program has no such header, because no packet has it.
+fn layout(
+    metadata: &config::ControllerPacketMetadata,
+    program: &Program,
+) -> Result<Option<Vec<usize>>, SchemaError> {
+    let fields = &metadata.metadata;
+    if fields.iter().all(|field| field.type_name.is_none()) {
+        return Ok(None);
+    }
+    let fits = |described: &config::controller_packet_metadata::Metadata, field: &Field| {
+        let same_width = i32::from(field.slot.width) == described.bitwidth;
+        described.name == field.name && (described.type_name.is_some() || same_width)
+    };
+    let widths = |candidate: &HeaderType| {
+        let padding = |field: &&Field| !field.name.starts_with("_padding");
+        let given: Vec<_> = candidate.fields.iter().filter(padding).collect();
+        let same = given.len() == fields.len()
+            && fields
+                .iter()
+                .zip(&given)
+                .all(|(described, field)| fits(described, field));
+        let widths = given.iter().map(|field| usize::from(field.slot.width));
+        same.then(|| widths.collect::<Vec<_>>())
+    };
+    let name = metadata
+        .preamble
+        .as_ref()
+        .map_or("", |preamble| preamble.name.as_str());
+    let found = program.header_types.iter();
+    let mut found: Vec<_> = found.filter_map(|ty| Some((ty, widths(ty)?))).collect();
+    if found.iter().any(|(_, widths)| *widths != found[0].1) {
+        found.retain(|(ty, _)| ty.name.contains(name));
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [(_, widths), others @ ..] if others.iter().all(|(_, other)| other == widths) => {
+            Ok(Some(widths.clone()))
+        }
+        _ => Err(SchemaError::Unsupported(format!(
+            "{name}: several headers of the program have these fields, of different widths"
+        ))),
     }
 }
 
@@ -121,10 +202,13 @@ mod tests {
             ..Default::default()
         };
         let metadata = widths.iter().enumerate().map(field).collect();
-        ControllerHeader::bind(&config::ControllerPacketMetadata {
+        let metadata = config::ControllerPacketMetadata {
             metadata,
             ..Default::default()
-        })
+        };
+        let program = Program::from_json(include_bytes!("../../tests/spec/programs/surface.json"));
+        let (types, in_use) = (Types::new(), InUse::default());
+        ControllerHeader::bind(&metadata, &program.unwrap(), &types, &in_use)
     }
 
     fn metadata(values: &[(u32, &[u8])]) -> Vec<PacketMetadata> {

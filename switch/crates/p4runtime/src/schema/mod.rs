@@ -16,10 +16,12 @@ pub use plan::{ActionPlan, FieldPlan, ParamPlan, Plans, TablePlan};
 pub use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sluice_program::{CounterId, MeterId, ProfileId, Program, RegisterId, TableId, ValueSetId};
 
 use crate::error::{UpdateError, UpdateResult};
+use crate::names::{InUse, Names};
 use crate::proto::config::v1 as config;
 
 /// Why a P4Info cannot be used with a program.
@@ -83,6 +85,17 @@ pub struct ArraySchema<Id> {
     pub size: usize,
 }
 
+/// A register array.
+#[derive(Debug)]
+pub struct RegisterSchema {
+    /// Its cells.
+    pub array: ArraySchema<RegisterId>,
+    /// Width of a cell in bits.
+    pub width: usize,
+    /// The strings that clients see.
+    pub names: Option<Arc<Names>>,
+}
+
 /// A meter's kind, as P4Info has it.
 pub type MeterType = config::meter_spec::Type;
 
@@ -91,8 +104,8 @@ pub type MeterType = config::meter_spec::Type;
 pub struct DigestSchema {
     /// Name, for messages.
     pub name: String,
-    /// Widths of its members in bits, in order.
-    pub widths: Vec<usize>,
+    /// Its members in order: their widths in bits, and the strings that clients see.
+    pub members: Vec<(usize, Option<Arc<Names>>)>,
     /// Its type is a struct (or tuple) and not a plain bitstring.
     pub is_struct: bool,
 }
@@ -121,8 +134,8 @@ pub struct Schema {
     pub counters: BTreeMap<u32, ArraySchema<CounterId>>,
     /// Indirect meters and their types.
     pub meters: BTreeMap<u32, (ArraySchema<MeterId>, MeterType)>,
-    /// Registers and the width of their cells.
-    pub registers: BTreeMap<u32, (ArraySchema<RegisterId>, usize)>,
+    /// Registers.
+    pub registers: BTreeMap<u32, RegisterSchema>,
     /// Digests.
     pub digests: BTreeMap<u32, DigestSchema>,
     /// Value sets.
@@ -135,6 +148,8 @@ pub struct Schema {
     pub packet_in: Option<ControllerHeader>,
     /// The header before packets from the controller.
     pub packet_out: Option<ControllerHeader>,
+    /// The types that are strings for clients.
+    pub names: InUse,
 }
 
 impl Schema {

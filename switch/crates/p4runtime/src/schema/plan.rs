@@ -113,6 +113,7 @@ impl TablePlan {
         for (field, key) in schema.fields.iter().zip(&table.key) {
             let is_lpm = key.kind == MatchKind::Lpm;
             let known = field.kind == key.kind
+                && field.names.is_none()
                 && field.width == usize::from(key.width)
                 && key.mask.is_none()
                 && (key.kind == MatchKind::Exact || is_lpm && field.width <= MAX_LPM_WIDTH);
@@ -153,6 +154,7 @@ impl ActionPlan {
         let params = schema.params.iter().zip(&declared.params);
         let params = params.map(|(param, declared)| {
             let known = !param.unused
+                && param.names.is_none()
                 && param.width == usize::from(declared.slot.width)
                 && (1..=64).contains(&param.width);
             known.then(|| ParamPlan {

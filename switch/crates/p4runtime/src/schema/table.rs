@@ -2,10 +2,12 @@
 //! Tables and actions as clients name them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sluice_program::{ActionId, MatchKind, TableId};
 
 use crate::error::{UpdateError, UpdateResult};
+use crate::names::Names;
 
 /// Where an action may be used in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct MatchField {
     pub width: usize,
     /// Its type has another representation for clients.
     pub translated: bool,
+    /// The strings that clients see.
+    pub names: Option<Arc<Names>>,
 }
 
 /// An action's parameter.
@@ -44,6 +48,8 @@ pub struct ParamSchema {
     pub name: String,
     /// Width in bits.
     pub width: usize,
+    /// The strings that clients see.
+    pub names: Option<Arc<Names>>,
     /// The program does without it (p4c leaves it out of P4_14 programs): clients give it, and read back 0.
     pub unused: bool,
 }

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Types that clients see as strings (P4Runtime specification, "User-defined types"): `@p4runtime_translation(URI, string)`.
+//!
+//! Packets carry numbers. Which number a string stands for is fixed in this order:
+//!
+//! 1. what `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` of the type says;
+//! 2. a decimal number without leading zeros stands for itself, so that ports are written as "1", "2", ...;
+//! 3. any other string gets a free number when it is first written, and keeps it for as long as something that was
+//!    written holds it.
+//!
+//! A number that no string was written for is read as a decimal number. Both directions are one to one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tonic::Code;
+
+use crate::bytestring::{canonical, check};
+use crate::error::{UpdateError, UpdateResult};
+use crate::proto::config::v1 as config;
+use crate::schema::SchemaError;
+
+/// The widest type that may be strings: numbers of 128 bits.
+pub const MAX_WIDTH: usize = 128;
+
+/// Bytes of a string.
+const MAX_LENGTH: usize = 256;
+
+/// Strings of one type that are known at a time.
+const MAX_STRINGS: usize = 1 << 18;
+
+const MAPPINGS: &str = "@p4runtime_translation_mappings(";
+
+/// The strings of one type.
+#[derive(Debug)]
+pub struct Names {
+    fixed: BTreeMap<Vec<u8>, u128>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The number of each string, and the last sweep in which it was seen.
+    numbers: HashMap<Vec<u8>, (u128, u64)>,
+    strings: HashMap<u128, Vec<u8>>,
+    sweep: u64,
+    /// Where the search for a free number goes on.
+    next: Option<u128>,
+}
+
+/// Two types are the same only if they are one.
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Names {}
+
+/// The types of a P4Info that are strings for clients, by name.
+pub type Types = BTreeMap<String, Arc<Names>>;
+
+/// Finds these types.
+pub fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
+    use config::p4_new_type_spec::Representation;
+    use config::p4_new_type_translation::SdnType;
+    let mut types = Types::new();
+    for (name, spec) in p4info.type_info.iter().flat_map(|info| &info.new_types) {
+        let Some(Representation::TranslatedType(translated)) = &spec.representation else {
+            continue;
+        };
+        if let Some(SdnType::SdnString(_)) = translated.sdn_type {
+            let malformed = |why| SchemaError::Malformed(format!("type {name:?}: {why}"));
+            let fixed = mappings(&spec.annotations).map_err(malformed)?;
+            types.insert(name.clone(), Arc::new(Names::new(fixed)));
+        }
+    }
+    Ok(types)
+}
+
+/// Reads a value: a string where there are names, else an integer's bytes. Gives the number in its shortest form.
+pub fn decode(names: Option<&Arc<Names>>, value: &[u8], width: usize) -> UpdateResult<Vec<u8>> {
+    match names {
+        Some(names) => names.number(value, width).map(shortest),
+        None => check(value, width).map(<[u8]>::to_vec),
+    }
+}
+
+/// Writes a number's bytes: as a string where there are names, else in its shortest form.
+pub fn encode(names: Option<&Arc<Names>>, number: &[u8]) -> Vec<u8> {
+    match names {
+        Some(names) => names.string(from_bytes(number)),
+        None => canonical(number).to_vec(),
+    }
+}
+
+fn shortest(number: u128) -> Vec<u8> {
+    canonical(&number.to_be_bytes()).to_vec()
+}
+
+fn from_bytes(bytes: &[u8]) -> u128 {
+    bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// The number that a decimal string without leading zeros is.
+fn decimal(string: &[u8]) -> Option<u128> {
+    let digits = string.iter().all(u8::is_ascii_digit);
+    let plain = digits && (string.len() == 1 || string.first() != Some(&b'0'));
+    plain.then(|| std::str::from_utf8(string).ok()?.parse().ok())?
+}
+
+impl Names {
+    fn new(fixed: BTreeMap<Vec<u8>, u128>) -> Self {
+        let strings = fixed
+            .iter()
+            .map(|(string, number)| (*number, string.clone()));
+        let known = Known {
+            strings: strings.collect(),
+            ..Known::default()
+        };
+        Self {
+            fixed,
+            known: Mutex::new(known),
+        }
+    }
+
+    /// The number of a string that may be new.
+    fn number(&self, string: &[u8], width: usize) -> UpdateResult<u128> {
+        if !(1..=MAX_WIDTH).contains(&width) {
+            let message = format!("a string for {width} bits");
+            return Err(UpdateError::unimplemented(message));
+        }
+        let largest = u128::MAX >> (MAX_WIDTH - width);
+        let fits = |number: u128| {
+            let message = || format!("{:?} does not fit in {width} bits", text(string));
+            (number <= largest)
+                .then_some(number)
+                .ok_or_else(|| UpdateError::out_of_range(message()))
+        };
+        if let Some(number) = self.fixed.get(string) {
+            return fits(*number);
+        }
+        if string.len() > MAX_LENGTH {
+            let message = format!("a string of {} bytes: at most {MAX_LENGTH}", string.len());
+            return Err(UpdateError::invalid(message));
+        }
+        let mut known = self.known.lock();
+        let sweep = known.sweep;
+        if let Some((number, seen)) = known.numbers.get_mut(string) {
+            *seen = sweep;
+            return fits(*number);
+        }
+        let exhausted = |message: String| UpdateError {
+            code: Code::ResourceExhausted,
+            message,
+        };
+        if known.numbers.len() >= MAX_STRINGS {
+            return Err(exhausted(format!(
+                "a type has at most {MAX_STRINGS} strings"
+            )));
+        }
+        let number = match decimal(string) {
+            Some(number) => {
+                let number = fits(number)?;
+                if let Some(other) = known.strings.get(&number) {
+                    let message = format!("number {number} stands for {:?} already", text(other));
+                    return Err(UpdateError::invalid(message));
+                }
+                number
+            }
+            None => known.free(largest).ok_or_else(|| {
+                let message = format!("all numbers of {width} bits stand for other strings");
+                exhausted(message)
+            })?,
+        };
+        known.numbers.insert(string.to_vec(), (number, sweep));
+        known.strings.insert(number, string.to_vec());
+        Ok(number)
+    }
+
+    /// Whether a string stands for a number without becoming known by it.
+    pub fn knows(&self, string: &[u8]) -> bool {
+        let known = || self.known.lock().numbers.contains_key(string);
+        decimal(string).is_some() || self.fixed.contains_key(string) || known()
+    }
+
+    fn string(&self, number: u128) -> Vec<u8> {
+        let mut known = self.known.lock();
+        let Some(string) = known.strings.get(&number).cloned() else {
+            return number.to_string().into_bytes();
+        };
+        let sweep = known.sweep;
+        if let Some((_, seen)) = known.numbers.get_mut(&string) {
+            *seen = sweep;
+        }
+        string
+    }
+
+    /// Whether strings should be forgotten that nothing holds any more: for numbers of so many bits few are free.
+    fn is_crowded(&self, width: usize) -> bool {
+        let count = self.known.lock().numbers.len() as u128;
+        let numbers = (u128::MAX >> (MAX_WIDTH - width)).min(MAX_STRINGS as u128);
+        count > numbers - numbers / 4
+    }
+
+    /// Begins a sweep: what is read or written from now on stays.
+    fn begin_sweep(&self) {
+        self.known.lock().sweep += 1;
+    }
+
+    /// Ends it: forgets all else.
+    fn end_sweep(&self) {
+        let mut known = self.known.lock();
+        let Known {
+            numbers,
+            strings,
+            sweep,
+            ..
+        } = &mut *known;
+        numbers.retain(|_, (number, seen)| {
+            let stays = *seen == *sweep;
+            if !stays {
+                strings.remove(number);
+            }
+            stays
+        });
+    }
+}
+
+impl Known {
+    /// A number that nothing stands for. Not 0 and not the largest, which programs mean something by; from three quarters
+    /// of the range downwards, far from both ends.
+    fn free(&mut self, largest: u128) -> Option<u128> {
+        let start = self.next.unwrap_or(largest - largest / 4);
+        let downwards = (1..=start).rev().chain((start + 1..largest).rev());
+        // As many candidates as there are strings can be taken, so this ends soon.
+        let mut candidates = downwards.filter(|number| *number < largest);
+        let free = candidates.find(|number| !self.strings.contains_key(number))?;
+        self.next = free.checked_sub(1).filter(|next| *next > 0);
+        Some(free)
+    }
+}
+
+fn text(string: &[u8]) -> String {
+    String::from_utf8_lossy(string).into_owned()
+}
+
+/// Names with the widths of their types, to be kept small.
+#[derive(Debug, Default)]
+pub struct InUse(Vec<(Arc<Names>, usize)>);
+
+impl InUse {
+    /// Notes a use of a type.
+    pub fn add(&mut self, names: Option<&Arc<Names>>, width: usize) {
+        if let Some(names) = names
+            && (1..=MAX_WIDTH).contains(&width)
+            && self.width(names).is_none()
+        {
+            self.0.push((names.clone(), width));
+        }
+    }
+
+    /// The width of a type that is in use.
+    pub fn width(&self, names: &Arc<Names>) -> Option<usize> {
+        let same = |(other, _): &&(Arc<Names>, usize)| Arc::ptr_eq(other, names);
+        self.0.iter().find(same).map(|(_, width)| *width)
+    }
+
+    /// Forgets strings that nothing holds, where too few numbers are free. `read` reads all that clients have written.
+    pub fn sweep(&self, read: impl FnOnce()) {
+        if !self.0.iter().any(|(names, width)| names.is_crowded(*width)) {
+            return;
+        }
+        self.0.iter().for_each(|(names, _)| names.begin_sweep());
+        read();
+        self.0.iter().for_each(|(names, _)| names.end_sweep());
+    }
+}
+
+/// Reads `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` as p4c writes it into P4Info.
+fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
+    let mut all = BTreeMap::new();
+    let body = annotations.iter().find_map(|a| a.strip_prefix(MAPPINGS));
+    let mut rest = body.unwrap_or_default();
+    while let Some(start) = rest.find('"') {
+        let (string, after) = quoted(&rest[start + 1..]).ok_or("a string without an end")?;
+        let end = after.find('}').ok_or("a mapping without an end")?;
+        let number = after[..end].trim().trim_start_matches(',').trim();
+        let parsed = literal(number).ok_or_else(|| format!("{number:?} is no number"))?;
+        if all.values().any(|other| *other == parsed) {
+            return Err(format!("two strings stand for {parsed}"));
+        }
+        if all.insert(string.into_bytes(), parsed).is_some() {
+            return Err("a string stands for two numbers".into());
+        }
+        rest = &after[end..];
+    }
+    Ok(all)
+}
+
+/// A string up to its closing quote, and what follows.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let (mut string, mut characters) = (String::new(), text.char_indices());
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((string, &text[at + 1..])),
+            '\\' => string.push(characters.next()?.1),
+            _ => string.push(character),
+        }
+    }
+    None
+}
+
+/// A number as P4 writes it, perhaps with its width before it.
+fn literal(text: &str) -> Option<u128> {
+    let digits = text.rsplit_once('w').map_or(text, |(_, digits)| digits);
+    match digits.strip_prefix("0x") {
+        Some(hexadecimal) => u128::from_str_radix(hexadecimal, 16).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
