@@ -10,6 +10,7 @@ mod parsers;
 mod pipelines;
 mod references;
 mod unseen;
+mod zero_width;
 
 use std::collections::HashMap;
 
@@ -44,9 +45,11 @@ struct Loader {
 
 /// Reads a whole program.
 pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
-    let value = parse(json).map_err(|what| LoadError::new(what, String::new(), None))?;
+    let mut value = parse(json).map_err(|what| LoadError::new(what, String::new(), None))?;
+    zero_width::remove(&mut value);
     let root = Cursor::root(&value);
     check_version(&root)?;
+    refuse_architectures(&root)?;
 
     let headers = headers::load(&root)?;
     let externs = externs::load(&root, &headers)?;
@@ -113,6 +116,25 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     };
     unseen::note(&mut program);
     Ok(program)
+}
+
+/// Refuses programs of architectures other than v1model by their intrinsic metadata, before anything else of them makes no
+/// sense here.
+fn refuse_architectures(root: &Cursor<'_>) -> Result<()> {
+    for part in ["headers", "header_types"] {
+        for header in root.list(part)? {
+            let name = header.name()?;
+            for (prefix, architecture) in [("psa_", "PSA"), ("pna_", "PNA")] {
+                if name.starts_with(prefix) && name.contains("_metadata") {
+                    return Err(header.error(format!(
+                        "this is a {architecture} program ({name}): sluice-switch runs v1model programs, as p4c-bm2-ss \
+                         compiles them"
+                    )));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// serde_json's own limit of 128 levels is less than a long expression needs; ours still bounds the

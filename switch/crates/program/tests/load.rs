@@ -389,3 +389,59 @@ fn fuzz_arrays_that_take_gigabytes_are_refused_and_not_allocated() {
     let message = refused(&json).message().to_owned();
     assert!(message.contains("take 8192 MiB"), "{message}");
 }
+
+#[test]
+fn programs_of_other_architectures_are_refused_in_plain_words() {
+    for (name, architecture) in [
+        ("psa_ingress_parser_input_metadata", "a PSA program"),
+        ("pna_main_parser_input_metadata", "a PNA program"),
+    ] {
+        let header = json!({"name": name, "id": 2, "header_type": name, "metadata": true});
+        let ty = json!({"name": name, "id": 2, "fields": [["ingress_port", 32, false]]});
+        // With and without the header: p4c leaves out what is not used. Without standard_metadata, as it is.
+        for with_header in [true, false] {
+            let mut json = minimal();
+            json["header_types"].as_array_mut().unwrap()[0] = ty.clone();
+            json["headers"] = if with_header {
+                json!([header])
+            } else {
+                json!([])
+            };
+            let error = refused(&json).to_string();
+            assert!(
+                error.contains(architecture) && error.contains("v1model"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_of_no_width_is_taken_out() {
+    let mut json = minimal();
+    json["header_types"][1]["fields"]
+        .as_array_mut()
+        .unwrap()
+        .insert(1, json!(["none", 0, false]));
+    json["actions"][0]["runtime_data"] = json!([
+        {"name": "nothing", "bitwidth": 0}, {"name": "x", "bitwidth": 16}, {"name": "y", "bitwidth": 32}]);
+    let param = |index: u32| json!({"type": "runtime_data", "value": index});
+    let assign = |to: Value, from: Value| json!({"op": "assign", "parameters": [to, from]});
+    json["actions"][0]["primitives"] = json!([
+        assign(field("none"), param(0)),
+        assign(field("c"), param(2)),
+        assign(field("b"), field("none")),
+        assign(field("a"), param(0)),
+    ]);
+    let program = load(&json).unwrap();
+    let mut expected = minimal();
+    expected["actions"][0]["runtime_data"] =
+        json!([{"name": "x", "bitwidth": 16}, {"name": "y", "bitwidth": 32}]);
+    let zero = json!({"type": "hexstr", "value": "0x0"});
+    expected["actions"][0]["primitives"] = json!([
+        assign(field("c"), param(1)),
+        assign(field("b"), zero.clone()),
+        assign(field("a"), zero),
+    ]);
+    assert_eq!(program, load(&expected).unwrap());
+}
