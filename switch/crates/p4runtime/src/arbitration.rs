@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 
 use crate::proto::rpc;
 use crate::proto::v1::{MasterArbitrationUpdate, Role, Uint128};
-use crate::role::{self, Rights};
+use crate::role::{self, Annotations, Rights};
 
 /// Identifies a stream for as long as the server runs.
 pub type ControllerId = u64;
@@ -77,6 +77,8 @@ pub struct Arbiter {
     controllers: HashMap<ControllerId, RoleName>,
     /// Counts the roles that were left.
     departures: u64,
+    /// What annotations mean for roles without a configuration.
+    annotations: Annotations,
 }
 
 #[derive(Debug, Default)]
@@ -142,7 +144,17 @@ impl Arbiter {
             roles,
             controllers: HashMap::new(),
             departures: 0,
+            annotations: Annotations::default(),
         }
+    }
+
+    /// From now on, roles without a configuration may write what the program gives to them or to nobody.
+    pub fn enforce_annotations(&mut self) {
+        self.annotations = Annotations::Enforced;
+    }
+
+    fn rights_without_config(&self, role: &str) -> Rights {
+        Rights::new(role, None).with_annotations(self.annotations)
     }
 
     /// Handles an update from a controller. An error ends its stream (the caller then calls [`Self::disconnect`]).
@@ -155,8 +167,9 @@ impl Arbiter {
         let id = update.election_id.as_ref().map(election_id);
         self.controllers.insert(controller, role.clone());
         self.make_room_for(&role);
+        let unrestricted = self.rights_without_config(&role);
         let fresh = || RoleState {
-            rights: Rights::new(&role, None),
+            rights: unrestricted,
             ..RoleState::default()
         };
         let state = self.roles.entry(role.clone()).or_insert_with(fresh);
@@ -231,7 +244,7 @@ impl Arbiter {
             self.departures += 1;
             state.left = self.departures;
             state.config = None;
-            state.rights = Rights::new(&role, None);
+            state.rights = Rights::new(&role, None).with_annotations(self.annotations);
             if state.highest.is_none() && !role.is_empty() {
                 self.roles.remove(&role);
             }
@@ -288,7 +301,7 @@ impl Arbiter {
     /// What a role may do, whoever its primary is.
     pub fn rights(&self, role: &str) -> Rights {
         let known = self.roles.get(role).map(|state| state.rights.clone());
-        known.unwrap_or_else(|| Rights::new(role, None))
+        known.unwrap_or_else(|| self.rights_without_config(role))
     }
 
     /// The accepted primaries of all roles, and what they may do.
@@ -330,7 +343,8 @@ impl Arbiter {
         check_size("role.name", role.len(), MAX_ROLE_NAME)?;
         let length = config.map_or(0, Message::encoded_len);
         check_size("role.config", length, MAX_ROLE_CONFIG)?;
-        let rights = Rights::new(&role, config.map(role::decode_config).transpose()?);
+        let rights = Rights::new(&role, config.map(role::decode_config).transpose()?)
+            .with_annotations(self.annotations);
         let state = self.roles.get(&role);
         let is_live = |state: &RoleState| !state.controllers.is_empty();
         if !role.is_empty() && !state.is_some_and(is_live) {

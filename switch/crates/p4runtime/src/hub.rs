@@ -186,6 +186,11 @@ impl Hub {
         (Arc::new(hub), receiver)
     }
 
+    /// Restricts roles without a configuration to what the program gives to them or to nobody.
+    pub fn enforce_annotations(&self) {
+        self.state.lock().arbiter.enforce_annotations();
+    }
+
     /// The pipeline that packets, digests and idle entries come from.
     pub fn running(&self) -> Option<Arc<Pipeline>> {
         self.running.load_full()

@@ -2,8 +2,9 @@
 //! What a role may do (P4Runtime specification, "Role Config").
 //!
 //! The default role may do everything. Another role may do what its configuration says, in the scheme of
-//! `proto/sluice/p4runtime/v1/role.proto`; without one it may do everything too, but for objects that the program gives to
-//! others by `@p4runtime_role("NAME")`.
+//! `proto/sluice/p4runtime/v1/role.proto`; without one it has full access, too. `@p4runtime_role("NAME")` of the program
+//! restricts a role whose configuration says so (`by_annotation`), and with [`Annotations::Enforced`] each role without
+//! configuration: objects that the program gives to other roles are then out of its scope.
 
 use prost::Message;
 use tonic::Status;
@@ -29,11 +30,22 @@ pub fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
     RoleConfig::decode(config.value.as_slice()).map_err(|error| refused(&error.to_string()))
 }
 
+/// What `@p4runtime_role` means for roles without a configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Annotations {
+    /// Nothing.
+    #[default]
+    Ignored,
+    /// What belongs to other roles is out of scope.
+    Enforced,
+}
+
 /// A role and its configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rights {
     role: String,
     config: Option<RoleConfig>,
+    annotations: Annotations,
 }
 
 /// What an entity belongs to.
@@ -67,7 +79,21 @@ impl Rights {
         Self {
             role: role.into(),
             config,
+            annotations: Annotations::Ignored,
         }
+    }
+
+    /// Likewise, with annotations meaning this where there is no configuration.
+    pub fn with_annotations(self, annotations: Annotations) -> Self {
+        Self {
+            annotations,
+            ..self
+        }
+    }
+
+    fn is_others(&self, schema: &Schema, id: u32) -> bool {
+        let owners = schema.roles.get(&id);
+        owners.is_some_and(|owners| !owners.contains(&self.role))
     }
 
     /// Whether the object with this P4Info id is in the role's scope.
@@ -76,11 +102,11 @@ impl Rights {
             return true;
         }
         match &self.config {
-            Some(config) => config.p4_ids.contains(&id),
-            None => {
-                let owners = schema.roles.get(&id);
-                owners.is_none_or(|owners| owners.contains(&self.role))
+            Some(config) if config.by_annotation => {
+                config.p4_ids.contains(&id) || !self.is_others(schema, id)
             }
+            Some(config) => config.p4_ids.contains(&id),
+            None => self.annotations == Annotations::Ignored || !self.is_others(schema, id),
         }
     }
 

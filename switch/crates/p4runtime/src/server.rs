@@ -105,6 +105,12 @@ impl Server {
         Self { beside, ..self }
     }
 
+    /// Restricts roles without a configuration to what the program gives to them or to nobody.
+    pub fn with_roles_by_annotation(self) -> Self {
+        self.control.hub().enforce_annotations();
+        self
+    }
+
     /// Serves with TLS, and nothing without.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self {

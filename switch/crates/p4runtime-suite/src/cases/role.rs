@@ -217,20 +217,14 @@ async fn a_read_that_names_a_role_gives_what_belongs_to_it(t) {
     same(tables, vec![id("lpm_table")], "tables")?;
 }
 
-async fn a_table_that_the_program_gives_to_a_role_is_its_alone(t) {
-    let mut primary = t.primary().await?;
+async fn annotations_restrict_only_roles_whose_configuration_says_so(t) {
+    let _primary = t.primary().await?;
     let acl = |b| entry("acl_table", vec![exact(1, b)], mark(1));
-    let mut other = t.elected_for(&t.role("other"), 1).await?;
-    other.insert(acl(1), Optional(DENIED)).await.map_err(|failure| match failure {
-        Failure::Failed(reason) if reason.contains("found Ok") =>
-            Failure::Skipped("the server takes no roles from @p4runtime_role".into()),
-        failure => failure,
-    })?;
-    let mut owner = t.client().await?;
-    owner.role = "acl".into();
-    owner.is_told(1, OK).await?;
-    owner.insert(acl(1), OK).await?;
-    primary.insert(acl(2), OK).await?;
+    let mut free = t.elected_for(&t.role("free"), 1).await?;
+    free.insert(acl(1), OK).await?;
+    let mut bound = configured(t, &RoleConfig { by_annotation: true, ..Default::default() }).await?;
+    bound.insert(acl(2), DENIED).await?;
+    bound.insert(exact_entry(1, 1), OK).await?;
 }
 
 }

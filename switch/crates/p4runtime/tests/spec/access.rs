@@ -218,3 +218,52 @@ async fn a_question_is_no_longer_than_a_stream_message() {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("are taken here"), "{refused}");
 }
+
+/// The pipeline config, with `exact_table` given to the role "acl".
+fn annotated() -> ForwardingPipelineConfig {
+    let mut config = pipeline_config();
+    let tables = &mut config.p4info.as_mut().unwrap().tables;
+    let preambles = tables
+        .iter_mut()
+        .filter_map(|table| table.preamble.as_mut());
+    for preamble in preambles.filter(|preamble| preamble.alias == "exact_table") {
+        preamble.annotations.push("@p4runtime_role(\"acl\")".into());
+    }
+    config
+}
+
+/// What the role may insert into `exact_table`, which the program gives to the role "acl", and into `lpm_table`.
+async fn inserted_by(fixture: &Fixture, name: &str) -> (Code, Code) {
+    let mut client = fixture.client().await;
+    client.role = name.into();
+    assert_eq!(client.arbitrate(1).await.unwrap().code(), Code::Ok);
+    let of_acl = client.insert(exact_entry(&[1], 1)).await;
+    let of_all = client
+        .insert(lpm_entry(&[1, 0, 0, 0], 8, forward_to(1)))
+        .await;
+    client.delete(exact_entry(&[1], 1)).await;
+    client.delete(lpm_entry(&[1, 0, 0, 0], 8, None)).await;
+    (of_acl, of_all)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_without_a_configuration_has_full_access_unless_annotations_are_enforced() {
+    type Change = fn(sluice_p4runtime::Server) -> sluice_p4runtime::Server;
+    let enforced: Change = sluice_p4runtime::Server::with_roles_by_annotation;
+    for (change, of_others) in [
+        ((|server| server) as Change, Code::Ok),
+        (enforced, Code::PermissionDenied),
+    ] {
+        let fixture = start_at("127.0.0.1:0", change).await;
+        let mut primary = fixture.primary().await;
+        let config = Some(annotated());
+        let action = set_forwarding_pipeline_config_request::Action::VerifyAndCommit;
+        primary.set_pipeline(action, config).await.unwrap();
+        assert_eq!(
+            inserted_by(&fixture, "routing").await,
+            (of_others, Code::Ok)
+        );
+        assert_eq!(inserted_by(&fixture, "acl").await, (Code::Ok, Code::Ok));
+        assert_eq!(primary.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    }
+}
