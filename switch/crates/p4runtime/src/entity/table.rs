@@ -146,10 +146,14 @@ fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
         ));
     }
     if entry.idle_timeout_ns != 0 && !table.idle_timeout {
-        return Err(UpdateError::invalid("it does not support idle timeouts"));
+        return Err(UpdateError::invalid(
+            "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
+        ));
     }
     if entry.idle_timeout_ns < 0 {
-        return Err(UpdateError::invalid("a negative idle timeout"));
+        return Err(UpdateError::invalid(
+            "idle_timeout_ns must be a positive value",
+        ));
     }
     Ok(())
 }
@@ -190,7 +194,10 @@ impl Wanted {
             return Err(UpdateError::invalid("the table has no direct meter"));
         }
         if wanted.last_hit && (!table.idle_timeout || entry.is_default_action) {
-            return Err(UpdateError::invalid("there is no idle timeout here"));
+            return Err(UpdateError::invalid(
+                "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, \
+                 that includes wildcard reads",
+            ));
         }
         Ok(wanted)
     }
