@@ -15,6 +15,7 @@ mod listen;
 #[allow(clippy::all)]
 pub mod proto;
 mod service;
+mod state;
 mod trace;
 
 pub use listen::{Address, Server};

@@ -108,6 +108,7 @@ impl Server {
             device,
             // Any user of this host can connect to loopback.
             changes: matches!(listener, Listener::Unix(..)),
+            baselines: std::sync::Mutex::default(),
         };
         Ok(Self { listener, service })
     }

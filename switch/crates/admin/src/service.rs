@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What each request does.
 
+use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sluice_device::trace::Filter;
@@ -13,10 +14,10 @@ use sluice_tables::Store;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::fib;
 use crate::proto::admin_server::{Admin, AdminServer};
 use crate::proto::*;
 use crate::trace::TraceStream;
+use crate::{fib, state};
 
 /// Conditions that a trace's filter may have: each is tried on every packet.
 const MAX_CONDITIONS: usize = 64;
@@ -51,6 +52,7 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
         ports: PortPolicy::Refused,
         device,
         changes: false,
+        baselines: Mutex::default(),
     }))
 }
 
@@ -60,7 +62,11 @@ pub(crate) struct Service {
     pub(crate) device: Arc<Device>,
     /// Whether clients may change anything, slow the switch down, or see packets.
     pub(crate) changes: bool,
+    /// What ports had counted when their statistics were last reset.
+    pub(crate) baselines: Mutex<Baselines>,
 }
+
+pub(crate) type Baselines = HashMap<PortId, PortStatistics>;
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -73,6 +79,38 @@ impl Service {
         Err(Status::permission_denied(
             "only questions are answered here: use the switch's admin socket (--admin unix:PATH)",
         ))
+    }
+
+    fn baselines(&self) -> MutexGuard<'_, Baselines> {
+        // Nothing is half done where a thread panics.
+        self.baselines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All ports, with what they have counted since their last reset.
+    fn listed(&self) -> ListPortsResponse {
+        let baselines = self.baselines();
+        let since = |info: PortInfo| {
+            let baseline = baselines.get(&info.number).copied().unwrap_or_default();
+            let all = port(info);
+            let statistics = all.statistics.map(|now| PortStatistics {
+                rx_packets: now.rx_packets.saturating_sub(baseline.rx_packets),
+                rx_bytes: now.rx_bytes.saturating_sub(baseline.rx_bytes),
+                rx_ring_full: now.rx_ring_full.saturating_sub(baseline.rx_ring_full),
+                rx_damaged: now.rx_damaged.saturating_sub(baseline.rx_damaged),
+                tx_packets: now.tx_packets.saturating_sub(baseline.tx_packets),
+                tx_bytes: now.tx_bytes.saturating_sub(baseline.tx_bytes),
+                tx_link_down: now.tx_link_down.saturating_sub(baseline.tx_link_down),
+                tx_queue_full: now.tx_queue_full.saturating_sub(baseline.tx_queue_full),
+                tx_bad_length: now.tx_bad_length.saturating_sub(baseline.tx_bad_length),
+            });
+            Port { statistics, ..all }
+        };
+        ListPortsResponse {
+            ports: self.device.ports().into_iter().map(since).collect(),
+            cpu_port: self.device.config().cpu_port.map(u32::from),
+        }
     }
 
     /// Runs what waits for the operating system or for workers off the threads that serve others.
@@ -110,10 +148,25 @@ impl Admin for Service {
     }
 
     async fn list_ports(&self, _: Request<ListPortsRequest>) -> Reply<ListPortsResponse> {
-        Ok(Response::new(ListPortsResponse {
-            ports: self.device.ports().into_iter().map(port).collect(),
-            cpu_port: self.device.config().cpu_port.map(u32::from),
-        }))
+        Ok(Response::new(self.listed()))
+    }
+
+    async fn reset_ports(&self, request: Request<ResetPortsRequest>) -> Reply<ListPortsResponse> {
+        self.check_changes()?;
+        let number = request.into_inner().number.map(port_number).transpose()?;
+        let ports = self.device.ports().into_iter();
+        let ports: Vec<_> = ports
+            .filter(|port| number.is_none_or(|number| number == port.number))
+            .collect();
+        if let (Some(number), true) = (number, ports.is_empty()) {
+            return Err(Status::not_found(format!("there is no port {number}")));
+        }
+        self.baselines().extend(
+            ports
+                .into_iter()
+                .filter_map(|info| Some((info.number, port(info).statistics?))),
+        );
+        Ok(Response::new(self.listed()))
     }
 
     async fn add_port(&self, request: Request<AddPortRequest>) -> Reply<Port> {
@@ -136,6 +189,7 @@ impl Admin for Service {
                 .find(|port| port.number == number);
             info.ok_or_else(|| Status::aborted(format!("port {number} was removed meanwhile")))
         };
+        self.baselines().remove(&number);
         Ok(Response::new(port(self.blocking(added).await?)))
     }
 
@@ -144,6 +198,7 @@ impl Admin for Service {
         let number = port_number(request.into_inner().number)?;
         let remove = move |device: &Device| device.remove_port(number).map_err(status);
         self.blocking(remove).await?;
+        self.baselines().remove(&number);
         Ok(Response::new(RemovePortResponse {}))
     }
 
@@ -205,6 +260,33 @@ impl Admin for Service {
         let request = request.into_inner();
         let bench = move |device: &Device| fib::bench(&*store(device)?, &request);
         Ok(Response::new(self.blocking(bench).await?))
+    }
+
+    async fn list_replication(
+        &self,
+        _: Request<ListReplicationRequest>,
+    ) -> Reply<ListReplicationResponse> {
+        let list = |device: &Device| Ok(state::replication(&*store(device)?));
+        Ok(Response::new(self.blocking(list).await?))
+    }
+
+    async fn read_register(
+        &self,
+        request: Request<ReadRegisterRequest>,
+    ) -> Reply<ReadRegisterResponse> {
+        let request = request.into_inner();
+        let read = move |device: &Device| state::read(&*store(device)?, &request);
+        Ok(Response::new(self.blocking(read).await?))
+    }
+
+    async fn write_register(
+        &self,
+        request: Request<WriteRegisterRequest>,
+    ) -> Reply<ReadRegisterResponse> {
+        self.check_changes()?;
+        let request = request.into_inner();
+        let write = move |device: &Device| state::write(&*store(device)?, &request);
+        Ok(Response::new(self.blocking(write).await?))
     }
 
     type TraceStream = TraceStream;

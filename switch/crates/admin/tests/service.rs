@@ -461,3 +461,157 @@ async fn fibs_are_shown_pinned_and_tried() {
         .find(|trial| trial.algorithm == "rank16");
     assert!(rank16.unwrap().batch > 0.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registers_are_read_and_written_by_name() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    load(&served.device, "registers");
+    let store = served.device.store().unwrap();
+    let register = &store.program().registers[0];
+    let (name, size) = (register.name.clone(), register.size);
+    let short = name.rsplit('.').next().unwrap().to_owned();
+    let write = |index, value: &str| WriteRegisterRequest {
+        register: short.clone(),
+        index,
+        value: value.to_owned(),
+    };
+    let read = |index| ReadRegisterRequest {
+        register: name.clone(),
+        index,
+    };
+    let all = served
+        .client
+        .write_register(write(None, "0x3"))
+        .await
+        .unwrap();
+    assert_eq!(all.get_ref().register, name);
+    assert_eq!(all.get_ref().cells.len(), size);
+    served
+        .client
+        .write_register(write(Some(1), "2"))
+        .await
+        .unwrap();
+    let found = served.client.read_register(read(None)).await.unwrap();
+    let values: Vec<_> = found
+        .get_ref()
+        .cells
+        .iter()
+        .map(|cell| cell.value.as_str())
+        .collect();
+    assert_eq!(values[..2], ["0x3", "0x2"]);
+    let one = served.client.read_register(read(Some(1))).await.unwrap();
+    assert_eq!(
+        one.get_ref().cells,
+        [Cell {
+            index: 1,
+            value: "0x2".into()
+        }]
+    );
+    let beyond = served.client.read_register(read(Some(size as u32))).await;
+    assert_eq!(code(beyond).0, Code::OutOfRange);
+    let wide = format!("0x{}", "f".repeat(600));
+    assert_eq!(
+        code(served.client.write_register(write(Some(0), &wide)).await).0,
+        Code::OutOfRange
+    );
+    for bad in ["", "0x", "seven", "-1", "0xg"] {
+        let refused = served.client.write_register(write(Some(0), bad)).await;
+        assert_eq!(code(refused).0, Code::InvalidArgument, "{bad:?}");
+    }
+    let unknown = ReadRegisterRequest {
+        register: "none".into(),
+        index: None,
+    };
+    assert_eq!(
+        code(served.client.read_register(unknown).await).0,
+        Code::NotFound
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_and_multicast_groups_are_read_back() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let without = served
+        .client
+        .list_replication(ListReplicationRequest {})
+        .await;
+    assert_eq!(code(without).0, Code::FailedPrecondition);
+    load(&served.device, "replication");
+    let store = served.device.store().unwrap();
+    let mut transaction = store.transaction();
+    let replica = |port, instance| sluice_tables::Replica::new(port, instance);
+    transaction
+        .multicast_insert(5, vec![replica(1, 0), replica(2, 7)])
+        .unwrap();
+    let session = sluice_tables::CloneSession {
+        replicas: vec![replica(3, 1)],
+        class_of_service: 0,
+        packet_length: 64,
+    };
+    transaction.clone_session_insert(9, session).unwrap();
+    transaction.commit();
+    let found = served
+        .client
+        .list_replication(ListReplicationRequest {})
+        .await
+        .unwrap();
+    let copy = |port, instance| Replica {
+        port,
+        instance,
+        backups: vec![],
+    };
+    let session = CloneSession {
+        id: 9,
+        replicas: vec![copy(3, 1)],
+        packet_length: 64,
+        class_of_service: 0,
+    };
+    let group = MulticastGroup {
+        id: 5,
+        replicas: vec![copy(1, 0), copy(2, 7)],
+    };
+    assert_eq!(found.get_ref().clone_sessions, [session]);
+    assert_eq!(found.get_ref().multicast_groups, [group]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_of_ports_begin_anew() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let wire = attach(&served.device, 1);
+    let _other = attach(&served.device, 2);
+    let received = async |served: &mut Served| {
+        let ports = served.client.list_ports(ListPortsRequest {}).await.unwrap();
+        ports.get_ref().ports[0].statistics.unwrap().rx_packets
+    };
+    let reach = async |served: &mut Served, count| {
+        let deadline = std::time::Instant::now() + DEADLINE;
+        while received(served).await < count {
+            assert!(std::time::Instant::now() < deadline);
+        }
+        assert_eq!(received(served).await, count);
+    };
+    for _ in 0..3 {
+        assert!(wire.send(&[0; 60]));
+    }
+    reach(&mut served, 3).await;
+    let reset = served
+        .client
+        .reset_ports(ResetPortsRequest { number: Some(1) })
+        .await
+        .unwrap();
+    let statistics = reset.get_ref().ports[0].statistics.unwrap();
+    assert_eq!((statistics.rx_packets, statistics.rx_bytes), (0, 0));
+    assert!(wire.send(&[0; 60]));
+    reach(&mut served, 1).await;
+    let missing = served
+        .client
+        .reset_ports(ResetPortsRequest { number: Some(9) })
+        .await;
+    assert_eq!(code(missing).0, Code::NotFound);
+    served
+        .client
+        .reset_ports(ResetPortsRequest { number: None })
+        .await
+        .unwrap();
+    assert_eq!(received(&mut served).await, 0);
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State of the running program that an operator reads back, and registers, which may also be written.
+
+use std::ops::Range;
+
+use sluice_program::RegisterId;
+use sluice_tables::{Replica as Copy, Store, TableError};
+use tonic::Status;
+
+use crate::proto::*;
+
+/// Clone sessions and multicast groups.
+pub(crate) fn replication(store: &Store) -> ListReplicationResponse {
+    let view = store.view();
+    let replicas = |copies: &[Copy]| copies.iter().map(replica).collect();
+    let sessions = view.clone_sessions().into_iter();
+    let groups = view.multicast_groups().into_iter();
+    ListReplicationResponse {
+        clone_sessions: sessions
+            .map(|(id, session)| CloneSession {
+                id,
+                replicas: replicas(&session.replicas),
+                packet_length: session.packet_length,
+                class_of_service: session.class_of_service,
+            })
+            .collect(),
+        multicast_groups: groups
+            .map(|(id, group)| MulticastGroup {
+                id,
+                replicas: replicas(&group.replicas),
+            })
+            .collect(),
+    }
+}
+
+fn replica(copy: &Copy) -> Replica {
+    Replica {
+        port: copy.port,
+        instance: u32::from(copy.instance),
+        backups: copy.backups.iter().map(|backup| backup.port).collect(),
+    }
+}
+
+/// Reads cells.
+pub(crate) fn read(
+    store: &Store,
+    request: &ReadRegisterRequest,
+) -> Result<ReadRegisterResponse, Status> {
+    let id = named(store, &request.register)?;
+    let cells = cells(store, id, request.index)?;
+    Ok(response(store, id, cells))
+}
+
+/// Writes cells.
+pub(crate) fn write(
+    store: &Store,
+    request: &WriteRegisterRequest,
+) -> Result<ReadRegisterResponse, Status> {
+    let id = named(store, &request.register)?;
+    let value = number(&request.value)?;
+    let cells = cells(store, id, request.index)?;
+    for index in cells.clone() {
+        let written = store.externs().register_write(id, index, &value);
+        written.map_err(|error| match error {
+            TableError::OutOfRange(_) => Status::out_of_range(error.to_string()),
+            _ => Status::invalid_argument(error.to_string()),
+        })?;
+    }
+    Ok(response(store, id, cells))
+}
+
+fn response(store: &Store, id: RegisterId, cells: Range<usize>) -> ReadRegisterResponse {
+    let externs = store.externs();
+    let cell = |index| {
+        let value = externs.register_read(id, index)?;
+        let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = digits.trim_start_matches('0');
+        Some(Cell {
+            index: u32::try_from(index).ok()?,
+            value: format!("0x{}", if digits.is_empty() { "0" } else { digits }),
+        })
+    };
+    ReadRegisterResponse {
+        register: store.program().register(id).name.clone(),
+        cells: cells.filter_map(cell).collect(),
+    }
+}
+
+fn cells(store: &Store, id: RegisterId, index: Option<u32>) -> Result<Range<usize>, Status> {
+    let size = store.externs().register_size(id);
+    match index.map(|index| index as usize) {
+        None => Ok(0..size),
+        Some(index) if index < size => Ok(index..index + 1),
+        Some(index) => {
+            let name = &store.program().register(id).name;
+            let problem = format!("index {index} of {name}, which has {size}");
+            Err(Status::out_of_range(problem))
+        }
+    }
+}
+
+/// The register of this name, or the only one whose name ends so.
+fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
+    let program = store.program();
+    if let Some(id) = program.register_by_name(name) {
+        return Ok(id);
+    }
+    let ending = format!(".{name}");
+    let registers = program.registers.iter().enumerate();
+    let mut found = registers.filter(|(_, register)| register.name.ends_with(&ending));
+    match (found.next(), found.next()) {
+        (Some((index, _)), None) => Ok(RegisterId(index as u32)),
+        (Some((_, one)), Some((_, other))) => {
+            let (one, other) = (&one.name, &other.name);
+            let problem = format!("{name} is the end of several registers' names: {one}, {other}");
+            Err(Status::invalid_argument(problem))
+        }
+        _ => Err(Status::not_found(format!("there is no register {name}"))),
+    }
+}
+
+/// A number's bytes. Hexadecimal ones may have any length, decimal ones 128 bits.
+fn number(text: &str) -> Result<Vec<u8>, Status> {
+    let bad = || Status::invalid_argument(format!("{text:?} is not a number"));
+    let Some(digits) = text.strip_prefix("0x") else {
+        let number: u128 = text.parse().map_err(|_| bad())?;
+        return Ok(number.to_be_bytes().to_vec());
+    };
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    let even = format!("{}{digits}", if digits.len() % 2 == 1 { "0" } else { "" });
+    let byte = |at| u8::from_str_radix(&even[at..at + 2], 16).map_err(|_| bad());
+    (0..even.len()).step_by(2).map(byte).collect()
+}
