@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A log file that is put aside when it is large: FILE becomes FILE.1, FILE.1 becomes FILE.2, and the
-//! oldest goes.
+//! A log file that is put aside when it is large, with BMv2's names: NAME.txt becomes NAME.1.txt, NAME.1.txt becomes
+//! NAME.2.txt, and the oldest goes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,43 +17,46 @@ pub(crate) struct Rotation {
 
 /// Writes lines; each goes to the file at once.
 pub(crate) struct LogFile {
-    path: PathBuf,
+    /// Without `.txt`.
+    name: PathBuf,
     rotation: Rotation,
     file: File,
     size: u64,
 }
 
 impl LogFile {
-    /// Creates or empties the file.
-    pub(crate) fn create(path: &Path, rotation: Rotation) -> io::Result<Self> {
-        let file = File::create(path)?;
+    /// Creates or empties the file `NAME.txt`.
+    pub(crate) fn create(name: &Path, rotation: Rotation) -> io::Result<Self> {
+        let file = File::create(path(name, 0))?;
         Ok(Self {
-            path: path.to_owned(),
+            name: name.to_owned(),
             rotation,
             file,
             size: 0,
         })
     }
 
-    fn aside(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        if number > 0 {
-            name.push(format!(".{number}"));
-        }
-        name.into()
-    }
-
     fn rotate(&mut self) -> io::Result<()> {
         for number in (0..self.rotation.max_files).rev() {
-            match fs::rename(self.aside(number), self.aside(number + 1)) {
+            match fs::rename(path(&self.name, number), path(&self.name, number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        self.file = File::create(&self.path)?;
+        self.file = File::create(path(&self.name, 0))?;
         self.size = 0;
         Ok(())
     }
+}
+
+/// The current file, or one that has been put aside.
+pub(crate) fn path(name: &Path, number: u32) -> PathBuf {
+    let mut path = name.as_os_str().to_owned();
+    if number > 0 {
+        path.push(format!(".{number}"));
+    }
+    path.push(".txt");
+    path.into()
 }
 
 impl Write for LogFile {
@@ -79,12 +82,12 @@ mod tests {
     #[test]
     fn the_oldest_goes_and_no_line_is_cut() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log");
+        let name = directory.path().join("log");
         let rotation = Rotation {
             max_size: 10,
             max_files: 2,
         };
-        let mut log = LogFile::create(&path, rotation).unwrap();
+        let mut log = LogFile::create(&name, rotation).unwrap();
         for line in [
             "one\n",
             "two\n",
@@ -95,24 +98,24 @@ mod tests {
             log.write_all(line.as_bytes()).unwrap();
         }
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
-        assert_eq!(read("log"), "five\n");
-        assert_eq!(read("log.1"), "a line longer than a file\n");
-        assert_eq!(read("log.2"), "three\n");
+        assert_eq!(read("log.txt"), "five\n");
+        assert_eq!(read("log.1.txt"), "a line longer than a file\n");
+        assert_eq!(read("log.2.txt"), "three\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 
     #[test]
     fn without_files_aside_it_starts_over() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log");
+        let name = directory.path().join("log");
         let rotation = Rotation {
             max_size: 4,
             max_files: 0,
         };
-        let mut log = LogFile::create(&path, rotation).unwrap();
+        let mut log = LogFile::create(&name, rotation).unwrap();
         log.write_all(b"one\n").unwrap();
         log.write_all(b"two\n").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
+        assert_eq!(fs::read_to_string(path(&name, 0)).unwrap(), "two\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use anyhow::Context;
 use tracing::level_filters::LevelFilter;
 
-use crate::log_file::LogFile;
+use crate::log_file::{self, LogFile};
 use crate::options::{Level, Options};
 
 /// Starts logging for the whole process.
@@ -45,7 +45,7 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         subscriber.with_env_filter(ours(level)).init();
     } else if let Some(path) = &options.log_file {
         let file = LogFile::create(path, options.rotation());
-        let file = file.with_context(|| path.display().to_string())?;
+        let file = file.with_context(|| log_file::path(path, 0).display().to_string())?;
         subscriber
             .with_env_filter(ours(level))
             .with_ansi(false)

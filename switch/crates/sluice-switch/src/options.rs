@@ -21,15 +21,21 @@ use crate::tls::TlsOptions;
     name = "sluice-switch",
     version,
     disable_version_flag = true,
+    infer_long_args = true,
     max_term_width = 100
 )]
 pub(crate) struct Options {
     /// The program: BMv2 JSON made by p4c. Not with --no-p4
     pub(crate) json: Option<PathBuf>,
 
-    /// Attach network interface IFACE as port PORT; repeat for each port
+    /// Attach network interface IFACE as port PORT; repeat for each port. Missing interfaces and ports given twice are
+    /// named, and the switch starts without them
     #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
     pub(crate) interfaces: Vec<(PortId, String)>,
+
+    /// End where an interface is missing or a port given twice
+    #[arg(long)]
+    pub(crate) strict_ports: bool,
 
     /// The id by which P4Runtime clients name this device
     #[arg(long, value_name = "ID", default_value_t = 0)]
@@ -57,6 +63,11 @@ pub(crate) struct Options {
     /// the primary's stream
     #[arg(long)]
     pub(crate) writes_from_any_connection: bool,
+
+    /// Without a configuration of its own, a role may write only what the program gives to it or to nobody
+    /// (@p4runtime_role); otherwise it may write everything
+    #[arg(long)]
+    pub(crate) roles_by_annotation: bool,
 
     /// The port number by which packets go to and come from P4Runtime clients
     #[arg(long, value_name = "PORT")]
@@ -86,8 +97,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) log_console: bool,
 
-    /// Log to this file
-    #[arg(long, value_name = "FILE", conflicts_with = "log_console")]
+    /// Log to NAME.txt
+    #[arg(long, value_name = "NAME", conflicts_with = "log_console")]
     pub(crate) log_file: Option<PathBuf>,
 
     /// What is logged; `trace` has every step of every packet (default: trace, as in BMv2, when a log is asked for)
@@ -210,10 +221,7 @@ impl Foreign {
                 self.load_modules.is_some(),
                 "--load-modules: externs come with the switch, not as shared objects",
             ),
-            (
-                self.debugger || self.debugger_addr.is_some(),
-                "--debugger: there is no nanomsg debugger",
-            ),
+            (self.debugger, "--debugger: there is no nanomsg debugger"),
             (
                 self.restore_state.is_some(),
                 "--restore-state: state is written by P4Runtime clients",
@@ -242,6 +250,7 @@ impl Foreign {
             (self.thrift_port.is_some(), "--thrift-port"),
             (self.nanolog.is_some(), "--nanolog"),
             (self.notifications_addr.is_some(), "--notifications-addr"),
+            (self.debugger_addr.is_some(), "--debugger-addr"),
             (self.priority_queues.is_some(), "--priority-queues"),
             (self.dump_packet_data.is_some(), "--dump-packet-data"),
         ]
@@ -518,6 +527,27 @@ mod tests {
             Some(loopback)
         );
         assert_eq!(read("x.json").unwrap().admin, None);
+    }
+
+    #[test]
+    fn a_long_option_may_be_abbreviated_where_that_is_not_ambiguous() {
+        let options = read(
+            "x.json --dev 3 --thrift 9090 --notif ipc:///x --cpu 255 --log-c -- --grpc-server-a unix:/x.sock",
+        )
+        .unwrap();
+        assert_eq!((options.device_id, options.cpu_port), (3, Some(255)));
+        assert_eq!(options.grpc_server_addr.to_string(), "unix:/x.sock");
+        assert!(options.log_console);
+        assert_eq!(
+            options.foreign.ignored().collect::<Vec<_>>(),
+            ["--thrift-port", "--notifications-addr"]
+        );
+        // Exact names that other names begin with.
+        let exact = read("x.json --pcap . --log-file x --debugger-addr ipc:///x").unwrap();
+        assert_eq!(exact.log_file, Some("x".into()));
+        for ambiguous in ["--log x", "--grpc-server x", "--max 3"] {
+            assert!(read(&format!("x.json {ambiguous}")).is_err(), "{ambiguous}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use sluice_device::{Config, Device, file_ports, named_port};
+use sluice_device::{Config, Device, DeviceError, file_ports, named_port};
 use sluice_p4runtime::listen::Listener;
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
 use sluice_p4runtime::{Hub, Server, Tls, p4info};
@@ -84,6 +84,9 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         if options.writes_from_any_connection {
             server = server.with_writes_from_any_connection();
         }
+        if options.roles_by_annotation {
+            server = server.with_roles_by_annotation();
+        }
         if let Some(tls) = tls {
             server = server.with_tls(tls);
         }
@@ -149,12 +152,37 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
+            // Asked first, so that an interface in use is not opened, and closed, again.
+            device.check_port(*number, name)?;
             let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
         };
-        attach().with_context(|| format!("-i {number}@{name}"))?;
+        if let Err(error) = attach().with_context(|| format!("-i {number}@{name}")) {
+            if options.strict_ports || !is_survived(&error) {
+                return Err(error);
+            }
+            // Also where nothing is logged: whoever started the switch counts on this port.
+            let said = format!("sluice-switch: no port: {error:#}");
+            tracing::error!("{said}");
+            if options.log_console || options.log_file.is_some() {
+                let _ = writeln!(std::io::stderr(), "{said}");
+            }
+        }
     }
     Ok(())
+}
+
+/// Whether BMv2 would start without this port, and it is no fault of the machine: there is no such interface, or the port
+/// or the interface is given twice. An interface that cannot be closed to the host ends the switch.
+fn is_survived(error: &anyhow::Error) -> bool {
+    let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
+        matches!(
+            error,
+            DeviceError::PortExists(_) | DeviceError::InterfaceInUse { .. }
+        )
+    });
+    let io = error.downcast_ref::<std::io::Error>();
+    twice || io.is_some_and(|error| error.raw_os_error() == Some(libc::ENODEV))
 }
 
 async fn serve(server: Server) -> anyhow::Result<()> {

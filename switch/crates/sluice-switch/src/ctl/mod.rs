@@ -3,6 +3,7 @@
 
 mod connect;
 mod render;
+mod state;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -51,6 +52,30 @@ enum Command {
     RemovePort {
         /// The port's number
         port: u16,
+    },
+    /// Count ports' packets, bytes and drops from 0 again
+    ResetPorts {
+        /// The port's number (default: all ports)
+        port: Option<u16>,
+    },
+    /// Clone sessions ("mirrors") and multicast groups, with where copies go
+    Mirrors,
+    /// Read a register of the program, or one cell of it
+    Register {
+        /// The register (its name, or the end of it)
+        name: String,
+        /// The cell (default: all)
+        index: Option<u32>,
+    },
+    /// Write one cell of a register
+    WriteRegister {
+        /// The register (its name, or the end of it)
+        name: String,
+        /// The cell, or `all`
+        #[arg(value_parser = state::cell)]
+        index: state::Which,
+        /// A number, decimal or 0x...
+        value: String,
     },
     /// What was counted outside of ports: drops and punts by name
     Counters {
@@ -186,6 +211,12 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
                 .await?
                 .into_inner();
             render::show(&found, json, String::new)
+        }
+        Command::ResetPorts { port } => state::reset_ports(client, *port, json).await,
+        Command::Mirrors => state::mirrors(client, json).await,
+        Command::Register { name, index } => state::register(client, name, *index, json).await,
+        Command::WriteRegister { name, index, value } => {
+            state::write_register(client, name, *index, value, json).await
         }
         Command::Counters { nonzero } => {
             let mut found = client

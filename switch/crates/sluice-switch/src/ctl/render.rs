@@ -32,7 +32,7 @@ pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Columns as wide as their widest cell; numbers to the right.
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].len()]).max().unwrap_or(0)

@@ -174,20 +174,20 @@ fn a_log_has_every_step_of_every_packet_unless_its_level_leaves_that_out() {
                 );
             }
             assert!(switch.terminate().success());
-            let aside = directory.path().join(format!("{log}.1")).exists();
+            let aside = directory.path().join("log.1.txt").exists();
             (read(), aside)
         };
         assert!(!run("--log-console", "stdout").0.is_empty());
-        assert!(!run("--log-file log --log-flush", "log").1);
+        assert!(!run("--log-file log --log-flush", "log.txt").1);
         let (text, _) = run("--log-console --log-level info", "stdout");
         assert!(
             text.contains("serving P4Runtime") && !text.contains("fate"),
             "{text}"
         );
-        assert_eq!(run("--log-file log --log-level off", "log").0, "");
+        assert_eq!(run("--log-file log --log-level off", "log.txt").0, "");
         let (_, aside) = run(
             "--log-file log --log-level debug --log-file-max-size 100 --log-file-max-files 2",
-            "log",
+            "log.txt",
         );
         assert!(aside, "a second file");
     });

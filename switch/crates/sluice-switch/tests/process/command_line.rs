@@ -11,6 +11,7 @@ fn what_means_nothing_here_is_warned_about_and_starts() {
         "--notifications-addr ipc:///tmp/bmv2-notifications.ipc",
         "--priority-queues 8",
         "--dump-packet-data 64",
+        "--debugger-addr ipc:///tmp/bmv2-debugger.ipc",
     ] {
         let directory = tempfile::tempdir().unwrap();
         let line = format!("--no-p4 --grpc-server-addr 127.0.0.1:0 {flag}");
@@ -83,12 +84,16 @@ fn what_it_cannot_do_it_says_and_ends_with_an_honest_code() {
         (
             &["--no-p4", "--log-file", "/nonexistent/log"],
             1,
-            "/nonexistent/log",
+            "/nonexistent/log.txt",
         ),
         (&["--nonsense"], 2, "--nonsense"),
         (&["/nonexistent/x.json"], 1, "/nonexistent/x.json"),
         (&[program.as_str()], 1, "surface.p4"),
-        (&["--no-p4", "-i", "1@no-such-if"], 1, "1@no-such-if"),
+        (
+            &["--no-p4", "--strict-ports", "-i", "1@no-such-if"],
+            1,
+            "1@no-such-if",
+        ),
         (&["--no-p4", "-i", "1@lo"], 1, "loopback"),
     ] {
         let (exit, stderr) = run(arguments);
@@ -96,12 +101,42 @@ fn what_it_cannot_do_it_says_and_ends_with_an_honest_code() {
         assert!(stderr.contains(said), "{arguments:?}: {stderr}");
     }
     in_namespace(move || {
-        let (exit, stderr) = run(&["--no-p4", "-i", "1@p0", "-i", "1@p1"]);
+        let (exit, stderr) = run(&["--no-p4", "--strict-ports", "-i", "1@p0", "-i", "1@p1"]);
         assert_eq!(exit, Some(1));
         assert!(stderr.contains("port 1 exists already"), "{stderr}");
         assert!(
             sh("ip address show dev p0").contains("inet 10.0.0.1/24"),
             "given back"
         );
+    });
+}
+
+#[test]
+fn ports_that_cannot_be_attached_are_named_and_the_others_work() {
+    in_namespace(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let line = "--no-p4 --grpc-server-a 127.0.0.1:0 --dev 4 \
+                    -i 1@no-such-if -i 2@p0 -i 2@p1 -i 3@p1 -i 4@p1";
+        let arguments: Vec<_> = line.split_whitespace().collect();
+        for log in [None, Some("--log-console")] {
+            let arguments: Vec<_> = arguments.iter().copied().chain(log).collect();
+            let (switch, said) = Switch::start_and_listen(directory, &arguments);
+            for (port, why) in [
+                ("1@no-such-if", "No such device"),
+                ("2@p1", "port 2 exists already"),
+                ("4@p1", "interface p1 is port 3 already"),
+            ] {
+                let named = |line: &String| line.contains(port) && line.contains(why);
+                assert!(said.iter().any(named), "{port}: {said:?}");
+            }
+            let found = ctl_json(directory, "ports");
+            let ports = found["ports"].as_array().unwrap().iter();
+            let ports: Vec<_> = ports
+                .map(|p| (p["number"].as_u64(), p["name"].as_str()))
+                .collect();
+            assert_eq!(ports, [(Some(2), Some("p0")), (Some(3), Some("p1"))]);
+            assert!(switch.terminate().success());
+        }
     });
 }

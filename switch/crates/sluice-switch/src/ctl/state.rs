@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ctl` for what users of BMv2's command line read back and set: mirrors, registers, statistics of ports.
+
+use sluice_admin::proto::*;
+
+use super::connect::Client;
+use super::render;
+
+/// The cells of a register that are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    One(u32),
+}
+
+/// Reads a cell's index, or `all`.
+pub(super) fn cell(argument: &str) -> Result<Which, String> {
+    if argument == "all" {
+        return Ok(Which::All);
+    }
+    let index = argument.parse().map(Which::One);
+    index.map_err(|_| format!("{argument:?} is neither an index nor `all`"))
+}
+
+pub(super) async fn reset_ports(
+    mut client: Client,
+    port: Option<u16>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let number = port.map(u32::from);
+    let found = client.reset_ports(ResetPortsRequest { number }).await?;
+    let found = found.into_inner();
+    render::show(&found, json, || render::ports(&found.ports))
+}
+
+pub(super) async fn mirrors(mut client: Client, json: bool) -> anyhow::Result<()> {
+    let found = client.list_replication(ListReplicationRequest {}).await?;
+    let found = found.into_inner();
+    render::show(&found, json, || replication(&found))
+}
+
+pub(super) async fn register(
+    mut client: Client,
+    name: &str,
+    index: Option<u32>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let register = name.to_owned();
+    let request = ReadRegisterRequest { register, index };
+    let found = client.read_register(request).await?.into_inner();
+    render::show(&found, json, || cells(&found))
+}
+
+pub(super) async fn write_register(
+    mut client: Client,
+    name: &str,
+    which: Which,
+    value: &str,
+    json: bool,
+) -> anyhow::Result<()> {
+    let request = WriteRegisterRequest {
+        register: name.to_owned(),
+        index: match which {
+            Which::All => None,
+            Which::One(index) => Some(index),
+        },
+        value: value.to_owned(),
+    };
+    let found = client.write_register(request).await?.into_inner();
+    render::show(&found, json, || cells(&found))
+}
+
+fn cells(found: &ReadRegisterResponse) -> String {
+    let name = |index: u32| format!("{}[{index}]", found.register);
+    let row = |cell: &Cell| vec![name(cell.index), cell.value.clone()];
+    let rows: Vec<_> = found.cells.iter().map(row).collect();
+    render::table(&["CELL", "VALUE"], &rows)
+}
+
+fn replication(found: &ListReplicationResponse) -> String {
+    let copies = |replicas: &[Replica]| {
+        let one = |replica: &Replica| {
+            let backups: Vec<_> = replica.backups.iter().map(u32::to_string).collect();
+            let or = if backups.is_empty() { "" } else { " or " };
+            let (port, instance) = (replica.port, replica.instance);
+            format!("{port}/{instance}{or}{}", backups.join(" or "))
+        };
+        replicas.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let sessions = found.clone_sessions.iter().map(|session| {
+        let bytes = match session.packet_length {
+            0 => "all".to_owned(),
+            bytes => bytes.to_string(),
+        };
+        let copies = copies(&session.replicas);
+        vec![
+            "clone session".into(),
+            session.id.to_string(),
+            bytes,
+            copies,
+        ]
+    });
+    let groups = found.multicast_groups.iter().map(|group| {
+        let copies = copies(&group.replicas);
+        vec![
+            "multicast group".into(),
+            group.id.to_string(),
+            "all".into(),
+            copies,
+        ]
+    });
+    let rows: Vec<_> = sessions.chain(groups).collect();
+    render::table(&["KIND", "ID", "BYTES", "PORT/INSTANCE"], &rows)
+}
