@@ -21,6 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
+use crate::tls::Handshake;
+
 /// Connections that may be open at a time; more are closed at once.
 pub const MAX_CONNECTIONS: usize = 256;
 
@@ -130,6 +132,7 @@ pub struct ConnectionId(pub u64);
 pub(crate) struct Connection {
     id: ConnectionId,
     transport: Transport,
+    handshake: Handshake,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -152,10 +155,15 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.transport {
+        let before = buffer.filled().len();
+        let read = match &mut self.transport {
             Transport::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
             Transport::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if buffer.filled().len() > before {
+            self.handshake.heard();
         }
+        read
     }
 }
 
@@ -165,6 +173,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.handshake.keeps(bytes, bytes.len()) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         match &mut self.transport {
             Transport::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
             Transport::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -176,6 +187,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        let first = slices.first().map_or(&[][..], |slice| slice);
+        if self.handshake.keeps(first, length) {
+            return Poll::Ready(Ok(length));
+        }
         match &mut self.transport {
             Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
@@ -269,6 +285,7 @@ impl Stream for Incoming {
             return Poll::Ready(Some(Ok(Connection {
                 id,
                 transport,
+                handshake: Handshake::default(),
                 _permit: permit,
             })));
         }

@@ -87,3 +87,31 @@ async fn mutual_tls_serves_only_clients_of_the_authority() {
         assert_eq!(answers(url.clone(), Some(client)).await, served);
     }
 }
+
+/// Why a client gets no answer.
+async fn refusal(url: String, tls: ClientTlsConfig) -> String {
+    let endpoint = Endpoint::from_shared(url).unwrap();
+    let endpoint = endpoint.tls_config(tls.domain_name("localhost")).unwrap();
+    let channel = match endpoint.connect().await {
+        Ok(channel) => channel,
+        Err(error) => return format!("{error:?}"),
+    };
+    let request = CapabilitiesRequest::default();
+    let mut client = P4RuntimeClient::new(channel);
+    format!("{:?}", client.capabilities(request).await.unwrap_err())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_client_is_disconnected_without_an_alert_as_by_grpcs_servers() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue();
+    let tls = Tls::new(certificate, key).require_clients_of(authority.0.pem());
+    let url = format!("https://{}", serve(tls).await);
+    let anonymous = ClientTlsConfig::new().ca_certificate(authority.certificate());
+    let (certificate, key) = Authority::new().issue();
+    let identity = Identity::from_pem(certificate, key);
+    for client in [anonymous.clone(), anonymous.identity(identity)] {
+        let said = refusal(url.clone(), client).await;
+        assert!(!said.to_lowercase().contains("alert"), "{said}");
+    }
+}
