@@ -82,7 +82,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
-	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/foreign
 	cd controller && ../$(CONTROLLER)/lint-imports
 
 .PHONY: check-p4
@@ -150,6 +150,16 @@ require-p4c:
 .PHONY: conformance
 conformance: require-p4c $(STAMPS)/ptf switch ## p4c's v1model tests: make conformance P4C=<path of p4c's tree>
 	PYTHONPATH=switch/conformance $(PTF)/python -m sluice_conformance --p4c "$(P4C)" $(ARGS)
+
+.PHONY: require-tree
+require-tree:
+	@test -n "$(TREE)" || { echo "foreign: say where copies of others' repositories are: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
+
+# The scripts of others need mininet, scapy, ptf and gRPC in one Python.
+FOREIGN_PYTHON ?= python3
+.PHONY: foreign
+foreign: require-tree switch ## What others wrote for BMv2, on TARGET: make foreign TREE=<folder with tutorials, p4-guide>
+	SLUICE_SWITCH=$(SWITCH) $(FOREIGN_PYTHON) switch/foreign/run.py --target $(TARGET) $(ARGS) "$(TREE)"
 
 .PHONY: fuzz
 fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: SECONDS=N for each, FUZZ=packet for one
