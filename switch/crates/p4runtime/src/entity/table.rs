@@ -19,6 +19,9 @@ pub fn apply(
 ) -> UpdateResult {
     let table = context.schema.table(entry.table_id)?;
     let in_table = |error: UpdateError| error.of(&format!("table {:?}", table.name));
+    if operation != Operation::Delete && !entry.is_default_action {
+        check_idle_timeout(table, entry)?;
+    }
     let result = if entry.is_default_action {
         apply_default(context, transaction, operation, table, entry, direct)
     } else {
@@ -135,16 +138,8 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Rules on fields that hold whatever the operation.
-fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
-    if entry.is_const {
-        return Err(UpdateError::invalid("is_const cannot be written"));
-    }
-    if entry.time_since_last_hit.is_some() {
-        return Err(UpdateError::invalid(
-            "time_since_last_hit cannot be written",
-        ));
-    }
+/// Rules on idle timeouts, in PI's words and nothing else: clients compare the text.
+fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     if entry.idle_timeout_ns != 0 && !table.idle_timeout {
         return Err(UpdateError::invalid(
             "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
@@ -153,6 +148,19 @@ fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     if entry.idle_timeout_ns < 0 {
         return Err(UpdateError::invalid(
             "idle_timeout_ns must be a positive value",
+        ));
+    }
+    Ok(())
+}
+
+/// Rules on fields that hold whatever the operation.
+fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
+    if entry.is_const {
+        return Err(UpdateError::invalid("is_const cannot be written"));
+    }
+    if entry.time_since_last_hit.is_some() {
+        return Err(UpdateError::invalid(
+            "time_since_last_hit cannot be written",
         ));
     }
     Ok(())

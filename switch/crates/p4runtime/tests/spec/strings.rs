@@ -210,7 +210,10 @@ async fn tables_match_and_read_back_strings() {
             action: None,
             ..entry.clone()
         };
-        assert_eq!(client.read_entries(filter).await, [entry.clone()]);
+        assert_eq!(
+            client.read_entries(filter).await,
+            std::slice::from_ref(entry)
+        );
     }
     let unknown = by_name("no entry has this", None);
     assert_eq!(client.read_entries(unknown).await, []);

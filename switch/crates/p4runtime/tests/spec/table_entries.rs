@@ -61,6 +61,31 @@ async fn delete_looks_at_the_key_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_timeouts_are_refused_in_the_words_of_pi() {
+    let (_fixture, mut client) = start_loaded().await;
+    for (idle_timeout_ns, said) in [
+        (
+            5,
+            "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
+        ),
+        (-5, "idle_timeout_ns must be a positive value"),
+    ] {
+        let entry = match idle_timeout_ns {
+            5 => exact_entry(&[1], 2),
+            _ => lpm_entry(&[10, 0, 0, 0], 8, forward_to(2)),
+        };
+        let entry = TableEntry {
+            idle_timeout_ns,
+            ..entry
+        };
+        let refused = client.write(vec![insert(entry)]).await.unwrap_err();
+        let errors = sluice_p4runtime::error::batch_errors(&refused);
+        assert_eq!(Code::from(errors[0].canonical_code), Code::InvalidArgument);
+        assert_eq!(errors[0].message, said);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_read_is_what_was_written_in_its_shortest_form() {
     let (_fixture, mut client) = start_loaded().await;
     let entry = TableEntry {
