@@ -158,7 +158,7 @@ require-tree:
 # The scripts of others need mininet, scapy, ptf and gRPC in one Python.
 FOREIGN_PYTHON ?= python3
 .PHONY: foreign
-foreign: require-tree switch ## What others wrote for BMv2, on TARGET: make foreign TREE=<folder with tutorials, p4-guide>
+foreign: require-tree switch ## What others wrote for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
 	SLUICE_SWITCH=$(SWITCH) $(FOREIGN_PYTHON) switch/foreign/run.py --target $(TARGET) $(ARGS) "$(TREE)"
 
 .PHONY: fuzz

@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric_tna import FLAGS
 from tutorial import CHECKS
 
 HERE = Path(__file__).resolve().parent
@@ -110,6 +111,20 @@ def scripts(tree: Path, suite: str, scratch: Path) -> list[Item]:
     return items
 
 
+def fabric(tree: Path, scratch: Path) -> list[Item]:
+    """fabric-tna's PTF suite, by profile."""
+    root = tree / "fabric-tna"
+    if not (root / "ptf").is_dir():
+        return []
+
+    def item(profile: str) -> Item:
+        command = [sys.executable, str(HERE / "fabric_tna.py"), str(root), profile]
+        folder = scratch / f"fabric-tna-{profile}"
+        return Item("fabric-tna ptf", profile, [*command, str(folder)], folder)
+
+    return [item(profile) for profile in FLAGS]
+
+
 def place(item: Item, tree: Path) -> Path:
     """Make the folder that an item runs in; a script runs in a copy of its repository."""
     item.folder.mkdir(parents=True)
@@ -127,7 +142,7 @@ def place(item: Item, tree: Path) -> Path:
 
 def passed(item: Item, status: int, output: str) -> tuple[bool, str]:
     """Judge an item by its exit status and, for scripts, by what ptf says in the end."""
-    if not item.needs:
+    if item.suite == "tutorials":
         last = [line for line in output.splitlines() if line.startswith(f"{item.name}: ")]
         return status == 0, last[-1].partition(": ")[2] if last else ""
     ran = re.findall(r"^Ran (\d+) tests?", output, re.MULTILINE)
@@ -135,7 +150,9 @@ def passed(item: Item, status: int, output: str) -> tuple[bool, str]:
         r"^FAILED.*|^Traceback.*|The following tests (?:failed|errored).*", output, re.MULTILINE
     )
     well = bool(ran) and bad is None and re.search(r"^OK", output, re.MULTILINE) is not None
-    detail = f"{sum(map(int, ran))} tests" if well else (bad.group(0) if bad else "no test ran")
+    skipped = re.search(r"^OK \((.*)\)", output, re.MULTILINE)
+    count = f"{sum(map(int, ran))} tests" + (f", {skipped.group(1)}" if skipped else "")
+    detail = count if well else (bad.group(0) if bad else "no test ran")
     return well, detail
 
 
@@ -144,7 +161,14 @@ def run(item: Item, tree: Path, path: str, timeout: float) -> tuple[bool, str]:
     where = place(item, tree)
     environment = os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "P4_EXTRA_SUDO_OPTS": ""}
     inside = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    command = [*inside, "sh", "-ec", LINKS if item.needs else LOOPBACK, "sh", *item.command]
+    command = [
+        *inside,
+        "sh",
+        "-ec",
+        LOOPBACK if item.suite == "tutorials" else LINKS,
+        "sh",
+        *item.command,
+    ]
     log = item.folder.with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -188,7 +212,7 @@ def main() -> int:
     parser.add_argument("tree", type=Path)
     parser.add_argument("--target", choices=["sluice-switch", "bmv2"], default="sluice-switch")
     parser.add_argument("--only", default="", help="items whose name contains this")
-    parser.add_argument("--timeout", type=float, default=240.0, help="seconds for an item")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for an item")
     arguments = parser.parse_args()
     tree = arguments.tree.resolve()
     scratch = Path(tempfile.mkdtemp(prefix="sluice-foreign-"))
@@ -196,6 +220,7 @@ def main() -> int:
         *tutorials(tree, scratch),
         *scripts(tree, "tutorials", scratch),
         *scripts(tree, "p4-guide", scratch),
+        *fabric(tree, scratch),
     ]
     items = [item for item in items if arguments.only in f"{item.suite} {item.name}"]
     if not items:

@@ -50,7 +50,7 @@ fn apply_entry(
         }
         return Ok(transaction.delete(table.id, &key, priority)?);
     }
-    check_fields(table, entry)?;
+    check_fields(entry)?;
     if table.is_const {
         return modify_constant(transaction, operation, table, entry, &key, direct);
     }
@@ -113,7 +113,7 @@ fn apply_default(
             "the default entry has no idle timeout",
         ));
     }
-    check_fields(table, entry)?;
+    check_fields(entry)?;
     if table.const_default {
         return Err(UpdateError::permission_denied(
             "its default entry is constant",
@@ -154,7 +154,7 @@ fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
 }
 
 /// Rules on fields that hold whatever the operation.
-fn check_fields(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
+fn check_fields(entry: &TableEntry) -> UpdateResult {
     if entry.is_const {
         return Err(UpdateError::invalid("is_const cannot be written"));
     }
