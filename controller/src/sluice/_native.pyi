@@ -58,6 +58,9 @@ P4RuntimeEvent: TypeAlias = (
 ("closed", code, message)                             last event; every request was answered before
 """
 
+PacketFilter: TypeAlias = tuple[int, Sequence[int]]
+"""Packets of which the metadata field with this id has one of these values."""
+
 @final
 class P4RuntimeClient:
     """One P4Runtime session over one connection. Connects in the background and never reconnects:
@@ -69,7 +72,9 @@ class P4RuntimeClient:
     (4). tls: (CA certificate, client certificate with its chain, client key), PEM each, for TCP
     with mutual TLS; None for a Unix socket or for TCP in the clear. server_name: the name that the
     switch's certificate must have, by default the host of the address. fast_path: packets that it
-    takes pass by it once set_packet_metadata was called. ValueError for other arguments."""
+    takes pass by it once set_packet_metadata was called. packets_only: the packets that the role
+    may get, and those that it may send; sluice-switch lets it do nothing else. ValueError for other
+    arguments."""
 
     def __new__(
         cls,
@@ -85,6 +90,7 @@ class P4RuntimeClient:
         tls: tuple[bytes, bytes, bytes] | None = None,
         server_name: str | None = None,
         fast_path: FastPath | None = None,
+        packets_only: tuple[PacketFilter, PacketFilter] | None = None,
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
@@ -139,15 +145,23 @@ class TapSet:
 
     They are made in the network namespace of the thread that calls add()."""
 
-    def __new__(cls, *, queue_limit: int = 1024, fast_path: FastPath | None = None) -> TapSet:
+    def __new__(
+        cls, *, queue_limit: int = 1024, fast_path: FastPath | None = None, rests: bool = False
+    ) -> TapSet:
         """queue_limit: frames held for Python per interface; more are dropped and counted.
-        fast_path: frames that it takes are not queued for Python."""
+        fast_path: frames that it takes are not queued for Python. rests: this set's queues get
+        nothing before the fast path has a client whose packet metadata are known; until then those
+        get all that others have open, such as a stand-in."""
 
     def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
         """Creates the TAP, or opens one that is there (it may have several queues, one for each
         that has it open, and lives as long as one of them), sets MTU (68..65535) and MAC
         ("02:00:00:00:01:01") and returns its ifindex plus base, by which the set knows it. Down
         until set_up; carrier on until set_carrier."""
+
+    def join(self, name: str, index: int) -> None:
+        """Opens a queue of a TAP that is there under this name and ifindex, and leaves it as it is.
+        ValueError: it is not there."""
 
     def remove(self, index: int) -> None:
         """Lets the interface go; it disappears unless persistent."""

@@ -51,6 +51,8 @@ pub trait Switch: Debug + Send + Sync {
 pub trait Host: Debug + Send + Sync {
     /// Gives a frame to the host; whether it took it.
     fn give(&self, index: u32, frame: &[u8]) -> bool;
+    /// Takes part in what the host sends, if it does not yet: there is a switch to send it to.
+    fn wake(&self);
 }
 
 /// What became of a packet-out.
@@ -185,6 +187,9 @@ impl FastPath {
     /// Sends to this session from now on.
     pub fn attach_switch(&self, switch: Arc<dyn Switch>) {
         set(&self.switch, Some(switch));
+        if let Some(host) = get(&self.host).and_then(|host| host.upgrade()) {
+            host.wake();
+        }
     }
 
     /// Gives to these interfaces from now on.
@@ -360,6 +365,8 @@ pub(crate) mod tests {
             lock(&self.0).push((index, frame.to_vec()));
             true
         }
+
+        fn wake(&self) {}
     }
 
     fn interfaces() -> Interfaces {

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::inbox::{Counters, Event, Inbox, Refused};
 use super::outlet::{Inlet, Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
+use super::role::Role;
 use super::session::{self, Call, Method, Shared, Work};
 use super::stream::{Outgoing, arbitration};
 use super::target::{self, Tls};
@@ -36,8 +37,8 @@ pub struct Options {
     pub device_id: u64,
     /// Election id (high, low), not (0, 0).
     pub election_id: (u64, u64),
-    /// Role name; none for the default role.
-    pub role: Option<String>,
+    /// The role; none for the default one.
+    pub role: Option<Role>,
     /// How long the switch may take for an answer.
     pub request_timeout: Duration,
     /// Packet-ins held for Python.
@@ -253,7 +254,7 @@ impl Client {
         self.send(arbitration(
             self.options.device_id,
             election_id,
-            self.options.role.as_deref(),
+            self.options.role.as_ref(),
         ))
     }
 

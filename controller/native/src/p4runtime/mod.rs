@@ -14,6 +14,7 @@ pub mod inbox;
 mod outlet;
 pub mod packet;
 pub mod ports;
+pub mod role;
 mod session;
 pub mod status;
 mod stream;

@@ -17,9 +17,10 @@ use super::outlet::PacketOut;
 use super::packet::packet_in_of;
 use super::proto::p4::v1::stream_message_response::Update;
 use super::proto::p4::v1::{
-    MasterArbitrationUpdate, Role, StreamMessageRequest, StreamMessageResponse, Uint128,
+    MasterArbitrationUpdate, StreamMessageRequest, StreamMessageResponse, Uint128,
     stream_message_request,
 };
+use super::role::Role;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Serialized StreamMessageRequests on their way out; control messages overtake packets.
@@ -50,15 +51,11 @@ impl Stream for Outgoing {
 }
 
 /// A serialized arbitration request.
-pub(super) fn arbitration(device_id: u64, election_id: (u64, u64), role: Option<&str>) -> Bytes {
-    let role = role.map(|name| Role {
-        name: name.to_owned(),
-        ..Role::default()
-    });
+pub(super) fn arbitration(device_id: u64, election_id: (u64, u64), role: Option<&Role>) -> Bytes {
     let (high, low) = election_id;
     let update = MasterArbitrationUpdate {
         device_id,
-        role,
+        role: role.map(Role::message),
         election_id: Some(Uint128 { high, low }),
         status: None,
     };

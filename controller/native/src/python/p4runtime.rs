@@ -16,7 +16,11 @@ use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::inbox::{Answer, Code, Event, Kind, Notification};
 use crate::p4runtime::packet::{Field, Layout, PacketIn};
 use crate::p4runtime::ports::{self, SwitchPorts};
+use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
+
+/// A metadata id and values.
+type FilterArguments = (u32, Vec<u128>);
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(super) struct P4RuntimeClient(Client);
@@ -26,7 +30,7 @@ impl P4RuntimeClient {
     #[new]
     #[pyo3(signature = (address, device_id, election_id, role=None, *, request_timeout=60.0,
         packet_in_limit=4096, packet_out_limit=4096, request_limit=1024, tls=None,
-        server_name=None, fast_path=None))]
+        server_name=None, fast_path=None, packets_only=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "the names of Python's keyword arguments"
@@ -44,6 +48,7 @@ impl P4RuntimeClient {
         tls: Option<(Vec<u8>, Vec<u8>, Vec<u8>)>,
         server_name: Option<String>,
         fast_path: Option<PyRef<'_, FastPath>>,
+        packets_only: Option<(FilterArguments, FilterArguments)>,
     ) -> PyResult<Self> {
         let request_timeout = Duration::try_from_secs_f64(request_timeout)
             .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
@@ -51,6 +56,7 @@ impl P4RuntimeClient {
             let problem = "server_name says whom TLS must meet: give tls too";
             return Err(PyValueError::new_err(problem));
         }
+        let role = role_of(role, packets_only)?;
         let tls = tls.map(|(authority, certificate, key)| Tls {
             authority,
             certificate,
@@ -88,11 +94,12 @@ impl P4RuntimeClient {
 
     fn set_packet_metadata(
         &self,
+        py: Python<'_>,
         packet_in: Vec<(u32, u32)>,
         packet_out: Vec<(u32, u32)>,
     ) -> PyResult<()> {
-        self.0
-            .set_packet_metadata(layout(packet_in)?, layout(packet_out)?);
+        let (packet_in, packet_out) = (layout(packet_in)?, layout(packet_out)?);
+        py.detach(|| self.0.set_packet_metadata(packet_in, packet_out));
         Ok(())
     }
 
@@ -174,6 +181,29 @@ impl P4RuntimeClient {
 
     fn close(&self) {
         self.0.close();
+    }
+}
+
+fn role_of(
+    name: Option<String>,
+    packets_only: Option<(FilterArguments, FilterArguments)>,
+) -> PyResult<Option<Role>> {
+    let filter = |(metadata_id, values): FilterArguments| Filter {
+        metadata_id,
+        values: values
+            .into_iter()
+            .map(|value| value.to_be_bytes().to_vec())
+            .collect(),
+    };
+    let bounds = packets_only.map(|(packet_in, packet_out)| Bounds {
+        packet_in: filter(packet_in),
+        packet_out: filter(packet_out),
+    });
+    match name {
+        None if bounds.is_some() => Err(PyValueError::new_err(
+            "packets_only bounds a role: give role too",
+        )),
+        name => Ok(name.map(|name| Role { name, bounds })),
     }
 }
 

@@ -20,15 +20,24 @@ pub(super) struct TapSet(set::TapSet);
 #[pymethods]
 impl TapSet {
     #[new]
-    #[pyo3(signature = (*, queue_limit=1024, fast_path=None))]
-    fn new(queue_limit: usize, fast_path: Option<PyRef<'_, FastPath>>) -> PyResult<Self> {
+    #[pyo3(signature = (*, queue_limit=1024, fast_path=None, rests=false))]
+    fn new(
+        queue_limit: usize,
+        fast_path: Option<PyRef<'_, FastPath>>,
+        rests: bool,
+    ) -> PyResult<Self> {
         if queue_limit == 0 {
             return Err(PyValueError::new_err(
                 "a queue limit of 0 holds nothing: use 1 or more",
             ));
         }
         let fast_path = fast_path.map(|path| Arc::clone(&path.0));
-        set::TapSet::new(queue_limit, fast_path)
+        if rests && fast_path.is_none() {
+            return Err(PyValueError::new_err(
+                "a TapSet without a fast path would rest for ever",
+            ));
+        }
+        set::TapSet::new(queue_limit, fast_path, rests)
             .map(Self)
             .map_err(|error| io_error(&error, "starting a TapSet"))
     }
@@ -48,6 +57,11 @@ impl TapSet {
             .map_err(|error| io_error(&error, &format!("adding the TAP {name}")))
     }
 
+    fn join(&self, py: Python<'_>, name: &str, index: u32) -> PyResult<()> {
+        py.detach(|| self.0.join(name, index))
+            .map_err(|error| io_error(&error, &format!("joining the TAP {name}")))
+    }
+
     fn remove(&self, py: Python<'_>, index: u32) -> PyResult<()> {
         if py.detach(|| self.0.remove(index)) {
             return Ok(());
@@ -63,7 +77,7 @@ impl TapSet {
     }
 
     fn set_carrier(&self, py: Python<'_>, index: u32, up: bool) -> PyResult<()> {
-        py.detach(|| self.0.with(index, |tap| tap.set_carrier(up)))
+        py.detach(|| self.0.set_carrier(index, up))
             .map_err(|error| io_error(&error, "setting a carrier"))
     }
 

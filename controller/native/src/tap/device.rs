@@ -11,6 +11,10 @@ use std::os::unix::fs::OpenOptionsExt;
 const CLONE_DEVICE: &str = "/dev/net/tun";
 /// `_IOW('T', 226, int)`; libc does not have it.
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
+/// `_IOW('T', 217, int)`; libc does not have it.
+const TUNSETQUEUE: c_ulong = 0x4004_54d9;
+const IFF_ATTACH_QUEUE: libc::c_short = 0x0200;
+const IFF_DETACH_QUEUE: libc::c_short = 0x0400;
 
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
@@ -34,6 +38,34 @@ impl Tap {
     /// `InvalidInput` for an impossible name; otherwise the kernel's, with what was being done:
     /// no `/dev/net/tun`, no CAP_NET_ADMIN, name taken, MTU or MAC refused.
     pub fn create(name: &str, mtu: u32, mac: Mac, persist: bool) -> io::Result<Self> {
+        let tap = Self::open(name)?;
+        tap.set_mtu(mtu)?;
+        tap.set_mac(mac)?;
+        // Last, so that a refusal above leaves nothing behind.
+        ioctl_int(
+            tap.as_raw_fd(),
+            libc::TUNSETPERSIST as c_ulong,
+            persist.into(),
+        )
+        .map_err(doing(|| format!("making {name} persistent or not")))?;
+        Ok(tap)
+    }
+
+    /// Opens a further queue of the TAP `name`, which has this index, and changes nothing of it.
+    ///
+    /// # Errors
+    /// `NotFound` when another interface has the name, or none; otherwise the kernel's.
+    pub fn join(name: &str, index: u32) -> io::Result<Self> {
+        // One that was not there is made by opening it, and gone again when it is dropped here.
+        let tap = Self::open(name)?;
+        if tap.index != index {
+            let message = format!("{name} is not interface {index} any more");
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
+        Ok(tap)
+    }
+
+    fn open(name: &str) -> io::Result<Self> {
         let mut request = request(name)?;
         let file = OpenOptions::new()
             .read(true)
@@ -49,22 +81,30 @@ impl Tap {
             .map_err(doing(|| format!("creating the TAP {name}")))?;
         let control = control_socket()?;
         let index = interface_index(&control, name)?;
-        let tap = Self {
+        Ok(Self {
             file,
             control,
             name: name.to_owned(),
             index,
+        })
+    }
+
+    /// Has the kernel give this queue frames, or not: then the TAP stays, and other queues get
+    /// what the host sends. A detached queue can be neither read nor written.
+    ///
+    /// # Errors
+    /// The kernel's: EINVAL when it is attached, or detached, already.
+    pub fn attach(&self, attached: bool) -> io::Result<()> {
+        let mut request = request(&self.name)?;
+        let flag = if attached {
+            IFF_ATTACH_QUEUE
+        } else {
+            IFF_DETACH_QUEUE
         };
-        tap.set_mtu(mtu)?;
-        tap.set_mac(mac)?;
-        // Last, so that a refusal above leaves nothing behind.
-        ioctl_int(
-            tap.as_raw_fd(),
-            libc::TUNSETPERSIST as c_ulong,
-            persist.into(),
-        )
-        .map_err(doing(|| format!("making {name} persistent or not")))?;
-        Ok(tap)
+        request.ifr_ifru.ifru_flags = flag;
+        ioctl_ifreq(self.as_raw_fd(), TUNSETQUEUE, &mut request).map_err(doing(|| {
+            format!("attaching or detaching a queue of {}", self.name)
+        }))
     }
 
     /// The kernel's interface index.

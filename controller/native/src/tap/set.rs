@@ -5,6 +5,9 @@
 //! starve the others. What the fast path does not take is queued: every interface has its own share
 //! of the queue; what exceeds it is dropped and counted for that interface. Writing is done by the
 //! caller, without waiting.
+//!
+//! A set that rests has its queues detached until there is a switch: what the host sends meanwhile
+//! goes to the stand-in of the controller before, if there is one, and to nobody otherwise.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -77,6 +80,8 @@ struct Shared {
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
     fast_path: Option<Arc<FastPath>>,
+    /// Whether all queues are detached; held while one is attached or detached.
+    rests: Mutex<bool>,
 }
 
 /// A set of TAPs with its reading thread. Dropping it removes them.
@@ -99,11 +104,15 @@ impl Contents for Stop {
 
 impl TapSet {
     /// An empty set; Python is queued at most `queue_limit` frames of each interface, of those that
-    /// do not pass by `fast_path`.
+    /// do not pass by `fast_path`. A set that `rests` does so until that has a switch.
     ///
     /// # Errors
     /// The kernel's, when it gives no descriptor or thread.
-    pub fn new(queue_limit: usize, fast_path: Option<Arc<FastPath>>) -> io::Result<Self> {
+    pub fn new(
+        queue_limit: usize,
+        fast_path: Option<Arc<FastPath>>,
+        rests: bool,
+    ) -> io::Result<Self> {
         // SAFETY: epoll_create1 takes no pointers; the result is checked before it is used.
         let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if raw < 0 {
@@ -118,6 +127,7 @@ impl TapSet {
             epoll,
             tx_unknown_interface: AtomicU64::new(0),
             fast_path,
+            rests: Mutex::new(rests),
         });
         if let Some(fast_path) = &shared.fast_path {
             let host: Weak<Shared> = Arc::downgrade(&shared);
@@ -143,13 +153,34 @@ impl TapSet {
     /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` where the sum has no
     /// room.
     pub fn add(&self, name: &str, mtu: u32, mac: Mac, persist: bool, base: u32) -> io::Result<u32> {
+        self.check_open()?;
+        self.insert(Tap::create(name, mtu, mac, persist)?, base)
+    }
+
+    /// Adds a TAP that is there (see [`Tap::join`]).
+    ///
+    /// # Errors
+    /// Those of [`Tap::join`]; `NotConnected` once closed.
+    pub fn join(&self, name: &str, index: u32) -> io::Result<()> {
+        self.check_open()?;
+        self.insert(Tap::join(name, index)?, 0).map(drop)
+    }
+
+    fn check_open(&self) -> io::Result<()> {
         if lock(&self.thread).is_none() {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
                 "the TapSet is closed",
             ));
         }
-        let tap = Tap::create(name, mtu, mac, persist)?;
+        Ok(())
+    }
+
+    fn insert(&self, tap: Tap, base: u32) -> io::Result<u32> {
+        let rests = lock(&self.shared.rests);
+        if *rests {
+            tap.attach(false)?;
+        }
         let descriptor = tap.as_raw_fd();
         let index = tap
             .index()
@@ -161,8 +192,28 @@ impl TapSet {
         };
         // A member left under this index was deleted behind our back: its descriptor is dead.
         drop(self.shared.write_members().insert(index, member));
-        self.shared.watch(descriptor, u64::from(index))?;
+        if !*rests {
+            self.shared.watch(descriptor, u64::from(index))?;
+        }
         Ok(index)
+    }
+
+    /// Sets the carrier of one TAP; `NotFound` when it is not in the set.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_carrier(&self, index: u32, up: bool) -> io::Result<()> {
+        let rests = lock(&self.shared.rests);
+        self.with(index, |tap| {
+            if !*rests {
+                return tap.set_carrier(up);
+            }
+            // The kernel takes it from an attached queue only.
+            tap.attach(true)?;
+            let result = tap.set_carrier(up);
+            tap.attach(false)?;
+            result
+        })
     }
 
     /// Lets a TAP go; false when it is not in the set. Frames already queued stay.
@@ -247,6 +298,22 @@ impl Host for Shared {
         }
         self.tx_unknown_interface.fetch_add(1, Relaxed);
         false
+    }
+
+    fn wake(&self) {
+        let mut rests = lock(&self.rests);
+        if !std::mem::take(&mut *rests) {
+            return;
+        }
+        for (index, member) in self.members().iter() {
+            let attached = member.tap.attach(true);
+            let watched =
+                attached.and_then(|()| self.watch(member.tap.as_raw_fd(), u64::from(*index)));
+            if watched.is_err() {
+                // Somebody deleted the interface: nothing can be read from it.
+                member.counters.rx_errors.fetch_add(1, Relaxed);
+            }
+        }
     }
 }
 
