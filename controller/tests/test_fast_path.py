@@ -407,6 +407,12 @@ class FakeFastPath:
     def handled(self) -> dict[int, int]:
         return {REASONS["ROUTING_PROTOCOL"]: 3}
 
+    def end_stand_ins(self) -> None:
+        pass
+
+    def set_passing(self, primary: tuple[int, int] | None) -> None:
+        pass
+
     def counters(self) -> dict[str, dict[str, int]]:
         return {"fast_path": {"to_host": 3}, "host": {"to_host": 3}, "controller": {}}
 

@@ -41,6 +41,7 @@ from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
 from sluice.sources.device import Devices
 from sluice.sources.fpm import FpmSource
+from sluice.sources.handover import Handover
 from sluice.sources.host import HostInterfaces, TapPlace
 from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
 from sluice.sources.kernel import KernelMonitor
@@ -113,10 +114,15 @@ async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls:
     pipeline = load_pipeline(config.switch.pipeline)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(start.places.close)
+        handover = Handover()
         fast_path = FastPath(
-            PacketSchema(Schema(pipeline.p4info)), remembers=bool(config.policy.spds)
+            PacketSchema(Schema(pipeline.p4info)),
+            remembers=bool(config.policy.spds),
+            handover=handover,
+            names=_names_in(config, HOME),
         )
-        sources = _make_sources(config, start, fast_path, stack)
+        sources = _make_sources(config, start, fast_path, handover, stack)
+        stack.callback(handover.close)  # the first to go: nobody stands in for who ends by itself
         controller = Controller(
             config,
             pipeline,
@@ -143,8 +149,17 @@ async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls:
         await _until_signal(asyncio.create_task(controller.run()))
 
 
+def _names_in(config: Config, namespace: int) -> list[str]:
+    """Returns the TAPs that are in a network namespace."""
+    return [each.name for each in config.interfaces if each.vrf.place == namespace]
+
+
 def _make_sources(
-    config: Config, start: _Start, fast_path: FastPath, stack: contextlib.AsyncExitStack
+    config: Config,
+    start: _Start,
+    fast_path: FastPath,
+    handover: Handover,
+    stack: contextlib.AsyncExitStack,
 ) -> Sources:
     """Opens everything; `stack` closes it. Raises OSError in a sentence."""
     namespaces = start.places.namespaces
@@ -154,7 +169,7 @@ def _make_sources(
         stacks[number] = _HostStack(config, namespace.call, stack)
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
     stack.callback(kernel.close)
-    taps = TapSet(fast_path=fast_path.native)
+    taps = TapSet(fast_path=fast_path.native, rests=True)
     stack.callback(taps.close)
     host = HostInterfaces(
         taps,
@@ -179,9 +194,10 @@ def _make_sources(
             raise OSError(f"interface {interface.name}: {_sentence(error)}") from error
     host.publish()
     for number, one in stacks.items():
-        names = [each.name for each in config.interfaces if each.vrf.place == number]
+        names = _names_in(config, number)
         if names:
-            keeper = one.inside(partial(TapKeeper.start, names))
+            left = handover if number == HOME else None
+            keeper = one.inside(partial(TapKeeper.start, names, handover=left))
             stack.callback(keeper.close)
     feeds = [
         _make_feed(config, vrf, stacks[vrf.place], stack)
@@ -256,6 +272,8 @@ def _connect(config: Config, election_id: ElectionId, fast_path: FastPath | None
     switch = config.switch
     keys = transport.prepare(switch)
     server_name = None if switch.tls is None else switch.tls.server_name
+    if fast_path is not None:
+        fast_path.connects(str(switch.address), switch.device_id, keys, server_name)
     try:
         return P4RuntimeClient(
             str(switch.address),

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from sluice.connection_config import SwitchConfig
 from sluice.entity_text import text_of
@@ -20,7 +20,12 @@ from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import ElectionId, question
-from sluice.p4runtime.session import P4RuntimeError, PacketInHandler, Session
+from sluice.p4runtime.session import (
+    FAILED_PRECONDITION,
+    P4RuntimeError,
+    PacketInHandler,
+    Session,
+)
 from sluice.reconciler import Reconciler
 from sluice.state.takeover import Closing, Entities
 
@@ -52,6 +57,17 @@ class Backoff:
         return self._delay
 
 
+class StandIns(Protocol):
+    """Processes that carry the host's packets for a controller that was killed."""
+
+    def end_stand_ins(self) -> None:
+        """Ends those of controllers before this one. Raises OSError where one does not end."""
+
+    def set_passing(self, primary: ElectionId | None) -> None:
+        """Takes notice of whether packets pass, and so of whether one may stand in for this
+        controller: with which election id it is primary; None: none pass."""
+
+
 class SwitchConnection:
     """One switch. When what it holds has been read, `closing` says what of it is to be closed
     before anything is written; then `on_read` is called, before the rest is compared.
@@ -59,7 +75,8 @@ class SwitchConnection:
     is awaited.
 
     Packets name interfaces by number, in the sense of who sent them: they go neither way before
-    the switch and the configuration mean the same by all numbers that it still holds."""
+    the switch and the configuration mean the same by all numbers that it still holds.
+    Before a primary does anything, those who carry packets for the controller before are ended."""
 
     def __init__(
         self,
@@ -74,6 +91,7 @@ class SwitchConnection:
         on_read: Callable[[], Awaitable[None]],
         session_tasks: Callable[[Session], Coroutine[Any, Any, None]],
         measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
+        stand_ins: StandIns | None = None,
     ) -> None:
         self._measured = measured
         self._config = config
@@ -85,6 +103,7 @@ class SwitchConnection:
         self._closing = closing
         self._on_read = on_read
         self._session_tasks = session_tasks
+        self._stand_ins = stand_ins
         self.session: Session | None = None
         self.last_error: str | None = None
 
@@ -133,10 +152,11 @@ class SwitchConnection:
         self.session = session
         try:
             await session.become_primary()
+            self._end_stand_ins()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
                 log.info("gave the switch at %s its pipeline", self._config.address)
             await self._reconciler.read_back(session, partial(self._close, session))
-            session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
+            self._let_pass(session)
             await self._on_read()
             await self._reconciler.compare()
             self.last_error = None
@@ -144,15 +164,31 @@ class SwitchConnection:
             self.last_error = f"{self._config.address}: session ended: {error}"
             log.warning("switch %s", self.last_error)
         finally:
+            self._set_passing(None)
             session.close()
             self.session = None
+
+    def _end_stand_ins(self) -> None:
+        if self._stand_ins is not None:
+            try:
+                self._stand_ins.end_stand_ins()
+            except OSError as error:
+                raise P4RuntimeError(FAILED_PRECONDITION, str(error)) from error
+
+    def _let_pass(self, session: Session) -> None:
+        session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
+        self._set_passing(session.election_id)
+
+    def _set_passing(self, primary: ElectionId | None) -> None:
+        if self._stand_ins is not None:
+            self._stand_ins.set_passing(primary)
 
     def _close(self, session: Session, installed: Entities) -> Closing:
         """What is to be closed. Where that is nothing, packets need not wait for the routes; else
         those that the switch punted before are gone by the time that the routes are read."""
         closed = self._closing(installed)
         if not closed:
-            session.set_packet_metadata(self._packets.packet_in, self._packets.packet_out)
+            self._let_pass(session)
         else:
             log.info(
                 "closed until the new configuration stands: %s",

@@ -237,6 +237,7 @@ class Controller:
             on_read=self._adopt,
             session_tasks=self._session_tasks,
             measured=self.stalls.measured,
+            stand_ins=sources.fast_path,
         )
         self.pace = Pace()
         """Of the routing daemon's events."""

@@ -10,15 +10,21 @@ else comes up to Python as before. A frame that the fast path passes is one that
 Left to Python: ICMP errors and what may hide one, fragments, options and extension headers, sources
 of several VRFs or of none, probes of neighbours.
 
+While packets pass, the same tables are left to the stand-in (`sources.handover`), at each change.
+
 Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sluice._native import FastPath as Native
 from sluice.model import PuntedPacket
-from sluice.p4.packets import PACKET_IN, PacketSchema
+from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
+from sluice.sources.handover import Handover, end_stand_ins
 from sluice.sources.host import Passing
 from sluice.sources.neighbor_probe import DISCARD_PORT
 from sluice.sources.shared_stack import (
@@ -41,6 +47,7 @@ TOLD = 2048
 more, they come up to Python."""
 
 PortRange = tuple[int, int]
+Keys = tuple[bytes, bytes, bytes]
 
 
 def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
@@ -56,32 +63,45 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 
 class FastPath:
     """The fast path with its tables. `remembers`: IP packets that the host gets are to be told,
-    since it may answer with an error that has to leave as they came (`host_errors`)."""
+    since it may answer with an error that has to leave as they came (`host_errors`). `handover`:
+    where the tables are left to a stand-in at the TAPs `names`."""
 
-    def __init__(self, packets: PacketSchema, *, remembers: bool) -> None:
+    def __init__(
+        self,
+        packets: PacketSchema,
+        *,
+        remembers: bool,
+        handover: Handover | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
         self._packets = packets
-        self.native = Native(
-            reason_field=PACKET_IN.index("reason"),
-            interface_field=PACKET_IN.index("ingress_l3_if"),
-            for_the_host={
+        self._rules: dict[str, Any] = {
+            "reason_field": PACKET_IN.index("reason"),
+            "interface_field": PACKET_IN.index("ingress_l3_if"),
+            "for_the_host": {
                 number: reason in IP_FOR_THE_HOST
                 for number, reason in packets.reasons.items()
                 if reason in FOR_THE_HOST
             },
-            link_protocols={ETHERTYPE_ARP, ETHERTYPE_LLDP},
-            protocols=PROTOCOLS,
-            icmp=ECHO | NEIGHBOR_DISCOVERY,
-            withheld_ports={DISCARD_PORT},
-            vrf_ports=ports_of_daemons(),
-            answered_in_place=ANSWERED_IN_PLACE,
-            answered_ports=PORTS_OF_DAEMONS,
-            remember=remembers,
-            told_limit=TOLD,
-        )
+            "link_protocols": {ETHERTYPE_ARP, ETHERTYPE_LLDP},
+            "protocols": PROTOCOLS,
+            "icmp": ECHO | NEIGHBOR_DISCOVERY,
+            "withheld_ports": {DISCARD_PORT},
+            "vrf_ports": ports_of_daemons(),
+            "answered_in_place": ANSWERED_IN_PLACE,
+            "answered_ports": PORTS_OF_DAEMONS,
+            "told_limit": TOLD,
+        }
+        self.native = Native(**self._rules, remember=remembers)
+        self._handover = handover
+        self._names = names
+        self._interfaces: object = None
+        self._switch: object = None
+        self._primary: tuple[int, int] | None = None
 
     def publish(self, passing: Passing) -> None:
         """Replaces what is known of the host's interfaces."""
-        self.native.set_interfaces(
+        taps, sources = self._interfaces = (
             [
                 (
                     tap.ifindex,
@@ -94,6 +114,49 @@ class FastPath:
                 for tap in passing.taps
             ],
             {vrf: list(addresses) for vrf, addresses in passing.sources.items()},
+        )
+        self.native.set_interfaces(taps, sources)
+        self._hand_over()
+
+    # --- the stand-in ----------------------------------------------------------------------------
+
+    def connects(
+        self, address: str, device_id: int, keys: Keys | None, server_name: str | None
+    ) -> None:
+        """Takes notice of how the switch is reached from now on."""
+        self._switch = (address, device_id, keys, server_name)
+
+    def end_stand_ins(self) -> None:
+        """Ends whoever stands in for a controller before this one. Raises OSError."""
+        end_stand_ins(self._names)
+
+    def set_passing(self, primary: tuple[int, int] | None) -> None:
+        """Takes notice of whether packets pass between switch and host: with this election id the
+        controller is primary, and the switch means by all numbers what the tables mean. None: it is
+        not so."""
+        self._primary = primary
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._handover is None:
+            return
+        if self._primary is None or self._interfaces is None:
+            self._handover.withdraw()
+            return
+        packets = self._packets
+        reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
+        # Nobody asks a stand-in as what a packet came: it lets no ICMP error of the host's leave.
+        self._handover.give(
+            {
+                "switch": self._switch,
+                "primary": self._primary,
+                "rules": {**self._rules, "remember": False},
+                "interfaces": self._interfaces,
+                "packet_in": packets.packet_in,
+                "packet_out": packets.packet_out,
+                "packets_in": (packets.packet_in[reason][0], list(self._rules["for_the_host"])),
+                "packets_out": (packets.packet_out[kind][0], list(packets.kinds_of_the_host)),
+            }
         )
 
     def fileno(self) -> int:

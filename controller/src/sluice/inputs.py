@@ -106,6 +106,12 @@ class FastPathInput(Protocol):
     def counters(self) -> dict[str, dict[str, int]]:
         """What passed, by the group of counters that it belongs to."""
 
+    def end_stand_ins(self) -> None:
+        """Ends whoever carries packets for a controller before this one. Raises OSError."""
+
+    def set_passing(self, primary: tuple[int, int] | None) -> None:
+        """Takes notice of whether packets pass: this controller's election id; None: none do."""
+
 
 class PuntInput(Protocol):
     """The queue of punted packets (`sources.punt.PuntQueue`)."""

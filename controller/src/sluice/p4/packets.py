@@ -83,6 +83,7 @@ class PacketSchema:
         self._to_port, self._local_origin, self._reinject = (
             schema.member("packet_out_kind_t", kind) for kind in kinds
         )
+        self.kinds_of_the_host = (self._to_port, self._local_origin)
         self.stage_inbound = schema.member("stage_t", "INBOUND")
         self.stage_outbound = schema.member("stage_t", "OUTBOUND")
         self.origin_local = schema.member("origin_t", "LOCAL")

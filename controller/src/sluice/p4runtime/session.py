@@ -138,6 +138,11 @@ class Session:
         self._client.close()
 
     @property
+    def election_id(self) -> ElectionId:
+        """The last that was asked with."""
+        return self._election_id
+
+    @property
     def is_primary(self) -> bool:
         """Whether the switch takes writes from this session."""
         return self._primary.is_set() and not self.closed.done()

@@ -18,11 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
+from sluice.sources.handover import CLAIMS, holder
 from sluice.sources.links import queues_of, remove
 from sluice.sources.silence import silence
 
-CLAIMS = Path("/run/sluice/interfaces")
-"""One for the host: a claim's file is named after the network namespace and the interface."""
 CLONE_DEVICE = "/dev/net/tun"
 TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
@@ -89,7 +88,7 @@ class Devices:
             was_there = _exists(name)
             queue = _open_queue(name)
             try:
-                if _is_ours(name, was_there):
+                if _is_ours(name, was_there, self._directory):
                     yield
                     return
                 remove(name)
@@ -126,9 +125,10 @@ def _open_queue(name: str) -> int:
     return queue
 
 
-def _is_ours(name: str, was_there: bool) -> bool:
+def _is_ours(name: str, was_there: bool, claims: Path) -> bool:
     """Whether nobody has a queue but this process and, of a TAP that was there, its keepers: one
-    of each controller that ended within the grace, all of them detached.
+    of each controller that ended within the grace, all of them detached. The one of them that
+    stands in, by its lock, has one more, which is attached.
 
     A controller that was killed may take a moment to let go of its own.
     """
@@ -136,6 +136,8 @@ def _is_ours(name: str, was_there: bool) -> bool:
     while True:
         attached, detached = queues_of(name)
         if attached == 1 and (was_there or not detached):
+            return True
+        if attached == 2 and was_there and holder(name, claims) is not None:
             return True
         if not was_there or time.monotonic() >= deadline:
             return False

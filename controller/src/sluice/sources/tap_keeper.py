@@ -7,6 +7,9 @@ queue of every TAP. When the controller ends, however it ends, the keeper stays 
 controller that is started meanwhile finds the interfaces, their addresses and neighbours as they
 were. Otherwise the keeper ends and the TAPs disappear with it.
 
+Meanwhile it carries the router's own packets between switch and TAPs, if the controller has left
+tables for that (`stand_in`, `handover`). One that ends by itself leaves none.
+
 It inherits the socket that owns the rule on IKE's ports (sources.ike_ports), so that the rule stays
 as long as the TAPs.
 
@@ -19,8 +22,12 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
+
+from sluice.sources.handover import Handover, left_in
 
 GRACE_SECONDS = 20.0
 
@@ -29,6 +36,8 @@ TUNSETIFF, TUNSETQUEUE = 0x400454CA, 0x400454D9
 IFF_TAP, IFF_MULTI_QUEUE, IFF_DETACH_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x0400, 0x1000
 # struct ifreq: name, flags, the rest of the union
 IFREQ = Struct("=16sH22x")
+# In the keeper: standard input is the lifeline, and this what the controller leaves.
+HANDED_OVER = 3
 
 
 class TapKeeper:
@@ -39,8 +48,17 @@ class TapKeeper:
         self.pid = pid
 
     @classmethod
-    def start(cls, names: Sequence[str], grace: float = GRACE_SECONDS) -> TapKeeper:
-        """Starts the keeper of existing TAPs. Raises OSError when it cannot hold them."""
+    def start(
+        cls,
+        names: Sequence[str],
+        grace: float = GRACE_SECONDS,
+        handover: Handover | None = None,
+    ) -> TapKeeper:
+        """Starts the keeper of existing TAPs, which stands in by what is left in `handover`.
+
+        Raises OSError when it cannot hold them.
+        """
+        left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline_read, lifeline = os.pipe()
         status, status_write = os.pipe()
         try:
@@ -53,6 +71,7 @@ class TapKeeper:
                     (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
                     (os.POSIX_SPAWN_DUP2, status_write, 1),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, left, HANDED_OVER),
                 ],
                 # Whoever kills the controller's process group does not mean the keeper.
                 setsid=True,
@@ -60,6 +79,8 @@ class TapKeeper:
         finally:
             os.close(lifeline_read)
             os.close(status_write)
+            if handover is None:
+                os.close(left)
         with os.fdopen(status) as file:
             problem = file.read().strip()
         if problem != "ready":
@@ -82,7 +103,8 @@ def hold(name: str) -> int:
 
 
 def main(grace: float, names: Sequence[str]) -> int:
-    """The keeper's side. Says "ready", waits for the end of its standard input, then the grace."""
+    """The keeper's side. Says "ready", waits for the end of its standard input, then the grace,
+    in which it stands in."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for name in names:
@@ -92,9 +114,16 @@ def main(grace: float, names: Sequence[str]) -> int:
         return 1
     print("ready", flush=True)
     os.dup2(2, 1)  # whoever reads the status sees its end
+    # Now, and not when it is urgent; and not before the controller goes on.
+    from sluice.sources.stand_in import stand_in  # noqa: PLC0415
+
     os.read(0, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.sigtimedwait({signal.SIGTERM}, grace)
+    until = time.monotonic() + grace
+    tables = left_in(HANDED_OVER)
+    if tables is not None:
+        with suppress(Exception):  # whatever it is, the TAPs are kept all the same
+            stand_in(tables, names, until)
+    time.sleep(max(0.0, until - time.monotonic()))
     return 0
 
 

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller is killed and does not come back for a while: a stand-in answers for the router.
+
+ARP, neighbour discovery and pings of its own addresses are answered, BFD of three times 100 ms and
+BGP stay up, over several kills; when the controller is back, nobody stands in any more.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+
+from .measure_bfd import BFD_PORT, Session, configure, down, falls
+from .network import Restarts
+
+KILLS = 3
+SECONDS_WITHOUT = 4
+"""At least; counted in packets of BFD, of which each side sends one in 100 ms or less."""
+SESSIONS = (
+    Session("t1", "eth2", "10.0.1.1", "10.0.1.2", 100, 3),
+    Session("t1", "eth2", "2001:db8:0:1::1", "2001:db8:0:1::2", 100, 3),
+    Session("t2", "eth3", "10.0.2.1", "10.0.2.2", 100, 3),
+)
+STANDS_IN = """
+import sys
+from sluice.sources.handover import holder
+print(*{holder(name) for name in sys.argv[1:]})
+"""
+OWN = {4: "10.0.1.1", 6: "2001:db8:0:1::1"}
+
+
+@pytest.fixture(scope="module")
+def network(module_lab: Lab) -> Iterator[Restarts]:
+    with ExitStack() as stack:
+        network = Restarts(module_lab, stack)
+        network.start()
+        yield network
+
+
+def stand_in(network: Restarts) -> int | None:
+    """The process that stands in at all TAPs; None: nobody does."""
+    argv = (sys.executable, "-c", STANDS_IN, "eth1", "eth2", "eth3")
+    said = network.router.namespace.run(*argv).stdout.split()
+    assert len(said) == 1, said
+    return None if said == ["None"] else int(said[0])
+
+
+def sessions_lost(network: Restarts) -> list[int]:
+    """How often each BGP session of r1's was lost, by neighbour."""
+    neighbors = network.router.frr.json("show bgp neighbors json")
+    return [one["connectionsDropped"] for _, one in sorted(neighbors.items())]
+
+
+def test_the_router_answers_while_its_controller_is_gone(network: Restarts) -> None:
+    configure(network, SESSIONS)
+    lost = sessions_lost(network)
+    t1 = network.transit["t1"].namespace
+    for _ in range(KILLS):
+        network.controller.kill()
+        wait_until(lambda: stand_in(network) is not None, 5, "somebody to stand in")
+        with Capture(t1, "eth1", lambda frame: frame.destination_port == BFD_PORT) as link:
+            for own in OWN.values():
+                link.wait_for(
+                    lambda frame, own=own: frame.source == own,
+                    count=10 * SECONDS_WITHOUT,
+                    deadline=3 * SECONDS_WITHOUT,
+                )
+        t1.run("ip", "neigh", "flush", "dev", "eth1")
+        for own in OWN.values():
+            assert probes.ping(t1, own, count=10).lost == 0
+        assert stand_in(network) is not None
+        network.controller.start()
+        network.wait_alike()
+        assert stand_in(network) is None
+        for own in OWN.values():
+            assert probes.ping(t1, own, count=10).lost == 0
+    assert not down(network, SESSIONS)
+    assert [falls(network, one) for one in SESSIONS] == [0, 0, 0]
+    assert sessions_lost(network) == lost
+
+
+def test_nobody_stands_in_for_a_controller_that_ends_by_itself(network: Restarts) -> None:
+    keeper = children(network.controller.pid)
+    network.controller.stop()
+    assert keeper
+    assert all(map(runs, keeper))
+    assert stand_in(network) is None
+    t1 = network.transit["t1"].namespace
+    assert probes.ping(t1, OWN[4], count=3).received == 0
+    network.controller.start()
+    network.wait_alike()
+
+
+def runs(pid: int) -> bool:
+    """Whether there is a process of this number that has not ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """A process's children."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
