@@ -75,7 +75,7 @@ class FastPath:
         names: Sequence[str] = (),
     ) -> None:
         self._packets = packets
-        self._rules: dict[str, Any] = {
+        self.rules: dict[str, Any] = {
             "reason_field": PACKET_IN.index("reason"),
             "interface_field": PACKET_IN.index("ingress_l3_if"),
             "for_the_host": {
@@ -92,7 +92,7 @@ class FastPath:
             "answered_ports": PORTS_OF_DAEMONS,
             "told_limit": TOLD,
         }
-        self.native = Native(**self._rules, remember=remembers)
+        self.native = Native(**self.rules, remember=remembers)
         self._handover = handover
         self._names = names
         self._interfaces: object = None
@@ -150,11 +150,11 @@ class FastPath:
             {
                 "switch": self._switch,
                 "primary": self._primary,
-                "rules": {**self._rules, "remember": False},
+                "rules": {**self.rules, "remember": False},
                 "interfaces": self._interfaces,
                 "packet_in": packets.packet_in,
                 "packet_out": packets.packet_out,
-                "packets_in": (packets.packet_in[reason][0], list(self._rules["for_the_host"])),
+                "packets_in": (packets.packet_in[reason][0], list(self.rules["for_the_host"])),
                 "packets_out": (packets.packet_out[kind][0], list(packets.kinds_of_the_host)),
             }
         )

@@ -9,7 +9,8 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from sluice_testkit.wait import wait_until
 
 from kernel_namespace import network_namespace
 from native.drain import DEADLINE, readable
-from sluice._native import TapSet
+from sluice._native import P4RuntimeClient, TapSet
+from sluice.fast_path import FastPath
+from sluice.sources.links import queues_of
+from test_punts import SCHEMA
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -249,3 +253,80 @@ def test_a_tap_outlives_a_set_while_another_holds_it(taps: TapSet) -> None:
         index = first.add("tap-a", 1500, MAC)
         assert taps.add("tap-a", 1500, MAC) == index
     assert exists("tap-a")
+
+
+class Resting:
+    """A set that rests, and a session of its fast path."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.fast_path = FastPath(SCHEMA, remembers=False)
+        self.taps = TapSet(fast_path=self.fast_path.native, rests=True)
+        stack.callback(self.taps.close)
+        self.client = P4RuntimeClient("127.0.0.1:1", 1, (0, 1), fast_path=self.fast_path.native)
+        stack.callback(self.client.close)
+
+    def wake(self) -> None:
+        self.client.set_packet_metadata(SCHEMA.packet_in, SCHEMA.packet_out)
+
+
+@pytest.fixture
+def resting() -> Iterator[Resting]:
+    with ExitStack() as stack:
+        yield Resting(stack)
+
+
+def test_a_set_that_rests_leaves_frames_to_whoever_has_the_tap_open(
+    up: Callable[[str], int], taps: TapSet, resting: Resting
+) -> None:
+    index = up("tap-a")
+    assert resting.taps.add("tap-a", 1500, MAC) == index
+    assert queues_of("tap-a") == (1, 1)
+    with closing(host_socket("tap-a")) as host:
+        for number in range(50):  # of one flow, and of others by their size
+            host.send(frame(number, 60 + number))
+        assert [number_of(got) for _, got in read(taps, 50)] == list(range(50))
+        resting.wake()
+        taps.close()
+        assert queues_of("tap-a") == (1, 0)
+        host.send(frame(50))
+        assert number_of(read(resting.taps, 1)[0][1]) == 50
+
+
+def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> None:
+    index = resting.taps.add("tap-a", 1500, MAC)
+    resting.taps.set_up(index, True)
+    for carrier in (False, True):
+        resting.taps.set_carrier(index, carrier)
+        wait_until(partial(has_carrier, "tap-a", carrier), DEADLINE)
+        assert queues_of("tap-a") == (0, 1)
+
+
+def test_a_set_cannot_rest_for_ever() -> None:
+    with pytest.raises(ValueError, match="for ever"):
+        TapSet(rests=True)
+
+
+def test_who_joins_a_tap_changes_nothing_of_it(taps: TapSet, up: Callable[[str], int]) -> None:
+    index = up("tap-a")
+    before = link("tap-a")
+    with closing(TapSet()) as others:
+        others.join("tap-a", index)
+        assert queues_of("tap-a") == (2, 0)
+    after = link("tap-a")
+    for key in ("ifindex", "mtu", "address", "flags", "operstate"):
+        assert after[key] == before[key]
+
+
+def test_another_interface_of_the_name_is_not_joined(taps: TapSet) -> None:
+    index = taps.add("tap-a", 1500, MAC)
+    with closing(TapSet()) as others, pytest.raises(ValueError, match="not interface"):
+        others.join("tap-b", index)
+    assert not exists("tap-b")
+
+
+def has_carrier(name: str, expected: bool) -> bool:
+    return ("LOWER_UP" in link(name)["flags"]) == expected
+
+
+def number_of(one: bytes) -> int:
+    return int.from_bytes(one[14:18], "big")

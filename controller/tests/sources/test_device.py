@@ -238,6 +238,32 @@ def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
     os.close(keepers)
 
 
+def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
+    namespace: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By its lock; it goes on carrying until the controller is primary."""
+    monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
+    keepers = tap_keeper_queue()
+    stand_ins = open_queue("eth1")
+    asked: list[Path] = []
+
+    def holder(name: str, claims: Path) -> int:
+        asked.append(claims)
+        return 4711
+
+    monkeypatch.setattr(device, "holder", holder)
+    ifindex = socket.if_nametoindex("eth1")
+    with Devices(tmp_path).reserved("eth1"):
+        assert socket.if_nametoindex("eth1") == ifindex
+    assert leads_somewhere(stand_ins)
+    assert asked == [tmp_path]
+    others = open_queue("eth1")  # whoever has one besides
+    with Devices(tmp_path).reserved("eth1"):
+        assert links.queues_of("eth1") == (1, 0)
+    for queue in (keepers, stand_ins, others):
+        os.close(queue)
+
+
 def tap_keeper_queue() -> int:
     first = open_queue("eth1")
     fcntl.ioctl(first, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))

@@ -8,12 +8,14 @@ BGP stay up, over several kills; when the controller is back, nobody stands in a
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab
+from sluice_testkit.packet import Frame
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 
@@ -52,6 +54,11 @@ def stand_in(network: Restarts) -> int | None:
     return None if said == ["None"] else int(said[0])
 
 
+def is_from(address: str, frame: Frame) -> bool:
+    """Whether an address sent it."""
+    return frame.source == address
+
+
 def sessions_lost(network: Restarts) -> list[int]:
     """How often each BGP session of r1's was lost, by neighbour."""
     neighbors = network.router.frr.json("show bgp neighbors json")
@@ -68,9 +75,7 @@ def test_the_router_answers_while_its_controller_is_gone(network: Restarts) -> N
         with Capture(t1, "eth1", lambda frame: frame.destination_port == BFD_PORT) as link:
             for own in OWN.values():
                 link.wait_for(
-                    lambda frame, own=own: frame.source == own,
-                    count=10 * SECONDS_WITHOUT,
-                    deadline=3 * SECONDS_WITHOUT,
+                    partial(is_from, own), 3 * SECONDS_WITHOUT, count=10 * SECONDS_WITHOUT
                 )
         t1.run("ip", "neigh", "flush", "dev", "eth1")
         for own in OWN.values():
