@@ -273,7 +273,7 @@ def _connect(config: Config, election_id: ElectionId, fast_path: FastPath | None
     keys = transport.prepare(switch)
     server_name = None if switch.tls is None else switch.tls.server_name
     if fast_path is not None:
-        fast_path.connects(str(switch.address), switch.device_id, keys, server_name)
+        fast_path.connects(switch, keys)
     try:
         return P4RuntimeClient(
             str(switch.address),

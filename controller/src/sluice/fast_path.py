@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluice._native import FastPath as Native
+from sluice.connection_config import BMV2, SwitchConfig
 from sluice.model import PuntedPacket
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
@@ -97,6 +98,7 @@ class FastPath:
         self._names = names
         self._interfaces: object = None
         self._switch: object = None
+        self._has_roles = True
         self._primary: tuple[int, int] | None = None
 
     def publish(self, passing: Passing) -> None:
@@ -120,11 +122,11 @@ class FastPath:
 
     # --- the stand-in ----------------------------------------------------------------------------
 
-    def connects(
-        self, address: str, device_id: int, keys: Keys | None, server_name: str | None
-    ) -> None:
+    def connects(self, switch: SwitchConfig, keys: Keys | None) -> None:
         """Takes notice of how the switch is reached from now on."""
-        self._switch = (address, device_id, keys, server_name)
+        server_name = None if switch.tls is None else switch.tls.server_name
+        self._switch = (str(switch.address), switch.device_id, keys, server_name)
+        self._has_roles = switch.target != BMV2
 
     def end_stand_ins(self) -> None:
         """Ends whoever stands in for a controller before this one. Raises OSError."""
@@ -149,6 +151,7 @@ class FastPath:
         self._handover.give(
             {
                 "switch": self._switch,
+                "has_roles": self._has_roles,
                 "primary": self._primary,
                 "rules": {**self.rules, "remember": False},
                 "interfaces": self._interfaces,

@@ -22,6 +22,7 @@ NONE, OTHER = 5, 6
 """No primary; another one."""
 TABLES: dict[str, Any] = {
     "switch": ("127.0.0.1:9559", 1, None, None),
+    "has_roles": True,
     "primary": OURS,
     "rules": {"told_limit": 1},
     "interfaces": ([(11, 1, 0, [], (), ())], {}),
@@ -107,12 +108,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeClient.made, FakeTaps.joined, FakeTaps.closed = [], [], False
 
 
-def play(default: list[Event], own_role: list[Event] | None = None) -> list[FakeClient]:
+def play(
+    default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
+) -> list[FakeClient]:
     """Has one stand in until what the switch says is over; the sessions that carried."""
     FakeClient.script = {None: default, ROLE: own_role or []}
     begin = time.monotonic()
     with ExitStack() as stack:
-        StandIn(TABLES, ["eth1", "eth2"], stack).run(begin + 0.3)
+        StandIn(TABLES | {"has_roles": has_roles}, ["eth1", "eth2"], stack).run(begin + 0.3)
     assert all(client.closed for client in FakeClient.made)
     return [client for client in FakeClient.made if client.metadata is not None]
 
@@ -178,9 +181,23 @@ def test_it_does_not_ask_for_ever() -> None:
 
 def test_a_target_without_roles_has_its_backup_carry_until_it_is_displaced() -> None:
     default = [arbitration(0, (0, 5)), arbitration(OTHER, OTHERS), ("connected",)]
-    (carrier,) = play(default)
+    (carrier,) = play(default, has_roles=False)
     assert carrier.role is None
     assert default == [("connected",)]
+
+
+def test_a_target_without_roles_may_take_its_controller_for_alive_first() -> None:
+    (carrier,) = play([arbitration(OTHER, OURS), arbitration(0, (0, 5))], has_roles=False)
+    assert carrier.role is None
+
+
+def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
+    assert play([arbitration(0, (0, 5))]) == []
+
+
+def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
+    """It began late; the last controller's own keeper stands in for it."""
+    assert play([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 
 
 def test_a_socket_of_another_users_is_refused(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ class Handover:
 
     def __init__(self) -> None:
         self.file = os.memfd_create("sluice-handover", os.MFD_CLOEXEC)
-        self.withdraw()
 
     def give(self, tables: Tables) -> None:
         """Leaves these tables to the stand-in, in the place of those before."""
@@ -52,8 +51,8 @@ class Handover:
         os.pwrite(self.file, HEADER.pack(len(body), zlib.crc32(body)) + body, 0)
 
     def withdraw(self) -> None:
-        """Leaves nothing: nobody is to stand in."""
-        os.pwrite(self.file, bytes(HEADER.size), 0)
+        """Leaves nothing, keys neither: nobody is to stand in."""
+        os.ftruncate(self.file, 0)
 
     def close(self) -> None:
         """Leaves nothing, for good."""
@@ -67,10 +66,8 @@ def left_in(file: int) -> Tables | None:
     if len(header) < HEADER.size:
         return None
     length, checksum = HEADER.unpack(header)
-    if not length:
-        return None
     body = os.pread(file, length, HEADER.size)
-    if len(body) != length or zlib.crc32(body) != checksum:
+    if not length or len(body) != length or zlib.crc32(body) != checksum:
         return None
     # This program wrote it, into memory that only it and its keeper have open.
     tables: Tables = marshal.loads(body)  # noqa: S302

@@ -14,8 +14,9 @@ becomes primary meanwhile finds and ends this process:
 - The second is of a role of its own, which may get and send these packets and do nothing else. The
   switch holds it to that.
 
-A target that knows no roles and forgets the election ids of those who are gone (BMv2) makes the
-first session primary; then that one carries, and the next controller's question displaces it.
+The last primary must have been the controller that left the tables. BMv2 knows no roles and forgets
+the election ids of those who are gone: it makes the first session primary, which then carries, and
+which the next controller's question displaces. Any other switch that does so is empty.
 
 Standing in also ends when the switch ends a session: one that restarted is empty. Depends on
 `handover` and `sluice._native`.
@@ -92,13 +93,13 @@ class StandIn:
         _, is_primary, code, _, highest = event
         if session is self._own_role:
             return self._own_role_arbitrated(session, is_primary, highest)
-        if is_primary:
-            return self._carries is session or (self._carries is None and self._carry(session))
-        if self._carries is session:
+        if not self._tables["has_roles"] and (is_primary or self._carries is session):
+            return is_primary and (self._carries is session or self._carry(session))
+        if is_primary or highest != self._tables["primary"]:
             return False
         if code != NOT_FOUND:
             # The switch may not have noticed yet that the controller is gone.
-            return self._carries is None and highest == self._tables["primary"]
+            return self._carries is None
         if self._own_role is None:
             self._own_role = self._connect(
                 (1, 1),
