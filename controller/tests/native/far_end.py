@@ -26,6 +26,7 @@ OWN, OWN6, PEER, PEER6 = "10.0.1.1", "2001:db8:1::1", "10.0.1.9", "2001:db8:1::9
 ROUTER_MAC = parse_mac("02:00:00:00:01:01")
 BFD_PORT, SENDER_PORT, CLOSED_PORT = 3784, 49152, 7777
 SECONDS = 15
+ARBITRATIONS = {"primary": 0, "not primary": 6}
 
 
 def say(**what: object) -> None:
@@ -79,7 +80,19 @@ class FarEnd:
         self.switch = switch
         self.daemons = {4: daemon(socket.AF_INET, OWN), 6: daemon(socket.AF_INET6, OWN6)}
 
+    def arbitrate(self, code: int) -> None:
+        """Says who is primary; to the client, with code 0, that it is itself."""
+        message = p4r.StreamMessageResponse()
+        message.arbitration.status.code = code
+        self.switch.responses.put(message)
+
     def play(self, what: str) -> None:
+        if what in ARBITRATIONS:
+            self.arbitrate(ARBITRATIONS[what])
+            return
+        if what == "no session":
+            assert self.switch.requests.empty()
+            return
         version = 6 if what.endswith("6") else 4
         packet, protocol = {
             "ping": (packets.ipv4(PEER, OWN, echo(), wire.ICMP), wire.ICMP),
