@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,9 +64,9 @@ class Controller:
         wait_until(lambda: not ip_shows("-6 addr show dev eth1 tentative"), DEADLINE)
         for address in ("10.0.1.9", "2001:db8:1::9"):
             ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud permanent")
-        socket = folder / "switch.sock"
+        path = folder / "switch.sock"
         self.far_end = subprocess.Popen(
-            [sys.executable, "-m", "native.far_end", f"unix:{socket}"],
+            [sys.executable, "-m", "native.far_end", f"unix:{path}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -73,7 +74,7 @@ class Controller:
         stack.callback(self.far_end.communicate)
         stack.callback(self.far_end.kill)
         self.answer()
-        self.fast_path.connects(SwitchConfig(UnixAddress(socket), BMV2), None)
+        self.fast_path.connects(SwitchConfig(UnixAddress(path), BMV2), None)
         self.keeper = TapKeeper.start(["eth1"], grace, handover=self.handover)
         stack.callback(self.end_keeper)
 
@@ -91,6 +92,18 @@ class Controller:
         self.far_end.stdin.write(f"{what}\n".encode())
         self.far_end.stdin.flush()
         return self.answer()
+
+    def make_primary(self) -> None:
+        """Returns when packets pass: those of before would be lost."""
+        self.ask("primary")
+        assert self.far_end.stdin is not None
+        self.far_end.stdin.write(b"anything\n")
+        self.far_end.stdin.flush()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind(("10.0.1.1", 0))
+            while not select.select([self.far_end.stdout], [], [], 0.05)[0]:
+                sender.sendto(b"", ("10.0.1.9", 7))
+        self.answer()
 
     def answer(self) -> Any:
         assert self.far_end.stdout is not None
@@ -110,7 +123,7 @@ def test_packets_pass_without_the_controller_until_the_next_is_primary(
     controller.fast_path.set_passing(ELECTION_ID)
     assert holder("eth1") is None
     controller.die()
-    controller.ask("primary")
+    controller.make_primary()
     for what in ("arp", "ping", "ping6", "bfd", "bfd6"):
         assert controller.ask(what) == {"passed": what}
     assert holder("eth1") == controller.keeper.pid
@@ -123,7 +136,7 @@ def test_packets_pass_without_the_controller_until_the_next_is_primary(
 def test_who_takes_its_place_ends_it(controller: Controller) -> None:
     controller.fast_path.set_passing(ELECTION_ID)
     controller.die()
-    controller.ask("primary")
+    controller.make_primary()
     assert controller.ask("ping") == {"passed": "ping"}
     taps = TapSet()
     taps.add("eth1", 1500, "02:00:00:00:01:01")

@@ -39,7 +39,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 BECOME_PRIMARY = """
 import select, sys
 from sluice._native import P4RuntimeClient
-client = P4RuntimeClient(sys.argv[1], 1, (1 << 40, 1))
+client = P4RuntimeClient(sys.argv[1], 1, (1 << int(sys.argv[2]), 1))
 while True:
     select.select([client.fileno()], [], [])
     for event in client.poll(8):
@@ -141,11 +141,12 @@ def test_it_has_one_capability(warm: OneRouter) -> None:
 
 
 @contextmanager
-def another_primary(network: OneRouter) -> Iterator[Process]:
-    """A controller of some other host, which asks with a higher election id."""
+def another_primary(network: OneRouter, bits: int) -> Iterator[Process]:
+    """A controller of some other host, which asks with an election id of so many bits: more than
+    before, since a primary's id is never taken again."""
     place = network.router.namespace
-    argv = place.argv((sys.executable, "-c", BECOME_PRIMARY, network.router.target.grpc))
-    other = network.supervisor.start("other-controller", argv)
+    argv = place.argv((sys.executable, "-c", BECOME_PRIMARY, network.router.target.grpc, str(bits)))
+    other = network.supervisor.start(f"other-controller-{bits}", argv)
     try:
         other.wait_for_log("primary")
         yield other
@@ -155,14 +156,14 @@ def another_primary(network: OneRouter) -> Iterator[Process]:
 
 def test_it_ends_when_another_controller_is_primary(warm: OneRouter) -> None:
     with killed(warm):
-        with another_primary(warm):
+        with another_primary(warm, 40):
             wait_until(lambda: stand_in(warm) is None, 10, "it to give up")
             assert not answers(warm, OWN)
         assert stand_in(warm) is None
 
 
 def test_it_does_not_begin_where_another_controller_is_primary(warm: OneRouter) -> None:
-    with another_primary(warm):
+    with another_primary(warm, 41):
         warm.controller.kill()
         assert not answers(warm, OWN)
         assert stand_in(warm) is None
