@@ -97,6 +97,7 @@ class Controller:
         """Returns when packets pass: those of before would be lost."""
         self.ask("primary")
         assert self.far_end.stdin is not None
+        assert self.far_end.stdout is not None
         self.far_end.stdin.write(b"anything\n")
         self.far_end.stdin.flush()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
