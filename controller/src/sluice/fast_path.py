@@ -23,6 +23,7 @@ from typing import Any
 from sluice._native import FastPath as Native
 from sluice.connection_config import BMV2, SwitchConfig
 from sluice.model import PuntedPacket
+from sluice.namespaces import HOME, namespace_of
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
 from sluice.sources.handover import Handover, end_stand_ins
@@ -96,7 +97,7 @@ class FastPath:
         self.native = Native(**self.rules, remember=remembers)
         self._handover = handover
         self._names = names
-        self._interfaces: object = None
+        self._interfaces: tuple[list[Any], dict[int, Any]] | None = None
         self._switch: object = None
         self._has_roles = True
         self._primary: tuple[int, int] | None = None
@@ -146,6 +147,9 @@ class FastPath:
             self._handover.withdraw()
             return
         packets = self._packets
+        taps, sources = self._interfaces
+        # The keeper that stands in is at home; TAPs elsewhere have the same indexes there.
+        at_home = [tap for tap in taps if namespace_of(tap[0]) == HOME]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
         # Nobody asks a stand-in as what a packet came: it lets no ICMP error of the host's leave.
         self._handover.give(
@@ -154,7 +158,7 @@ class FastPath:
                 "has_roles": self._has_roles,
                 "primary": self._primary,
                 "rules": {**self.rules, "remember": False},
-                "interfaces": self._interfaces,
+                "interfaces": (at_home, sources),
                 "packet_in": packets.packet_in,
                 "packet_out": packets.packet_out,
                 "packets_in": (packets.packet_in[reason][0], list(self.rules["for_the_host"])),
