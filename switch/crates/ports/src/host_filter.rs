@@ -4,8 +4,9 @@
 //! * Ingress: taps (AF_PACKET sockets for all protocols, as the switch's are) see a frame before this filter, everything
 //!   else of the host after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not.
 //!   The host's addresses, routes, multicast memberships and `rp_filter` do not matter.
-//! * Egress: all frames that the host would send meet the filter. The switch's own frames do not: its sockets send with
-//!   PACKET_QDISC_BYPASS, which goes round traffic control.
+//! * Egress: all frames that the host would send meet the filter. The switch's own frames go round traffic control
+//!   (PACKET_QDISC_BYPASS). Where they have to meet the interface's qdisc, they carry a mark of this interface alone
+//!   ([`send_mark`]), which the filter lets pass. Setting a mark takes CAP_NET_ADMIN or CAP_NET_RAW.
 //!
 //! Why tc and not nftables: since Linux 5.16 the egress hook of nftables sees frames of PACKET_QDISC_BYPASS too, so it
 //! cannot tell the switch from the host; and a reload of the host's rules (`nft flush ruleset`) would open every port. A
@@ -44,10 +45,21 @@ const MARK: u32 = 0x51_1ce0;
 const MARK_OWN_QDISC: u32 = 1;
 const BPF_LD_IMM: u16 = 0x00;
 const BPF_RET_K: u16 = 0x06;
+const BPF_LD_WORD: u16 = 0x20;
+const BPF_JUMP_EQUAL: u16 = 0x15;
+/// Reads the frame's mark: SKF_AD_OFF + SKF_AD_MARK.
+const MARK_OF_FRAME: u32 = (-0x1000_i32 + 20) as u32;
+const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
 const MOVE_IT: &str = "preference 1 is the switch's; give the other filter a later one \
      (`tc filter show dev IFACE ingress`, and egress)";
+
+/// The mark of frames that the switch sends through the qdisc of the interface with this index. Another interface's
+/// filter drops it: a frame that the host receives on a veth's other end and forwards keeps its mark.
+pub(crate) fn send_mark(index: i32) -> u32 {
+    0x5100_0000 | index as u32 & 0x00ff_ffff
+}
 
 /// A direction, named by the parent of its filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +183,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
                 "another tc filter decides first: {MOVE_IT}"
             )));
         }
-        intact &= !ours.is_empty();
+        intact &= ours.iter().any(|filter| filter.is_current);
     }
     Ok(intact)
 }
@@ -221,6 +233,8 @@ struct Filter {
     chain: u32,
     /// Set if the filter is a switch's: whether the qdisc is too.
     own_qdisc: Option<bool>,
+    /// Whether it has the program that this version of the switch puts there.
+    is_current: bool,
 }
 
 impl Filter {
@@ -236,29 +250,33 @@ fn filters(socket: &mut Socket, index: i32, direction: Direction) -> io::Result<
     Ok(messages
         .iter()
         .filter(|message| tc_index(message) == Some(index))
-        .filter_map(read_filter)
+        .filter_map(|message| read_filter(message, direction))
         .collect())
 }
 
-fn read_filter(message: &Message) -> Option<Filter> {
+fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
     let (handle, info) = (word(&message.body, 8)?, word(&message.body, 16)?);
     // The head of a list of filters has none.
     let options = attribute_of(message, TCA_OPTIONS)?;
     let chain = attribute_of(message, TCA_CHAIN).and_then(|value| word(value, 0));
-    let preference = info >> 16;
-    let ours = |own_qdisc| {
-        let value = |kind| netlink::find_attribute(options, kind);
-        let direct = value(TCA_BPF_FLAGS).and_then(|flags| word(flags, 0));
-        handle == HANDLE
-            && info == filter_info()
-            && kind(message) == Some(b"bpf\0")
-            && direct == Some(TCA_BPF_FLAG_ACT_DIRECT)
-            && value(TCA_BPF_OPS) == Some(&program(own_qdisc))
-    };
+    let value = |kind| netlink::find_attribute(options, kind);
+    let direct = value(TCA_BPF_FLAGS).and_then(|flags| word(flags, 0));
+    let found = value(TCA_BPF_OPS).unwrap_or_default();
+    let is_switch = handle == HANDLE
+        && info == filter_info()
+        && kind(message) == Some(b"bpf\0")
+        && direct == Some(TCA_BPF_FLAG_ACT_DIRECT);
+    // The first instruction says whose it is, also where another version of the switch wrote the others.
+    let first = found.first_chunk::<8>().filter(|_| is_switch);
+    let own_qdisc = [false, true]
+        .into_iter()
+        .find(|own| first == Some(&instruction(BPF_LD_IMM, 0, 0, mark(*own))));
+    let index = tc_index(message)?;
     Some(Filter {
-        preference,
+        preference: info >> 16,
         chain: chain.unwrap_or(0),
-        own_qdisc: [false, true].into_iter().find(|own| ours(*own)),
+        own_qdisc,
+        is_current: own_qdisc.is_some_and(|own| found == program(index, direction, own)),
     })
 }
 
@@ -266,11 +284,11 @@ fn attribute_of(message: &Message, kind: u16) -> Option<&[u8]> {
     netlink::find_attribute(message.body.get(TCMSG..)?, kind)
 }
 
-fn kind(message: &Message) -> Option<&[u8]> {
+pub(crate) fn kind(message: &Message) -> Option<&[u8]> {
     attribute_of(message, TCA_KIND)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
@@ -279,7 +297,7 @@ pub(crate) fn tc_index(message: &Message) -> Option<i32> {
     Some(word(&message.body, 4)? as i32)
 }
 
-fn tcmsg(index: i32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
+pub(crate) fn tcmsg(index: i32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     let mut body = vec![0; 4];
     body.extend_from_slice(&index.to_ne_bytes());
     for word in [handle, parent, info] {
@@ -304,7 +322,7 @@ fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> 
     let mut body = tcmsg(index, HANDLE, direction as u32, filter_info());
     body.extend(attribute(TCA_KIND, b"bpf\0"));
     if let Some(own_qdisc) = own_qdisc {
-        let program = program(own_qdisc);
+        let program = program(index, direction, own_qdisc);
         let instructions = (program.len() / 8) as u16;
         let mut options = attribute(TCA_BPF_OPS_LEN, &instructions.to_ne_bytes());
         options.extend(attribute(TCA_BPF_OPS, &program));
@@ -317,16 +335,34 @@ fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> 
     body
 }
 
-/// Drops whatever it sees.
-fn program(own_qdisc: bool) -> Vec<u8> {
-    let mark = MARK | if own_qdisc { MARK_OWN_QDISC } else { 0 };
-    let mut program = Vec::with_capacity(16);
-    for (code, value) in [(BPF_LD_IMM, mark), (BPF_RET_K, TC_ACT_SHOT)] {
-        program.extend_from_slice(&code.to_ne_bytes());
-        program.extend_from_slice(&[0, 0]);
-        program.extend_from_slice(&value.to_ne_bytes());
+/// What the first instruction loads.
+fn mark(own_qdisc: bool) -> u32 {
+    MARK | if own_qdisc { MARK_OWN_QDISC } else { 0 }
+}
+
+fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..2].copy_from_slice(&code.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&[if_true, if_false]);
+    bytes[4..].copy_from_slice(&value.to_ne_bytes());
+    bytes
+}
+
+/// Drops whatever it sees; on the way out, unless it has the mark of what the switch sends by this interface.
+fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
+    let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
+    let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);
+    match direction {
+        Direction::Ingress => [first, drop].concat(),
+        Direction::Egress => [
+            first,
+            instruction(BPF_LD_WORD, 0, 0, MARK_OF_FRAME),
+            instruction(BPF_JUMP_EQUAL, 0, 1, send_mark(index)),
+            instruction(BPF_RET_K, 0, 0, TC_ACT_OK),
+            drop,
+        ]
+        .concat(),
     }
-    program
 }
 
 #[cfg(test)]
@@ -340,14 +376,18 @@ mod tests {
             kind: libc::RTM_NEWTFILTER,
             body: body.clone(),
         };
-        let read = read_filter(&whole).unwrap();
+        let read = read_filter(&whole, Direction::Egress).unwrap();
         assert_eq!((read.own_qdisc, read.is_first()), (Some(true), true));
+        assert!(read.is_current);
+        let other = read_filter(&whole, Direction::Ingress).unwrap();
+        assert_eq!((other.own_qdisc, other.is_current), (Some(true), false));
         for length in 0..body.len() {
             let part = Message {
                 kind: libc::RTM_NEWTFILTER,
                 body: body[..length].to_vec(),
             };
-            assert!(read_filter(&part).is_none_or(|filter| filter.own_qdisc.is_none()));
+            let read = read_filter(&part, Direction::Egress);
+            assert!(read.is_none_or(|filter| !filter.is_current));
         }
     }
 

@@ -9,6 +9,7 @@
 //! * [`interface`]: takes an interface over (silent in the kernel) and gives it back; one switch at a time
 //! * [`host_filter`]: closes an interface to the host's network stack
 //! * [`privilege`]: the capabilities that this takes, raised only meanwhile
+//! * [`qdisc`]: which queueing discipline somebody has put on an interface
 //! * [`link_monitor`]: carrier changes, as they happen
 //! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
 //! * [`memory`]: in-process ports for tests
@@ -34,6 +35,7 @@ pub mod offload;
 pub mod pcap;
 pub mod poller;
 pub mod privilege;
+pub mod qdisc;
 pub mod recorder;
 pub mod replay;
 mod sys;

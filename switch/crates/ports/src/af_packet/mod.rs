@@ -3,14 +3,14 @@
 //!
 //! Receiving: a memory-mapped ring (TPACKET_V2, whose frames are visible at once, unlike V3's blocks), so that a loaded
 //! port makes no system call and an idle one is waited for. Sending: batches with one `sendmmsg` each, past the queueing
-//! discipline. Frames come as on a wire: [`crate::offload`] undoes what the kernel left to hardware. What this host sends
+//! discipline unless somebody has put one there ([`crate::qdisc`]). Frames come as on a wire: [`crate::offload`] undoes what the kernel left to hardware. What this host sends
 //! out of the interface is not seen. Needs CAP_NET_RAW.
 
 mod ring;
 mod transmit;
 
 pub use ring::RingReceiver;
-pub use transmit::BatchTransmitter;
+pub use transmit::{BatchTransmitter, SendPath};
 
 use std::io;
 use std::mem;

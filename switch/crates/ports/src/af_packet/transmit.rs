@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::bind;
+use crate::host_filter::send_mark;
 use crate::interface;
 use crate::privilege::Raised;
 use crate::{MAX_FRAME, PortCounters, SendDrop, Transmitter, sys};
@@ -14,10 +15,43 @@ use crate::{MAX_FRAME, PortCounters, SendDrop, Transmitter, sys};
 const BATCH: usize = 64;
 const BUFFER: usize = BATCH * 2048 + MAX_FRAME;
 
+/// Whether the frames of a sending socket go round the interface's qdisc, which can be changed while it sends.
+#[derive(Debug, Clone)]
+pub struct SendPath {
+    socket: Arc<OwnedFd>,
+    index: i32,
+}
+
+impl SendPath {
+    /// Sends through the interface's qdisc, or round it.
+    ///
+    /// # Errors
+    /// As the kernel has them: a mark takes CAP_NET_ADMIN.
+    pub fn honour_qdisc(&self, honour: bool) -> io::Result<()> {
+        let _raised = Raised::here();
+        let fd = self.socket.as_fd();
+        // Order: a frame that meets the filter to the host has the mark.
+        let mark = || {
+            let mark = if honour { send_mark(self.index) } else { 0 };
+            sys::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
+        };
+        let bypass = || {
+            let bypass = libc::c_int::from(!honour);
+            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &bypass)
+        };
+        if honour {
+            mark().and_then(|()| bypass())
+        } else {
+            bypass().and_then(|()| mark())
+        }
+    }
+}
+
 /// Sends frames on one interface in batches of up to 64.
 pub struct BatchTransmitter {
     name: String,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
+    index: i32,
     buffer: Box<[u8]>,
     used: usize,
     /// Where each queued frame starts and ends in the buffer.
@@ -34,15 +68,25 @@ impl BatchTransmitter {
         // Room for what waits in the receiver's backlog; the kernel caps it silently.
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &(4 << 20))?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
-        bind(fd, sys::interface_index(name)?, 0)?;
+        let index = sys::interface_index(name)?;
+        bind(fd, index, 0)?;
         Ok(Self {
             name: name.to_owned(),
-            socket,
+            socket: Arc::new(socket),
+            index,
             buffer: vec![0; BUFFER].into_boxed_slice(),
             used: 0,
             frames: Vec::with_capacity(BATCH),
             counters,
         })
+    }
+
+    /// How its frames go; round the qdisc, to begin with.
+    pub fn path(&self) -> SendPath {
+        SendPath {
+            socket: Arc::clone(&self.socket),
+            index: self.index,
+        }
     }
 
     /// Why the kernel did not take a frame. It says ENOBUFS for a link without carrier, too.

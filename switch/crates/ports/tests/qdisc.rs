@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A port sends through the qdisc that somebody put on its interface, and the host still sends nothing. Needs root, as
+//! the ports do.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+use sluice_ports::interface::SilentInterface;
+use sluice_ports::qdisc;
+use support::{frame, is_ours, open, sh, with_veth};
+
+/// Frames that the root qdisc of `sw` has let pass and dropped, as `tc -s` tells.
+fn passed() -> String {
+    sh(
+        "tc -s qdisc show dev sw root | sed -n 's/.* \\([0-9]*\\) pkt (dropped \\([0-9]*\\).*/\\1 \\2/p'",
+    )
+}
+
+/// Puts a qdisc on `sw`; false where this kernel has none of that kind.
+fn put(arguments: &str) -> bool {
+    let output = std::process::Command::new("sh")
+        .args(["-c", &format!("tc qdisc replace dev sw root {arguments}")])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let missing = error.contains("Specified qdisc kind is unknown")
+        || error.contains("Specified qdisc not found");
+    assert!(output.status.success() || missing, "{arguments}: {error}");
+    if missing {
+        eprintln!("skipped: this kernel has no {arguments}");
+    }
+    !missing
+}
+
+#[test]
+fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
+    with_veth(|| {
+        let silent = SilentInterface::take("sw").unwrap();
+        assert_eq!(qdisc::of(silent.index()).unwrap(), None);
+        // Room for two frames of 1,000 bytes and a rate at which no third one leaves during the test.
+        if !put("handle 5: tbf rate 8bit burst 2100 limit 2100") {
+            return;
+        }
+        assert_eq!(qdisc::of(silent.index()).unwrap().as_deref(), Some("tbf"));
+        let (mut peer, mut switch) = (open("peer"), open("sw"));
+        let sent: Vec<_> = (0..10).map(|n| frame(n, 1000)).collect();
+        switch.send(&sent);
+        assert_eq!(peer.receive(10, is_ours), sent, "round it");
+        let path = switch.transmitter.path();
+        path.honour_qdisc(true).unwrap();
+        switch.send(&sent);
+        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        let counted = switch.counters.read();
+        // Two left, two wait, and the qdisc refused the others.
+        assert_eq!(
+            (counted.tx_packets, counted.tx_queue_full),
+            (14, 6),
+            "{}",
+            passed()
+        );
+        path.honour_qdisc(false).unwrap();
+        switch.send(&sent[9..]);
+        assert_eq!(peer.receive(1, is_ours), sent[9..], "round it again");
+        sh("tc qdisc del dev sw root");
+        assert_eq!(qdisc::of(silent.index()).unwrap(), None);
+    });
+}
+
+#[test]
+fn the_host_sends_nothing_through_a_qdisc_either() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        if !put("handle 5: pfifo limit 10") {
+            return;
+        }
+        let (mut peer, mut switch) = (open("peer"), open("sw"));
+        switch.transmitter.path().honour_qdisc(true).unwrap();
+        sh(
+            "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
+            ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
+        );
+        let host = UdpSocket::bind("10.1.0.1:0").unwrap();
+        // Whether the kernel tells of the drop is its own affair.
+        drop(host.send_to(b"leak", "10.1.0.9:9"));
+        switch.send(&[frame(1, 60)]);
+        let first = peer.receive(1, |_| true);
+        assert_eq!(first, [frame(1, 60)], "the first frame of all");
+        assert_eq!(passed().trim(), "1 0");
+    });
+}
+
+#[test]
+fn the_mark_of_another_port_does_not_open_an_interface() {
+    with_veth(|| {
+        let silent = SilentInterface::take("sw").unwrap();
+        let mut peer = open("peer");
+        sh(
+            "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
+            ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
+        );
+        let host = UdpSocket::bind("10.1.0.1:0").unwrap();
+        // As a frame has it that came from another port and that the host forwards, and then as the port's own have it.
+        for index in [silent.index() + 1, silent.index()] {
+            mark(&host, 0x5100_0000 | index as u32);
+            drop(host.send_to(&index.to_be_bytes(), "10.1.0.9:9"));
+        }
+        let first = peer.receive(1, |_| true);
+        assert!(
+            first[0].ends_with(&silent.index().to_be_bytes()),
+            "{first:02x?}"
+        );
+    });
+}
+
+fn mark(socket: &UdpSocket, mark: u32) {
+    // SAFETY: pointer and length describe exactly the value, which lives during the call.
+    let result = unsafe {
+        let pointer = std::ptr::from_ref(&mark).cast();
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_MARK);
+        libc::setsockopt(socket.as_raw_fd(), level, name, pointer, 4)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
