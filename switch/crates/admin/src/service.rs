@@ -328,6 +328,7 @@ fn port(info: PortInfo) -> Port {
         number: u32::from(info.number),
         name: info.name,
         up: info.up,
+        qdisc: info.qdisc.unwrap_or_default(),
         statistics: Some(PortStatistics {
             rx_packets: counted.rx_packets,
             rx_bytes: counted.rx_bytes,

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_ports::af_packet::{self, BatchTransmitter, RingReceiver};
+use sluice_ports::af_packet::{self, BatchTransmitter, RingReceiver, SendPath};
 use sluice_ports::files::{self, FileTransmitter};
 use sluice_ports::interface::SilentInterface;
 use sluice_ports::recorder::{Capture, RecordedReceiver, RecordedTransmitter};
-use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory, replay};
+use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory, qdisc, replay};
 
 /// A port to be attached to a device.
 pub struct Port {
@@ -53,6 +53,10 @@ pub(crate) struct Attachment {
     /// What is received and what is sent.
     captures: Option<(Capture, Capture)>,
     counters: Arc<PortCounters>,
+    /// How each transmitter's frames go.
+    paths: Vec<SendPath>,
+    /// The qdisc that they go through; none if they go round it.
+    pub(crate) qdisc: Option<String>,
     /// The interface, given back when this is dropped.
     pub(crate) interface: SilentInterface,
 }
@@ -65,12 +69,16 @@ pub(crate) struct Halves {
 
 impl Attachment {
     /// Opens the interface for a device with so many workers.
-    fn open(&self, number: PortId, workers: usize) -> io::Result<Halves> {
-        let open = || BatchTransmitter::open(&self.name, self.counters.clone());
+    fn open(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
+        self.paths.clear();
+        self.qdisc = None;
         for _ in 0..workers {
-            transmitters.push(Box::new(open()?));
+            let transmitter = BatchTransmitter::open(&self.name, self.counters.clone())?;
+            self.paths.push(transmitter.path());
+            transmitters.push(Box::new(transmitter));
         }
+        self.follow_qdisc()?;
         let counters = self.counters.clone();
         let receiver = RingReceiver::open(&self.name, number, self.ring_frames, counters)?;
         let mut receiver: Box<dyn Receiver> = Box::new(receiver);
@@ -83,6 +91,20 @@ impl Attachment {
             receiver,
             transmitters,
         })
+    }
+
+    /// Sends through the interface's qdisc where somebody has put one there, round it where not. Returns whether that
+    /// changed.
+    pub(crate) fn follow_qdisc(&mut self) -> io::Result<bool> {
+        let there = qdisc::of(self.interface.index())?;
+        if there == self.qdisc {
+            return Ok(false);
+        }
+        for path in &self.paths {
+            path.honour_qdisc(there.is_some())?;
+        }
+        self.qdisc = there;
+        Ok(true)
     }
 
     /// Takes over the interface that has the name of the one that is gone.
@@ -106,11 +128,13 @@ fn interface_port(
         let received = Capture::create(directory, name, "in")?;
         Ok((received, Capture::create(directory, name, "out")?))
     };
-    let attachment = Attachment {
+    let mut attachment = Attachment {
         name: name.into(),
         ring_frames: options.ring_frames,
         captures: options.capture.as_ref().map(capture).transpose()?,
         counters: Arc::default(),
+        paths: Vec::new(),
+        qdisc: None,
         interface,
     };
     let halves = attachment.open(number, workers)?;

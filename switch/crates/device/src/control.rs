@@ -130,6 +130,9 @@ impl LinkObserver for Links {
             return;
         };
         let (name, attachment) = (&state.name, &mut state.attachment);
+        if let Some(attachment) = attachment {
+            follow_qdisc(port, name, attachment);
+        }
         match attachment.as_mut().map(|found| found.interface.check()) {
             None | Some(Ok(Checked::Intact)) => {}
             Some(Ok(Checked::Restored)) => {
@@ -143,6 +146,20 @@ impl LinkObserver for Links {
             Some(Err(error)) => {
                 tracing::error!(port, name, %error, "the interface cannot be closed to the host and is down");
             }
+        }
+    }
+}
+
+/// Sends through the qdisc that is on a port's interface now.
+fn follow_qdisc(port: PortId, name: &str, attachment: &mut Attachment) {
+    match attachment.follow_qdisc() {
+        Ok(false) => {}
+        Ok(true) => {
+            let qdisc = attachment.qdisc.as_deref().unwrap_or("none");
+            tracing::info!(port, name, qdisc, "the interface's qdisc changed");
+        }
+        Err(error) => {
+            tracing::warn!(port, name, %error, "the interface's qdisc is not followed");
         }
     }
 }

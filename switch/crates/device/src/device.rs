@@ -100,6 +100,8 @@ pub struct PortInfo {
     pub name: String,
     /// Whether its link is up.
     pub up: bool,
+    /// The queueing discipline of its interface that frames go through; none where they go round the kernel's own.
+    pub qdisc: Option<String>,
     /// Its counters.
     pub statistics: PortStatistics,
 }
@@ -380,6 +382,10 @@ impl Device {
             number: *number,
             name: state.name.clone(),
             up: state.up,
+            qdisc: state
+                .attachment
+                .as_ref()
+                .and_then(|found| found.qdisc.clone()),
             statistics: state.counters.read(),
         };
         control.ports.iter().map(info).collect()

@@ -94,6 +94,7 @@ pub(super) fn ports(ports: &[Port]) -> String {
         "PORT",
         "NAME",
         "LINK",
+        "QDISC",
         "RX PACKETS",
         "RX BYTES",
         "RX FULL",
@@ -118,7 +119,17 @@ pub(super) fn ports(ports: &[Port]) -> String {
             counted.tx_bad_length,
         ];
         let link = if port.up { "up" } else { "down" };
-        let words = [port.number.to_string(), port.name.clone(), link.to_owned()];
+        let qdisc = if port.qdisc.is_empty() {
+            "none"
+        } else {
+            &port.qdisc
+        };
+        let words = [
+            port.number.to_string(),
+            port.name.clone(),
+            link.to_owned(),
+            qdisc.to_owned(),
+        ];
         words
             .into_iter()
             .chain(numbers.map(|number| number.to_string()))

@@ -8,5 +8,6 @@ mod client;
 mod command_line;
 mod files;
 mod interfaces;
+mod qdisc;
 mod running;
 mod wire;
