@@ -511,7 +511,7 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
         await world.ready.wait()
         controller = world.controller
         world.routes.put(FpmSessionOpened("zebra"))
-        await world.until(lambda: controller.fib.session)
+        await world.until(lambda: controller.fib.sessions)
         with monkeypatch.context() as behind:
             behind.setattr("sluice.controller.ROUTES_BEHIND", -1)
             behind.setattr("sluice.controller.ROUTES_CAUGHT_UP", -1)
@@ -519,7 +519,7 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
             await quiet_passes(controller)
             assert not controller.settled
             assert slot(kept) in switch.of(Kind.ROUTE)
-        controller.scheduler.enable(controller._routes, True)
+        controller.daemons.enable(True)
         await world.until(lambda: controller.settled)
         assert slot(kept) in switch.of(Kind.ROUTE)
 

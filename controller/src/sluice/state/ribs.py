@@ -36,7 +36,7 @@ class Ribs:
         """As `Rib.is_stale`."""
         return self._of(key).is_stale(key)
 
-    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> tuple[PathSet | None, bool]:
         """As `Rib.update`."""
         return self._of(key).update(key, route, changes)
 
