@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import socket
@@ -372,8 +373,18 @@ def test_a_good_configuration_is_fine(tmp_path: Path) -> None:
     assert sluice("run", "--check", str(path)).exit_code == 0
 
 
-def test_version_help_and_completion() -> None:
-    assert __version__ in sluice("--version").stdout
+def test_the_version_names_commit_and_pipeline() -> None:
+    root = Path(__file__).resolve().parents[3]
+    pipeline = (root / "p4src/build/v1model/router.json").read_bytes()
+    digest = hashlib.sha256(pipeline).hexdigest()[:12]
+    asked = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    shown = sluice("--version")
+    assert shown.exit_code == 0
+    assert shown.stdout == f"sluice {__version__} (commit {commit}, pipeline {digest})\n"
+
+
+def test_help_and_completion() -> None:
     for words in ([], ["run"], ["show"], ["show", "routes"], ["completion"], ["metrics"]):
         shown = sluice(*words, "--help")
         assert shown.exit_code == 0

@@ -13,16 +13,29 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from sluice import __version__
 from sluice.cli import route_table
 from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
 from sluice.cli.policy import flow_cache, spd
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
-@click.version_option(__version__, prog_name="sluice")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, asked: _say_version(context) if asked else None,
+    help="Show the version, the commit and the pipeline's digest, and exit.",
+)
 def cli() -> None:
     """Sluice: FRR's routes and IPsec policy in a P4 switch."""
+
+
+def _say_version(context: click.Context) -> None:
+    from sluice.about import version  # noqa: PLC0415 - other commands need none of it
+
+    click.echo(f"sluice {version()}")
+    context.exit()
 
 
 @cli.command(epilog=EPILOG)

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from google.protobuf import text_format
 
+from sluice.about import DEVICE_CONFIG_FILE, default_pipeline
 from sluice.p4messages import p4i
 
 T = TypeVar("T")
 
 P4INFO_FILE = "router.p4info.txtpb"
-DEVICE_CONFIG_FILE = "router.json"
 
 
 class SchemaError(Exception):
@@ -193,12 +193,3 @@ def load_pipeline(directory: Path | None) -> Pipeline:
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise SchemaError(f"{directory / P4INFO_FILE}: not a P4Info text file: {error}") from None
     return Pipeline(p4info, device_config)
-
-
-def default_pipeline() -> Path:
-    """Beside the package where it was installed with its pipeline, else in the source tree."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "pipeline"
-    if installed.is_dir():
-        return installed
-    return package.parents[2] / "p4src" / "build" / "v1model"

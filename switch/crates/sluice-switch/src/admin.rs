@@ -17,7 +17,7 @@ pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 /// Returns what the switch says of itself.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
-        version: env!("CARGO_PKG_VERSION"),
+        version: crate::VERSION,
         device_id: options.device_id,
         p4runtime_address,
     }

@@ -18,6 +18,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use options::Options;
 
+/// The version, and what it was built from (build.rs).
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("SLUICE_BUILT_FROM"),
+    ")"
+);
+
 /// The newest version of p4c's BMv2 JSON that can be loaded.
 const JSON_VERSION: &str = "2.24";
 

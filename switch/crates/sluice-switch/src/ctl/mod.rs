@@ -17,7 +17,7 @@ use connect::{Client, Target};
 
 /// Ask a running switch: its ports, counters and tables, and what happens to packets.
 #[derive(Debug, Parser)]
-#[command(name = "sluice-switch ctl", max_term_width = 100)]
+#[command(name = "sluice-switch ctl", version = crate::VERSION, max_term_width = 100)]
 struct Options {
     /// The switch's admin address: unix:PATH or 127.0.0.1:PORT (default: the only switch that runs here)
     #[arg(long, value_name = "ADDRESS", global = true)]

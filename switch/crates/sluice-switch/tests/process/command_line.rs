@@ -29,17 +29,37 @@ fn what_means_nothing_here_is_warned_about_and_starts() {
 #[test]
 fn it_says_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let says = |argument: &str| {
-        let output = command(directory.path()).arg(argument).output().unwrap();
+    let says = |line: &str| {
+        let arguments = line.split(' ');
+        let output = command(directory.path()).args(arguments).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(says("--json-version"), "2.24\n");
+    let built_from = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUILT_FROM"), ")\n");
+    assert_eq!(says("-v"), format!("sluice-switch {built_from}"));
     assert_eq!(
-        says("-v"),
-        format!("sluice-switch {}\n", env!("CARGO_PKG_VERSION"))
+        says("ctl --version"),
+        format!("sluice-switch ctl {built_from}")
     );
+    assert_eq!(pipeline_of(built_from), committed_pipeline());
     assert!(says("--help").contains("--grpc-server-addr"));
+}
+
+/// The digest in `VERSION (commit COMMIT, pipeline DIGEST)`.
+fn pipeline_of(version: &str) -> String {
+    let (_, digest) = version.split_once(", pipeline ").unwrap();
+    digest.trim_end().trim_end_matches(')').to_owned()
+}
+
+/// The beginning of what sha256sum says of the committed router.json.
+fn committed_pipeline() -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
+    sh(&format!(
+        "sha256sum < {root}/p4src/build/v1model/router.json | cut -c 1-12"
+    ))
+    .trim()
+    .to_owned()
 }
 
 #[test]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this installation is: version, commit, and the pipeline that it gives to switches.
+
+A wheel says its commit in `BUILT_FROM`; a checkout asks git. Depends on nothing else of Sluice,
+and starts fast: `sluice --version` needs neither protobuf nor finsy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from sluice import __version__
+
+PACKAGE = Path(__file__).resolve().parent
+BUILT_FROM = "built_from.txt"
+"""File in the package that holds the commit; packaging/wheel writes it."""
+DEVICE_CONFIG_FILE = "router.json"
+SHOWN = 12
+"""Characters of a digest or commit that are shown, as `sluice-switch --version` does."""
+
+
+def default_pipeline() -> Path:
+    """The directory in an installed package, else the checkout's."""
+    installed = PACKAGE / "pipeline"
+    if installed.is_dir():
+        return installed
+    return PACKAGE.parents[2] / "p4src" / "build" / "v1model"
+
+
+def version() -> str:
+    """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`, in which what is not known says so."""
+    return f"{__version__} (commit {_commit()}, pipeline {_pipeline()})"
+
+
+def _pipeline() -> str:
+    try:
+        content = (default_pipeline() / DEVICE_CONFIG_FILE).read_bytes()
+    except OSError:
+        return "absent"
+    return hashlib.sha256(content).hexdigest()[:SHOWN]
+
+
+def _commit() -> str:
+    try:
+        return (PACKAGE / BUILT_FROM).read_text(encoding="utf-8").strip()
+    except OSError:
+        return _commit_of_checkout() or "unknown"
+
+
+def _commit_of_checkout() -> str | None:
+    try:
+        done = subprocess.run(  # noqa: S603 - no part of it comes from outside
+            ["git", "-C", str(PACKAGE), "rev-parse", f"--short={SHOWN}", "HEAD"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
