@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import signal
 import sys
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sluice import privileges
+from sluice import journal, privileges
 from sluice._native import FpmServer, P4RuntimeClient, TapSet
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
@@ -39,6 +38,7 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import INVALID_ARGUMENT, P4RuntimeError
 from sluice.policy_start import PolicyError
 from sluice.privileges import PrivilegeError
+from sluice.service_manager import ServiceManager
 from sluice.sources.device import Devices
 from sluice.sources.fpm import FpmSource
 from sluice.sources.handover import Handover
@@ -71,11 +71,10 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
 
     With `configured_policy`, SPDs start as the configuration has them and not as last committed.
     """
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    journal.start()
     try:
         config = load_config(config_path)
+        journal.name_router(config.router)
         prepare(config.state_dir)
         start = _Start(config.state_dir)
         config = start.places.decide(config, start.vrf_devices.prepare)
@@ -112,6 +111,7 @@ class _Start:
 
 async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls: Stalls) -> None:
     pipeline = load_pipeline(config.switch.pipeline)
+    manager = ServiceManager.from_environment()
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(start.places.close)
         handover = Handover()
@@ -128,7 +128,7 @@ async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls:
             pipeline,
             sources,
             partial(_connect, config, fast_path=fast_path),
-            _say_ready,
+            partial(_say_ready, manager),
             numbers=numbers,
             stalls=stalls,
         )
@@ -146,6 +146,9 @@ async def _run(config: Config, start: _Start, numbers: InterfaceNumbers, stalls:
         stack.callback(garbage.stop)
         watching = asyncio.create_task(stalls.measured("VRF devices", start.vrf_devices.watch()))
         stack.callback(watching.cancel)
+        stack.callback(manager.tell, "STOPPING=1")
+        alive = asyncio.create_task(manager.keep_informed())
+        stack.callback(alive.cancel)
         await _until_signal(asyncio.create_task(controller.run()))
 
 
@@ -287,8 +290,9 @@ def _connect(config: Config, election_id: ElectionId, fast_path: FastPath | None
         raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error
 
 
-def _say_ready() -> None:
+def _say_ready(manager: ServiceManager) -> None:
     print("sluice: ready", file=sys.stderr, flush=True)
+    manager.tell("READY=1\nSTATUS=the switch is programmed")
 
 
 async def _until_signal(main: asyncio.Task[None]) -> None:

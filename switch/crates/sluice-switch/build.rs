@@ -50,5 +50,7 @@ fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
     let digest = &manifest["programs"]["router"]["outputs"]["build/v1model/router.json"];
     let digest = digest.as_str().and_then(|digest| digest.get(..SHOWN));
-    Ok(digest.ok_or("manifest.json has no digest of router.json")?.to_owned())
+    Ok(digest
+        .ok_or("manifest.json has no digest of router.json")?
+        .to_owned())
 }

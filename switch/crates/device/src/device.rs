@@ -407,6 +407,12 @@ impl Device {
         std::mem::take(&mut *report.lock())
     }
 
+    /// Asks every worker for an answer between two batches, and waits for it; false if one has ended.
+    pub fn workers_answer(&self) -> bool {
+        drop(self.engine_counters());
+        !self.mailboxes.iter().any(|mailbox| mailbox.closed())
+    }
+
     /// Measures where the time of packets goes, for so long: of one packet of `every`, on each worker. Who else asks
     /// meanwhile, waits.
     ///

@@ -84,6 +84,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether the worker has ended.
+    pub(crate) fn closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Whether commands wait.
     pub(crate) fn pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where log lines go: standard output, a file, or, without being asked, warnings to standard error.
+//! Where log lines go: standard output, a file, or, without being asked, warnings to standard error. Where standard
+//! error is the journal, it gets what is worth knowing too, each value as a field `SLUICE_NAME`.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use anyhow::Context;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::log_file::{self, LogFile};
 use crate::options::{Level, Options};
@@ -51,6 +54,15 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
             .with_ansi(false)
             .with_writer(Mutex::new(file))
             .init();
+    } else if let Some(journal) = journal() {
+        let level = level.min(LevelFilter::INFO);
+        let journal = journal
+            .with_syslog_identifier("sluice-switch".to_owned())
+            .with_field_prefix(Some("SLUICE".to_owned()));
+        tracing_subscriber::registry()
+            .with(journal)
+            .with(ours(level))
+            .init();
     } else {
         let level = level.min(LevelFilter::WARN);
         subscriber
@@ -59,4 +71,14 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
             .init();
     }
     Ok(())
+}
+
+/// The journal, if standard error leads to it (`JOURNAL_STREAM`, systemd.exec(5)).
+fn journal() -> Option<tracing_journald::Layer> {
+    let named = std::env::var("JOURNAL_STREAM").ok()?;
+    let error = rustix::fs::fstat(std::io::stderr()).ok()?;
+    if named != format!("{}:{}", error.st_dev, error.st_ino) {
+        return None;
+    }
+    tracing_journald::layer().ok()
 }

@@ -10,6 +10,7 @@ mod logging;
 mod options;
 mod privileges;
 mod run;
+mod service_manager;
 mod tls;
 mod trace_log;
 

@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
+use crate::service_manager::ServiceManager;
 use crate::{admin, privileges, trace_log};
 
 /// How long connections may take to end when the switch stops.
@@ -99,7 +100,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)
         })?;
-        let result = serve(server).await;
+        let result = serve(server, &device).await;
         admin.stop();
         result
     });
@@ -185,7 +186,8 @@ fn is_survived(error: &anyhow::Error) -> bool {
     twice || io.is_some_and(|error| error.raw_os_error() == Some(libc::ENODEV))
 }
 
-async fn serve(server: Server) -> anyhow::Result<()> {
+async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
+    let manager = Arc::new(ServiceManager::from_environment());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = async move {
@@ -197,12 +199,16 @@ async fn serve(server: Server) -> anyhow::Result<()> {
     let (stopping, stopped) = tokio::sync::oneshot::channel();
     let stop = async {
         stop.await;
+        manager.tell("STOPPING=1");
         // The receiver waits for this below.
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
     // Nobody may be reading; that is no reason to fail.
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
+    let address = server.address()?;
+    manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));
+    tokio::spawn(Arc::clone(&manager).keep_informed(Arc::clone(device)));
     let overdue = async {
         // Never sent: then the server has failed, and says so.
         if stopped.await.is_err() {

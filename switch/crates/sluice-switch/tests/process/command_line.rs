@@ -36,7 +36,12 @@ fn it_says_what_it_is() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(says("--json-version"), "2.24\n");
-    let built_from = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUILT_FROM"), ")\n");
+    let built_from = concat!(
+        env!("CARGO_PKG_VERSION"),
+        " (",
+        env!("SLUICE_BUILT_FROM"),
+        ")\n"
+    );
     assert_eq!(says("-v"), format!("sluice-switch {built_from}"));
     assert_eq!(
         says("ctl --version"),

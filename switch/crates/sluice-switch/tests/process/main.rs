@@ -10,4 +10,5 @@ mod files;
 mod interfaces;
 mod qdisc;
 mod running;
+mod service_manager;
 mod wire;

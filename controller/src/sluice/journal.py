@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs to systemd's journal, with fields, where standard error leads there; else lines of text.
+
+The journal's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a record. Fields are
+MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC, SLUICE_LOGGER and
+SLUICE_ROUTER (once `name_router` has said it). Depends on nothing of Sluice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+JOURNAL = Path("/run/systemd/journal/socket")
+LENGTH = struct.Struct("<Q")
+LARGEST = 100_000
+"""Bytes of one value; a longer one is cut, since a datagram has an end."""
+
+# syslog(3)
+PRIORITIES = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+    (logging.DEBUG, 7),
+)
+
+
+class JournalHandler(logging.Handler):
+    """Sends records to the journal. Raises OSError where there is none."""
+
+    def __init__(self, journal: Path = JOURNAL) -> None:
+        super().__init__()
+        self.router: str | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.connect(str(journal))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends one record; one that cannot be sent becomes a line on standard error."""
+        fields = {
+            "MESSAGE": self.format(record),
+            "PRIORITY": str(_priority(record.levelno)),
+            "SYSLOG_IDENTIFIER": "sluice",
+            "CODE_FILE": record.pathname,
+            "CODE_LINE": str(record.lineno),
+            "CODE_FUNC": record.funcName or "",
+            "SLUICE_LOGGER": record.name,
+        }
+        if self.router is not None:
+            fields["SLUICE_ROUTER"] = self.router
+        try:
+            self._socket.send(encode(fields))
+        except OSError:
+            print(fields["MESSAGE"], file=sys.stderr)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+        super().close()
+
+
+def start(environment: Mapping[str, str] = os.environ) -> None:
+    """Starts the process's logging, from level INFO on."""
+    if _leads_to_journal(environment.get("JOURNAL_STREAM", "")):
+        try:
+            logging.basicConfig(level=logging.INFO, handlers=[JournalHandler()])
+        except OSError:  # then the journal gets lines of text
+            pass
+        else:
+            return
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+
+def name_router(name: str) -> None:
+    """Says in the fields of later records which router they are of."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, JournalHandler):
+            handler.router = name
+
+
+def encode(fields: Mapping[str, str]) -> bytes:
+    """Returns one record; a value with line feeds has its length first."""
+    parts = []
+    for name, value in fields.items():
+        data = value.encode(errors="surrogateescape")[:LARGEST]
+        if b"\n" in data:
+            parts.append(name.encode() + b"\n" + LENGTH.pack(len(data)) + data + b"\n")
+        else:
+            parts.append(name.encode() + b"=" + data + b"\n")
+    return b"".join(parts)
+
+
+def _priority(level: int) -> int:
+    return next((priority for least, priority in PRIORITIES if level >= least), 7)
+
+
+def _leads_to_journal(named: str) -> bool:
+    """Whether standard error is the stream that JOURNAL_STREAM names (systemd.exec(5))."""
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return named == f"{found.st_dev}:{found.st_ino}"

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a service manager hears of a switch (sd_notify(3)).
+
+use std::os::unix::net::UnixDatagram;
+
+use crate::running::*;
+
+#[test]
+fn the_service_manager_hears_ready_alive_and_stopping() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(DEADLINE)).unwrap();
+    let heard = || {
+        let mut state = [0; 512];
+        let length = manager.recv(&mut state).unwrap();
+        String::from_utf8_lossy(&state[..length]).into_owned()
+    };
+    let mut switch = command(directory.path())
+        .args(["--no-p4", "--grpc-server-addr", "127.0.0.1:0"])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .spawn()
+        .unwrap();
+    let ready = heard();
+    assert!(
+        ready.starts_with("READY=1\nSTATUS=serving P4Runtime at 127.0.0.1:"),
+        "{ready}"
+    );
+    assert_eq!(heard(), "WATCHDOG=1");
+    assert_eq!(heard(), "WATCHDOG=1");
+    let pid = libc::pid_t::try_from(switch.id()).unwrap();
+    // SAFETY: no pointers; the process is our child and is waited for below.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    while heard() != "STOPPING=1" {}
+    assert!(switch.wait().unwrap().success());
+}
