@@ -81,6 +81,27 @@ def test_levels_are_syslog_s(listener: socket.socket, level: str, priority: int)
     assert decode(listener.recv(65536))["PRIORITY"] == str(priority)
 
 
+def test_standard_error_that_is_the_journal_gets_records(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    program = (
+        "import logging, os, sys; from pathlib import Path; from sluice import journal;"
+        "found = os.fstat(2); stream = f'{found.st_dev}:{found.st_ino}';"
+        "journal.start({'JOURNAL_STREAM': stream}, Path(sys.argv[1]));"
+        "journal.name_router('r1'); logging.getLogger('sluice.x').info('a line')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, listener.getsockname()],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stderr == ""
+    fields = decode(listener.recv(65536))
+    assert (fields["MESSAGE"], fields["SLUICE_ROUTER"]) == ("a line", "r1")
+
+
 def test_standard_error_that_is_no_journal_gets_lines() -> None:
     program = "import logging; from sluice import journal; journal.start(); logging.info('a line')"
     done = subprocess.run(

@@ -68,11 +68,14 @@ class JournalHandler(logging.Handler):
         super().close()
 
 
-def start(environment: Mapping[str, str] = os.environ) -> None:
+def start(environment: Mapping[str, str] = os.environ, journal: Path = JOURNAL) -> None:
     """Starts the process's logging, from level INFO on."""
     if _leads_to_journal(environment.get("JOURNAL_STREAM", "")):
         try:
-            logging.basicConfig(level=logging.INFO, handlers=[JournalHandler()])
+            # The rest of a line are fields.
+            logging.basicConfig(
+                level=logging.INFO, handlers=[JournalHandler(journal)], format="%(message)s"
+            )
         except OSError:  # then the journal gets lines of text
             pass
         else:

@@ -52,8 +52,11 @@ impl ServiceManager {
             .unwrap_or(std::process::id().into())
             == u64::from(std::process::id());
         let microseconds = watchdog.and_then(number).filter(|&time| ours && time > 0);
+        let socket = UnixDatagram::unbound()?;
+        // A manager that reads nothing must not hold the switch up.
+        socket.set_nonblocking(true)?;
         Ok(Self {
-            socket: Some((UnixDatagram::unbound()?, address)),
+            socket: Some((socket, address)),
             interval: microseconds.map(|time| Duration::from_micros(time) / 2),
         })
     }
@@ -115,6 +118,18 @@ mod tests {
         assert_eq!(interval(None, None), None);
         assert_eq!(interval(Some("0"), None), None);
         assert_eq!(interval(Some("soon"), None), None);
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_holds_nothing_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let unread = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::at(&path.into(), None, None).unwrap();
+        for _ in 0..10_000 {
+            manager.tell("WATCHDOG=1");
+        }
+        assert!(unread.recv(&mut [0; 16]).is_ok());
     }
 
     #[test]
