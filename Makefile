@@ -82,6 +82,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
+	MYPYPATH=packaging/tests $(CONTROLLER)/mypy --config-file mypy.ini packaging/tests
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/foreign
 	cd controller && ../$(CONTROLLER)/lint-imports
 
@@ -253,6 +254,46 @@ switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
 native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) cargo build --quiet --release --locked
 	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
+
+##@ Install
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+SYSCONFDIR ?= /etc
+DIST := build/dist
+VERSION := $(shell packaging/version)
+# Of the Debian packages; a later one of the same version is VERSION+1.
+DEB_VERSION ?= $(VERSION)
+# `install` and `deb` build with it; everyday builds name the checkout's commit.
+COMMIT = $(shell packaging/version commit)
+WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
+INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
+
+.PHONY: install
+install: wheel release-switch ## Install switch, controller and units: PREFIX=/usr/local DESTDIR=
+	$(INSTALLED) packaging/install "$(PREFIX)" "$(DESTDIR)" switch controller
+
+.PHONY: wheel
+wheel: $(STAMPS)/controller ## The controller as a Python wheel, with native module and pipeline: build/dist
+	packaging/wheel $(CONTROLLER)/python "$(COMMIT)" "$(DIST)"
+
+.PHONY: deb
+deb: wheel release-switch ## Debian packages sluice-switch and sluice: build/dist
+	$(INSTALLED) SYSCONFDIR=/etc packaging/deb "$(DEB_VERSION)" "$(DIST)"
+
+.PHONY: release-switch
+release-switch: $(STAMPS)/proto $(STAMPS)/cargo
+	cd switch && SLUICE_COMMIT="$(COMMIT)" cargo build --quiet --release --locked -p sluice-switch
+
+# The second packages are newer ones, for the upgrade. Mounts end with the namespace of their own.
+.PHONY: test-packages
+test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
+	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
+	$(INSTALLED) SYSCONFDIR=/etc packaging/deb "$(VERSION)+1" build/dist-upgrade
+	PYTHONPATH=testkit/src unshare --mount --propagation private \
+	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests $(ARGS)
+
+##@ Renew
 
 .PHONY: p4
 p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs

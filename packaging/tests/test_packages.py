@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packages in a bare Debian 12: installed, run, upgraded under traffic, removed.
+
+One root and one order: each test goes on where the one before it ended.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+from bare_root import BareRoot, Booted
+
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.process import run
+from sluice_testkit.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+DIST = ROOT / "build" / "dist"
+UPGRADE = ROOT / "build" / "dist-upgrade"
+PACKAGES = ("sluice-switch", "sluice")
+SERVICES = {"sluice-switch": "sluice-switch.service", "sluice": "sluice.service"}
+MOST_EXPOSED = 3.0
+CAPABILITIES = {"sluice-switch": 1 << 12 | 1 << 13, "sluice": 1 << 12}  # NET_ADMIN, NET_RAW
+SYS_NICE = 1 << 23
+PINGS, EVERY = 3000, 0.005
+"""Pings while the controller is upgraded, and the time between two, in seconds."""
+
+POLICY = {
+    "spd": "lan",
+    "outbound": [
+        {"name": "guest", "action": "bypass", "source": "10.1.0.2", "protocol": ["icmp"]},
+    ],
+    "inbound": [{"name": "all", "action": "bypass", "source": ["10.2.0.0/24", "10.9.0.0/24"]}],
+}
+CONFIG = {
+    "router": "r1",
+    "switch": {"address": "unix:/run/sluice/switch-p4rt.sock", "device_id": 1, "cpu_port": 510},
+    "spds": [{"name": "lan", "file": "lan.yaml"}],
+    "interfaces": [
+        {
+            "name": f"eth{port}",
+            "port": port,
+            "device": f"port{port}",
+            "mac": f"02:00:00:00:01:{port:02}",
+            "addresses": [f"10.{port}.0.1/24"],
+            "spd": spd,
+        }
+        for port, spd in ((1, "none"), (2, "lan"))
+    ],
+}
+
+
+FRR = """
+fpm address 127.0.0.1 port 2620
+ip route 10.9.0.0/24 10.2.0.2
+"""
+# The last is this test's.
+KEPT = ("etc/sluice", "var/lib/sluice", "etc/systemd/system/sluice")
+
+
+def version() -> str:
+    return run([str(ROOT / "packaging/version")]).stdout.strip()
+
+
+def package(name: str, directory: Path = DIST) -> Path:
+    found = list(directory.glob(f"{name}_{version()}*.deb"))
+    assert len(found) == 1, f"make deb first: {found}"
+    return found[0]
+
+
+class Router:
+    """Two hosts and a router of the installed packages between them. No kernel forwards."""
+
+    def __init__(self, root: BareRoot, lab: Lab):
+        self.root = root
+        self.namespace = lab.namespace("r1")
+        self.hosts = [self._host(lab, number) for number in (1, 2)]
+        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule lets it through
+        self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
+        self.system = Booted(root, self.namespace, lab.supervisor)
+
+    def _host(self, lab: Lab, number: int) -> Namespace:
+        host = lab.namespace(f"h{number}")
+        veth(host, "eth0", self.namespace, f"port{number}")
+        host.add_address("eth0", f"10.{number}.0.2/24")
+        host.run("ip", "route", "add", "default", "via", f"10.{number}.0.1")
+        return host
+
+    def problems(self) -> list[str]:
+        return self.system.run("sluice", "show", "status", "--check", check=False).splitlines()
+
+    def healthy(self) -> bool:
+        return self.problems() == []
+
+    def passes(self, source: str, destination: str = "10.2.0.2") -> bool:
+        words = ("ping", "-c1", "-W1", "-I", source, destination)
+        return run(self.hosts[0].argv(words), check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def root(lab: Lab) -> Iterator[BareRoot]:
+    made = BareRoot(lab.directory / "root")
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def before(root: BareRoot) -> set[str]:
+    """The files that were there before Sluice, with FRR's and those of what Sluice depends on."""
+    root.apt("update")
+    root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
+    return root.files()
+
+
+@pytest.fixture(scope="module")
+def installed(root: BareRoot, before: set[str]) -> BareRoot:
+    assert not [name for name in before if "sluice" in name]
+    root.apt("install", *(root.put(package(name)) for name in PACKAGES))
+    return root
+
+
+@pytest.fixture(scope="module")
+def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
+    etc = installed.path / "etc"
+    replace(etc / "sluice/switch.env", 'PORTS=""', 'PORTS="-i 1@port1 -i 2@port2"')
+    (etc / "sluice/sluice.yaml").write_text(yaml.safe_dump(CONFIG))
+    (etc / "sluice/lan.yaml").write_text(yaml.safe_dump(POLICY))
+    replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
+    (etc / "frr/frr.conf").write_text(FRR)
+    for service in PACKAGES:  # signs of life sooner than a unit asks for
+        drop_in = etc / f"systemd/system/{service}.service.d"
+        drop_in.mkdir(parents=True)
+        (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
+    made = Router(installed, lab)
+    yield made
+    made.system.stop()
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_files_are_where_they_belong(installed: BareRoot) -> None:
+    there = installed.files()
+    for name in ("bin/sluice", "bin/sluice-switch", "share/sluice-switch/router.json"):
+        assert f"usr/{name}" in there
+    assert {"etc/sluice/sluice.yaml", "etc/sluice/switch.env"} <= there
+    for name in PACKAGES:
+        assert installed.run("dpkg", "--verify", name) == ""
+        conffiles = installed.run("dpkg-query", "--show", "--showformat=${Conffiles}", name)
+        assert "/etc/sluice/" in conffiles
+
+
+def test_programs_say_version_commit_and_pipeline(installed: BareRoot) -> None:
+    pattern = (
+        rf"{re.escape(version())} \(commit [0-9a-f]{{12}}(-dirty)?, pipeline ([0-9a-f]{{12}})\)"
+    )
+    digests = set()
+    for program in ("sluice", "sluice-switch"):
+        said = installed.run(program, "--version").strip()
+        found = re.fullmatch(f"{program} {pattern}", said)
+        assert found, said
+        digests.add(found[2])
+    assert len(digests) == 1
+
+
+def test_units_are_valid_and_closed(
+    installed: BareRoot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for service in SERVICES.values():
+        assert installed.run("systemd-analyze", "verify", service) == ""
+        path = f"/usr/lib/systemd/system/{service}"
+        shown = installed.run("systemd-analyze", "security", "--offline=true", "--no-pager", path)
+        exposed = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
+        assert exposed, shown
+        with capsys.disabled():
+            print(f"\n{exposed[0]}")
+        assert float(exposed[1]) <= MOST_EXPOSED
+
+
+def test_no_service_is_started_by_the_installation(installed: BareRoot) -> None:
+    for service in SERVICES.values():
+        assert installed.run("systemctl", "is-enabled", service, check=False).strip() == "disabled"
+
+
+def test_services_start_in_their_sandbox_and_say_that_they_are_ready(router: Router) -> None:
+    router.system.run("systemctl", "stop", "frr")
+    router.system.start("sluice", "frr")  # sluice wants sluice-switch
+    for service in ("sluice-switch", "sluice", "frr"):
+        assert router.system.property(service, "ActiveState") == "active"
+        assert router.system.property(service, "NRestarts") == "0"
+
+
+def test_it_forwards_and_enforces_policy(router: Router) -> None:
+    wait_until(lambda: router.passes("10.1.0.2"), 30, "a packet that policy lets pass")
+    assert not router.passes("10.1.0.3")
+    wait_until(router.healthy, 30, "no problems in `sluice show status`")
+
+
+def test_routes_come_from_frr(router: Router) -> None:
+    router.hosts[1].add_address("lo", "10.9.0.1/32")
+    wait_until(lambda: router.passes("10.1.0.2", "10.9.0.1"), 30, "FRR's route in the switch")
+    assert not router.passes("10.1.0.3", "10.9.0.1")
+
+
+def test_services_have_their_capabilities_and_nothing_else(router: Router) -> None:
+    uid = router.system.run("id", "-u", "sluice").strip()
+    for service, expected in CAPABILITIES.items():
+        text = Path(f"/proc/{router.system.pid(service)}/status").read_text()
+        status = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
+        assert int(status["CapPrm"], 16) == expected
+        assert int(status["CapBnd"], 16) & ~SYS_NICE == expected
+        assert int(status["CapAmb"], 16) == 0
+        assert status["Uid"].split() == [uid] * 4
+        assert status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"
+
+
+def test_both_give_signs_of_life(router: Router) -> None:
+    def sign(service: str) -> int:
+        return int(router.system.property(service, "WatchdogTimestampMonotonic"))
+
+    def later(service: str, first: int) -> bool:
+        return sign(service) > first
+
+    for service in PACKAGES:
+        first = sign(service)
+        wait_until(partial(later, service, first), 10, f"{service} to be alive")
+
+
+def test_a_service_that_hangs_is_started_again(router: Router) -> None:
+    hung = router.system.pid("sluice")
+    os.kill(hung, signal.SIGSTOP)
+    wait_until(lambda: router.system.property("sluice", "NRestarts") == "1", 30, "the watchdog")
+    router.system.start("sluice")
+    assert router.system.pid("sluice") != hung
+    wait_until(router.healthy, 30, "no problems in `sluice show status`")
+
+
+def test_logs_have_fields(router: Router) -> None:
+    def records(service: str) -> list[dict[str, str]]:
+        lines = router.system.run("journalctl", f"--unit={service}", "--output=json").splitlines()
+        return [json.loads(line) for line in lines]
+
+    switch = [found for found in records("sluice-switch") if "SLUICE_ADDRESS" in found]
+    assert [found["MESSAGE"] for found in switch][-1] == "serving P4Runtime"
+    logged = [found for found in records("sluice") if "SLUICE_LOGGER" in found]
+    assert {found["SLUICE_ROUTER"] for found in logged} == {"r1"}
+    assert {found["SYSLOG_IDENTIFIER"] for found in logged} == {"sluice"}
+
+
+def test_operators_reach_the_api_and_not_p4runtime(router: Router) -> None:
+    def mode(path: str) -> str:
+        return router.system.run("stat", "--format=%U %G %a", path).strip()
+
+    assert mode("/run/sluice") == "sluice sluice 750"
+    assert mode("/run/sluice/r1.sock") == "sluice sluice 660"
+    assert mode("/run/sluice/switch-p4rt.sock") == "sluice sluice 600"
+    assert mode("/var/lib/sluice") == "sluice sluice 700"
+    as_operator = ("setpriv", "--reuid=65534", "--regid=sluice", "--clear-groups")
+    as_stranger = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    ask = ("sluice", "show", "status", "--socket", "/run/sluice/r1.sock")
+    assert "synced" in router.system.run(*as_operator, *ask)
+    assert "port1" in router.system.run(*as_operator, "sluice-switch", "ctl", "ports")
+    assert "ermission denied" in router.system.run(*as_stranger, *ask, check=False)
+
+
+def test_the_switch_forwards_while_the_controller_is_upgraded(
+    router: Router, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = router.root.put(package("sluice", UPGRADE))
+    words = ("ping", "-q", f"-c{PINGS}", f"-i{EVERY}", "-I", "10.1.0.2", "10.2.0.2")
+    switch, controller = (router.system.pid(service) for service in PACKAGES)
+    with subprocess.Popen(
+        router.hosts[0].argv(words), stdout=subprocess.PIPE, text=True
+    ) as traffic:
+        router.system.run("dpkg", "--install", later)
+        assert router.system.pid("sluice") != controller
+        wait_until(router.healthy, 30, "no problems in `sluice show status`")
+        assert traffic.poll() is None, "the upgrade took longer than the traffic"
+        said, _ = traffic.communicate(timeout=120)
+    found = re.search(r"(\d+) packets transmitted, (\d+) received", said)
+    assert found, said
+    sent, received = int(found[1]), int(found[2])
+    with capsys.disabled():
+        print(f"\ncontroller upgraded under traffic: {sent - received} of {sent} packets lost")
+    assert router.system.pid("sluice-switch") == switch
+    assert sent == received == PINGS
+    assert not router.passes("10.1.0.3")
+    kept = router.root.path / "etc/sluice/sluice.yaml"
+    assert yaml.safe_load(kept.read_text()) == CONFIG
+
+
+def test_removal_leaves_configuration_and_state(router: Router, before: set[str]) -> None:
+    def left() -> set[str]:
+        return {name for name in router.root.files() - before if "sluice" in name}
+
+    running = [Path(f"/proc/{router.system.pid(service)}") for service in PACKAGES]
+    router.system.run("dpkg", "--remove", *PACKAGES)
+    assert not [process for process in running if process.exists()]
+    kept = {"etc/sluice/sluice.yaml", "etc/sluice/switch.env", "var/lib/sluice/r1/spd.json"}
+    assert kept <= left()
+    assert {name for name in left() if not name.startswith(KEPT)} == set()
+
+    router.system.run("dpkg", "--purge", *PACKAGES)
+    own = {name for name in left() if not name.startswith("etc/systemd/system/")}
+    assert own <= {"etc/sluice", "etc/sluice/lan.yaml"}  # the operator's own file
