@@ -99,6 +99,10 @@ class Router:
     def healthy(self) -> bool:
         return self.problems() == []
 
+    def interface_index(self, name: str) -> int:
+        shown = self.namespace.run("ip", "-json", "link", "show", "dev", name).stdout
+        return int(json.loads(shown)[0]["ifindex"])
+
     def passes(self, source: str, destination: str = "10.2.0.2") -> bool:
         words = ("ping", "-c1", "-W1", "-I", source, destination)
         return run(self.hosts[0].argv(words), check=False).returncode == 0
@@ -286,6 +290,7 @@ def test_the_switch_forwards_while_the_controller_is_upgraded(
     later = router.root.put(package("sluice", UPGRADE))
     words = ("ping", "-q", f"-c{PINGS}", f"-i{EVERY}", "-I", "10.1.0.2", "10.2.0.2")
     switch, controller = (router.system.pid(service) for service in PACKAGES)
+    interface = router.interface_index("eth1")
     with subprocess.Popen(
         router.hosts[0].argv(words), stdout=subprocess.PIPE, text=True
     ) as traffic:
@@ -300,6 +305,7 @@ def test_the_switch_forwards_while_the_controller_is_upgraded(
     with capsys.disabled():
         print(f"\ncontroller upgraded under traffic: {sent - received} of {sent} packets lost")
     assert router.system.pid("sluice-switch") == switch
+    assert router.interface_index("eth1") == interface, "FRR has lost its interfaces"
     assert sent == received == PINGS
     assert not router.passes("10.1.0.3")
     kept = router.root.path / "etc/sluice/sluice.yaml"
