@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_admin::proto::admin_client::AdminClient;
 use sluice_admin::proto::*;
@@ -192,12 +192,16 @@ async fn ports_have_their_statistics() {
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
     served.device.set_port_status(1, false);
-    let list = served
-        .client
-        .list_ports(ListPortsRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    // A frame is counted after it is sent.
+    let deadline = Instant::now() + DEADLINE;
+    let list = loop {
+        let list = served.client.list_ports(ListPortsRequest {}).await;
+        let list = list.unwrap().into_inner();
+        if list.ports[1].statistics.unwrap().tx_packets == 1 || Instant::now() > deadline {
+            break list;
+        }
+        tokio::task::yield_now().await;
+    };
     let seen = |port: &Port| {
         let counted = port.statistics.unwrap();
         (
@@ -584,9 +588,9 @@ async fn statistics_of_ports_begin_anew() {
         ports.get_ref().ports[0].statistics.unwrap().rx_packets
     };
     let reach = async |served: &mut Served, count| {
-        let deadline = std::time::Instant::now() + DEADLINE;
+        let deadline = Instant::now() + DEADLINE;
         while received(served).await < count {
-            assert!(std::time::Instant::now() < deadline);
+            assert!(Instant::now() < deadline);
         }
         assert_eq!(received(served).await, count);
     };
