@@ -117,6 +117,15 @@ def test_an_action_of_somebody_else_is_unknown_each_time() -> None:
         assert found[2] == UNKNOWN
 
 
+def test_an_action_without_its_parameter_is_unknown() -> None:
+    """The controller never wrote it: it is to be corrected under its key."""
+    whole = p4r.ReadResponse.FromString(SAMPLES[0])
+    del whole.entities[0].table_entry.action.action.params[:]
+    found = list(reader().decoded(whole.SerializeToString()))
+    assert found[0][0] is Kind.ROUTE
+    assert found[0][2] == UNKNOWN
+
+
 @given(st.lists(damaged(SAMPLES), max_size=4))
 def test_damaged_bytes_are_refused_or_are_what_protobuf_says(parts: list[bytes]) -> None:
     codec = reader()

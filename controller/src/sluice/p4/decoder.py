@@ -7,6 +7,8 @@ under its key, so that the reconciler corrects or removes it.
 
 from __future__ import annotations
 
+from google.protobuf.message import DecodeError
+
 from sluice.entities import (
     ADMIT,
     GROUP_OF_SAME_ID,
@@ -91,7 +93,15 @@ class Decoder:
         ]
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
-        """The entity's (kind, key, value); None for what is none of the controller's business."""
+        """The entity's (kind, key, value); None for what is none of the controller's business.
+
+        Raises DecodeError where a field is wider than the pipeline's."""
+        try:
+            return self._decode(entity)
+        except OverflowError as error:
+            raise DecodeError(f"a field that is too wide: {error}") from error
+
+    def _decode(self, entity: p4r.Entity) -> Decoded | None:
         match entity.WhichOneof("entity"):
             case "table_entry":
                 entry = entity.table_entry
@@ -111,16 +121,17 @@ class Decoder:
         actions = self._tables.fibs[4].actions
         identifier, params = _action_of(entry)
         value: Value = UNKNOWN
-        if identifier == actions["set_nexthop"].id:
-            value = Target(TargetKind.NEXTHOP, params[0])
-        elif identifier == actions["set_nexthop_group"].id:
-            value = Target(TargetKind.GROUP, params[0])
-        elif identifier == actions["blackhole"].id:
-            value = Target(TargetKind.BLACKHOLE)
-        elif identifier == actions["punt_route"].id:
-            for kind, reason in self._tables.discards.items():
-                if reason == params[0]:
-                    value = Target(kind)
+        match params:
+            case [number] if identifier == actions["set_nexthop"].id:
+                value = Target(TargetKind.NEXTHOP, number)
+            case [number] if identifier == actions["set_nexthop_group"].id:
+                value = Target(TargetKind.GROUP, number)
+            case [] if identifier == actions["blackhole"].id:
+                value = Target(TargetKind.BLACKHOLE)
+            case [number] if identifier == actions["punt_route"].id:
+                for kind, reason in self._tables.discards.items():
+                    if reason == number:
+                        value = Target(kind)
         return Kind.ROUTE, slot, value
 
     def _decode_local(self, entry: p4r.TableEntry) -> Decoded:
@@ -162,12 +173,13 @@ class Decoder:
             return Kind.NEXTHOP, key, UNKNOWN
         l3_if = int.from_bytes(metadata[:2], "big")
         value: Value = UNKNOWN
-        if identifier == actions["discard_nexthop"].id:
-            value = Nexthop(l3_if, address, None, up=False)
-        elif identifier == actions["resolve_neighbor"].id and params[0] == l3_if:
-            value = Nexthop(l3_if, address, None, up=True)
-        elif identifier == actions["set_neighbor"].id and params[0] == l3_if:
-            value = Nexthop(l3_if, address, params[1].to_bytes(6, "big"), up=True)
+        match params:
+            case [] if identifier == actions["discard_nexthop"].id:
+                value = Nexthop(l3_if, address, None, up=False)
+            case [number] if (identifier, number) == (actions["resolve_neighbor"].id, l3_if):
+                value = Nexthop(l3_if, address, None, up=True)
+            case [number, mac] if (identifier, number) == (actions["set_neighbor"].id, l3_if):
+                value = Nexthop(l3_if, address, mac.to_bytes(6, "big"), up=True)
         return Kind.NEXTHOP, key, value
 
     def _decode_group_entry(self, entry: p4r.TableEntry) -> Decoded:
