@@ -122,5 +122,9 @@ def test_a_client_without_a_certificate_is_refused(router: Router) -> None:
         stdin="",
         check=False,
     )
-    assert "alert" in done.stderr + done.stdout
-    assert "certificate required" in done.stderr + done.stdout
+    assert done.returncode
+    assert "unexpected eof" in done.stderr, done.stderr
+    assert "alert" not in done.stderr, "a gRPC client would report corrupted data"
+    # Each switch has its own words for it.
+    named = re.compile("without a certificate|did not return a certificate")
+    wait_until(lambda: named.search(router.target.log()), 10, "the switch to name the fault")

@@ -78,7 +78,8 @@ def an_spd_is_put_in_place(
         teller.say("outbound, the first match decides:")
         for rule in outbound_rules(router):
             text = "always there, written by nobody" if rule["generated"] else rule["text"]
-            teller.say(f"  {rule['position']:>2}  {rule['name']:<19} {text}")
+            number = "-" if rule["position"] is None else rule["position"]
+            teller.say(f"  {number:>2}  {rule['name']:<19} {text}")
         teller.say("   -  (final)             discard")
         teller.say(
             f"BGP passes by its rules, {bgp_packets(network, router, control)} packets so far"
