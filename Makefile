@@ -67,7 +67,7 @@ shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or AD
 test: check unit ptf e2e ## Everything that every change has to pass
 
 .PHONY: check
-check: check-rust check-python check-p4 ## Format, lint, types, import rules, stale artefacts
+check: check-rust check-python check-p4 docs ## Format, lint, types, import rules, stale artefacts
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
@@ -77,13 +77,14 @@ check-rust: $(STAMPS)/proto $(STAMPS)/cargo
 	cd controller/native && cargo clippy --quiet --locked --all-targets -- -D warnings
 
 .PHONY: check-python
-check-python: $(STAMPS)/controller $(STAMPS)/ptf
+check-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/docs
 	$(CONTROLLER)/ruff check --quiet .
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
 	MYPYPATH=packaging/tests $(CONTROLLER)/mypy --config-file mypy.ini packaging/tests
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/foreign
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable .venv/docs/bin/python docs/site
 	cd controller && ../$(CONTROLLER)/lint-imports
 
 .PHONY: check-p4
@@ -255,6 +256,11 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) cargo build --quiet --release --locked
 	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
 
+# The commands' own help is part of it.
+.PHONY: docs
+docs: setup-run $(STAMPS)/docs ## The documentation as a site in build/site, to be read without a network
+	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --quiet
+
 ##@ Install
 
 PREFIX ?= /usr/local
@@ -367,6 +373,10 @@ $(STAMPS)/ptf: requirements/build.lock requirements/ptf.lock $(STAMPS)/apt | $(S
 
 $(STAMPS)/shell: requirements/build.lock requirements/shell.lock $(STAMPS)/apt | $(STAMPS)
 	$(call venv,.venv/shell,shell)
+	@touch $@
+
+$(STAMPS)/docs: requirements/build.lock requirements/docs.lock $(STAMPS)/apt | $(STAMPS)
+	$(call venv,.venv/docs,docs)
 	@touch $@
 
 $(STAMPS)/bench: requirements/build.lock requirements/bench.lock $(STAMPS)/apt | $(STAMPS)

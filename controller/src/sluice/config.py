@@ -33,7 +33,7 @@ from sluice.yamlreader import ConfigError, Mapping, Reader, Value
 __all__ = ["Config", "ConfigError", "InterfaceConfig", "Limits", "PuntRate", "load_config"]
 
 DEFAULT_VRF = "default"
-MAX_INTERFACES = 4095
+MAX_INTERFACES = 1024  # what the pipeline has room for, engines among them
 KERNEL_TABLES = {253: "default table", 255: "local table"}
 DEFAULT_AUDIT_RATE = 100
 PUNT_REASONS = (
@@ -318,7 +318,7 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
     if not values:
         root.problem("interfaces", "a router needs at least one entry under `interfaces:`")
     if len(values) > MAX_INTERFACES:
-        root.problem("interfaces", f"the pipeline has counters for {MAX_INTERFACES} interfaces")
+        root.problem("interfaces", f"the pipeline has room for {MAX_INTERFACES} interfaces")
     interfaces: list[InterfaceConfig] = []
     seen = _Uniqueness()
     spds = spd_names(root)
