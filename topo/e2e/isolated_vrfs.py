@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three VRFs, each with a host stack and routing protocols of its own (`three_vrfs`).
 
-The router b of each VRF has the sites 10.9.0.0/24 and 2001:db8:9::/64, of which it tells by BGP,
-and 10.8.0.0/24, of which it tells by OSPF. The links to b of red and blue have each an SPD of their
-VRF. With VRF devices one FRR serves all VRFs; with network namespaces each has its own.
+The router b of each VRF has the sites 10.9.0.0/24 and 2001:db8:9::/64, of which it tells by BGP
+with BFD, 10.8.0.0/24 and 2001:db8:8::/64 by OSPF, and 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. The
+links to b of red and blue have each an SPD of their VRF. With VRF devices one FRR serves all VRFs;
+with network namespaces each has its own.
 """
 
 import os
@@ -33,6 +34,8 @@ from .three_vrfs import (
 Isolation = Literal["device", "namespace"]
 BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
+SITES = (*BGP_SITE.values(), OSPF_SITE, "2001:db8:8::1", "10.7.0.1", "2001:db8:7::1")
+"""All of them, by each protocol."""
 ELSEWHERE = "203.0.113.1"
 """Behind b of the default VRF, and in no other VRF."""
 ZEBRA = (
@@ -54,7 +57,7 @@ def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str
     text += " no bgp ebgp-requires-policy\n no bgp network import-check\n"
     for peer in (four, six):
         text += f" neighbor {peer} remote-as {other}\n neighbor {peer} timers 5 120\n"
-        text += f" neighbor {peer} timers connect 2\n"
+        text += f" neighbor {peer} timers connect 2\n neighbor {peer} bfd profile patient\n"
     for family, told in sets.items():
         text += f" address-family {family} unicast\n"
         text += f"  no neighbor {four} activate\n  neighbor {six} activate\n" * (family == "ipv6")
@@ -64,22 +67,33 @@ def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str
     return text + "exit\n"
 
 
-def ospf(interface: str, vrf: str = "", *, router_id: str) -> str:
-    """An OSPF instance on the link to b."""
+BFD = "bfd\n profile patient\n  detect-multiplier 20\n exit\nexit\n"
+"""Six seconds, which is enough in emulation too."""
+
+
+def link_state(interface: str, vrf: str = "", *, number: int) -> str:
+    """Instances of OSPF, OSPFv3 and IS-IS on the link to b."""
     return (
         f"interface {interface}{vrf}\n ip ospf area 0\n ip ospf network point-to-point\n"
-        " ip ospf hello-interval 2\n ip ospf dead-interval 120\nexit\n"
-        f"router ospf{vrf}\n ospf router-id {router_id}\nexit\n"
+        " ip ospf hello-interval 2\n ip ospf dead-interval 120\n"
+        " ipv6 ospf6 area 0\n ipv6 ospf6 network point-to-point\n"
+        " ipv6 ospf6 hello-interval 2\n ipv6 ospf6 dead-interval 120\n"
+        " ip router isis sites\n ipv6 router isis sites\n isis network point-to-point\n"
+        " isis hello-interval 2\n isis hello-multiplier 60\nexit\n"
+        f"router ospf{vrf}\n ospf router-id 10.255.0.{number}\nexit\n"
+        f"router ospf6{vrf}\n ospf6 router-id 10.255.0.{number}\nexit\n"
+        f"router isis sites{vrf}\n net 49.0001.0000.0000.{number:04}.00\n"
+        " is-type level-2-only\nexit\n"
     )
 
 
 def router_config(named: Mapping[str, str]) -> str:
     """FRR of the router r: each protocol in each of these VRFs, by the name that FRR has for it; ""
     is its default one."""
-    text = f"frr defaults traditional\nhostname r\n{ZEBRA}"
+    text = f"frr defaults traditional\nhostname r\n{ZEBRA}{BFD}"
     for vrf, name in named.items():
         of_vrf = f" vrf {name}" if name else ""
-        text += ospf(f"eth{interface_of(vrf, 'b')}", of_vrf, router_id="10.255.0.9")
+        text += link_state(f"eth{interface_of(vrf, 'b')}", of_vrf, number=9)
         text += bgp(65001, 65002, 2, of_vrf, networks=("10.1.0.0/24", "2001:db8:1::/64"))
     return text
 
@@ -90,9 +104,10 @@ def neighbor_config(vrf: str) -> str:
     if vrf == "default":
         networks.append(f"{ELSEWHERE}/32")
     return (
-        f"frr defaults traditional\nhostname {vrf}-b\n"
-        + ospf("eth0", router_id="10.255.0.8")
-        + "interface site\n ip ospf area 0\nexit\n"
+        f"frr defaults traditional\nhostname {vrf}-b\n{BFD}"
+        + link_state("eth0", number=8)
+        + "interface site\n ip ospf area 0\n ipv6 ospf6 area 0\n ipv6 ospf6 passive\nexit\n"
+        + "interface far\n ip router isis sites\n ipv6 router isis sites\n isis passive\nexit\n"
         + bgp(65002, 65001, 1, networks=networks)
     )
 
@@ -143,8 +158,9 @@ class IsolatedVrfs(ThreeVrfs):
 
     def _start_neighbor(self, vrf: str, lab: Lab) -> None:
         end = self.ends[vrf, "b"]
-        veth(end, "site", end, "siteend")
-        end.add_address("site", f"{OSPF_SITE}/24")
+        for name, number in (("site", 8), ("far", 7)):
+            veth(end, name, end, f"{name}end")
+            end.add_address(name, f"10.{number}.0.1/24", f"2001:db8:{number}::1/64")
         end.add_address("lo", *(f"{one}/{8 * (4, 16)[':' in one]}" for one in BGP_SITE.values()))
         if vrf == "default":
             end.add_address("lo", f"{ELSEWHERE}/32")
@@ -193,6 +209,12 @@ class IsolatedVrfs(ThreeVrfs):
     def expected(self) -> dict[str, str | None]:
         """What `apart` says while all is well."""
         return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
+
+    def bfd_states(self, vrf: str) -> list[str]:
+        """The state of each BFD session of a VRF."""
+        of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
+        peers = self.frrs[vrf].json(f"show bfd{of_vrf} peers json")
+        return [peer["status"] for peer in peers]
 
     def is_up(self, vrf: str) -> bool:
         """Whether both BGP sessions of a VRF are up."""

@@ -16,7 +16,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import patient, wait_until
 from sluice_topo import probes
 
-from .isolated_vrfs import BGP_SITE, DISCARDED, ELSEWHERE, OSPF_SITE, ZEBRA, IsolatedVrfs
+from .isolated_vrfs import BGP_SITE, DISCARDED, ELSEWHERE, OSPF_SITE, SITES, ZEBRA, IsolatedVrfs
 from .three_vrfs import (
     EACH_VRF,
     NETWORKS,
@@ -34,7 +34,7 @@ def vrfs(request: pytest.FixtureRequest) -> Iterator[IsolatedVrfs]:
     with Lab() as lab, ExitStack() as stack:
         network = IsolatedVrfs(lab, stack, request.param)
         for vrf in VRFS:
-            for site in (*BGP_SITE.values(), OSPF_SITE):
+            for site in SITES:
                 wait_until(partial(network.reaches, vrf, site), 60, f"{site} to answer in {vrf}")
         network.router.controller.wait_synced()
         yield network
@@ -50,15 +50,18 @@ def test_each_vrf_has_its_device_or_namespace(vrfs: IsolatedVrfs) -> None:
 
 
 @EACH_VRF
-def test_bgp_and_ospf_run_in_each_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
+def test_each_routing_protocol_runs_in_each_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
     peers = {address("b", version) for version in NETWORKS}
     assert vrfs.sessions(vrf) == dict.fromkeys(peers, "Established")
-    for prefix in ("10.9.0.0/24", "2001:db8:9::/64", "10.8.0.0/24", "10.2.0.0/24"):
-        (route,) = vrfs.routes(vrf, prefix)
-        legs = [leg["interface"] for leg in route["nexthops"]]
-        assert (legs, route["installed"]) == ([f"eth{interface_of(vrf, 'b')}"], True)
-    protocol = {prefix: vrfs.routes(vrf, prefix)[0]["protocol"] for prefix in ("10.8.0.0/24",)}
-    assert protocol == {"10.8.0.0/24": "ospf"}
+    wait_until(lambda: vrfs.bfd_states(vrf) == ["up", "up"], 30, f"{vrf}'s BFD sessions")
+    protocols = {9: "bgp", 8: "ospf", 7: "isis"}
+    for number, protocol in protocols.items():
+        for prefix in (f"10.{number}.0.0/24", f"2001:db8:{number}::/64"):
+            (route,) = vrfs.routes(vrf, prefix)
+            legs = [leg["interface"] for leg in route["nexthops"]]
+            assert (legs, route["installed"]) == ([f"eth{interface_of(vrf, 'b')}"], True)
+            assert route["protocol"].removesuffix("6") == protocol
+    assert vrfs.legs(vrf, "10.2.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
 
 
 def test_a_route_of_one_vrf_is_in_no_other(vrfs: IsolatedVrfs) -> None:
@@ -71,8 +74,8 @@ def test_a_route_of_one_vrf_is_in_no_other(vrfs: IsolatedVrfs) -> None:
 @VERSIONS
 @EACH_VRF
 def test_the_switch_forwards_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
-    sites = (address("b", version), BGP_SITE[version], *((OSPF_SITE,) if version == 4 else ()))
-    for to in sites:
+    sites = [site for site in SITES if (":" in site) == (version == 6)]
+    for to in (address("b", version), *sites):
         mark = f"from {vrf} to {to}".encode()
         vrfs.send(vrf, to, SERVICE, mark)
         wait_until(lambda: (vrf, "b") in vrfs.links_with(mark), 10, f"{to} to get it")  # noqa: B023
