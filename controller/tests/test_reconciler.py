@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -227,6 +228,37 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 0 < most <= 2 * BATCH
         assert kept in second.switch.of(Kind.ROUTE)
         assert len(second.switch.of(Kind.ROUTE)) == 4
+
+    asyncio.run(story())
+
+
+def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
+    """A controller that starts with a full table: nothing is written, and the loop has its turn."""
+    count = 4 * SLICE
+
+    async def story() -> None:
+        first = Bench()
+        await first.ready()
+        first.feed(*many(count, gateway("10.0.1.9", 1)))
+        await first.settle()
+        second = Bench()
+        second.switch = first.switch
+        await second.ready()
+        await second.settle(lambda: second.reconciler.compared)
+        second.feed(*many(count, gateway("10.0.1.9", 1)))
+        left = second.reconciler._orphans[Kind.ROUTE]
+        assert len(left) >= count
+        seen = [len(left)]
+
+        def looked() -> bool:
+            seen.append(len(left))
+            return not left
+
+        second.reconciler.release(Kind)
+        await second.settle(looked)
+        await second.settle()
+        second.check()
+        assert max(before - after for before, after in pairwise(seen)) <= SLICE
 
     asyncio.run(story())
 

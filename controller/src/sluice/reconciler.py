@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ from sluice.entities import (
 )
 from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
+from sluice.orphans import Orphans
 from sluice.p4.codec import Codec
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import (
@@ -96,11 +97,12 @@ class Reconciler:
         self.failures = Failures(clock)
         self.counters: Counter[str] = Counter()
         self.compared = False
+        self._comparisons = 0
         self.reading: Inventory | None = None
         """What was read back so far, while it is."""
         self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
-        self._orphans: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._orphans = {kind: Orphans() for kind in Kind}
         self._near: dict[Key, None] = {}
         self._table: TableReading | None = None
         self._unread = False
@@ -149,6 +151,35 @@ class Reconciler:
         """The sources have said all they know of these kinds: orphans are to go, now and later."""
         self._released.update(kinds)
         self._work.set()
+
+    @property
+    def comparisons(self) -> int | None:
+        """How often what the switch holds was compared with what is desired; None while it is not
+        known."""
+        return self._comparisons if self.compared else None
+
+    def is_orphan(self, kind: Kind, key: Key) -> bool:
+        """Whether the switch holds an entity that nobody wants, and is to keep it for now."""
+        if kind in self._released or key in self._deletes[kind]:
+            return False
+        return key in self.installed.by_kind[kind] and key not in self.desired[kind]
+
+    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+        """Has the orphans deleted that do not stay, a block at each step, of a kind that is not
+        released. What is wanted by now is none any more."""
+        desired, deletes = self.desired[kind], self._deletes[kind]
+
+        def looked_at(key: Key) -> bool:
+            if key in desired:
+                return False
+            if not stays(key):
+                deletes[key] = None
+                return False
+            return True
+
+        for _ in self._orphans[kind].sift(looked_at):
+            self._work.set()
+            yield
 
     def hold(self, kinds: Iterable[Kind]) -> None:
         """What the switch does not hold yet of these kinds waits; what it holds is kept true."""
@@ -205,7 +236,8 @@ class Reconciler:
         if kind is self._comparing:
             return True
         queued = key in self._upserts[kind] or key in self._deletes[kind]
-        queued = queued or (kind in self._released and key in self._orphans[kind])
+        leaves = kind in self._released and bool(self._orphans[kind])
+        queued = queued or (leaves and key not in self.desired[kind])
         near = kind is Kind.ROUTE and key in self._near
         return queued or near or key in self._in_flight
 
@@ -286,6 +318,7 @@ class Reconciler:
         self._unread = False
         await self._compare(Kind.ROUTE)
         self.compared = True
+        self._comparisons += 1
         self.on_progress()
 
     async def _compare(self, kind: Kind) -> None:
@@ -319,24 +352,23 @@ class Reconciler:
             queue = await in_order(desired, held)
             queue.update(self._upserts[kind])
             self._upserts[kind] = queue
-        for keys in (self._deletes[kind], self._orphans[kind]):
-            while keys:
-                for _ in range(min(SLICE, len(keys))):
-                    key, _ = keys.popitem()
-                    if key not in held and key not in desired:
-                        self._confirm_deleted(kind, key)
-                await asyncio.sleep(0)
-        orphans: dict[Key, None] = {}
+        deletes, before = self._deletes[kind], self._orphans[kind]
+        while deletes or before:
+            gone = [deletes.popitem()[0] for _ in range(min(SLICE, len(deletes)))]
+            for key in gone + before.take(SLICE):
+                if key not in held and key not in desired:
+                    self._confirm_deleted(kind, key)
+            await asyncio.sleep(0)
+        orphans = self._orphans[kind] = Orphans()
         async for found in in_slices(held, SLICE):
-            orphans |= {key: None for key in found if key not in desired}
-        self._orphans[kind] = orphans
+            orphans.add([key for key in found if key not in desired])
         await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
         """These entities of committed kinds were found installed and are wanted as they are."""
         for kind, key, value in entries:
             self.desired[kind][key] = value
-            self._orphans[kind].pop(key, None)
+            self._orphans[kind].discard(key)
 
     async def commit(
         self, session: Writer, kind_entries: Iterable[tuple[Kind, Key, Value]], *, atomic: bool
@@ -359,21 +391,24 @@ class Reconciler:
         for (kind, key, value), status in zip(entries, statuses, strict=True):
             if not status.code and not (atomic and refused):
                 self.desired[kind][key] = value
-                self._orphans[kind].pop(key, None)
+                self._orphans[kind].discard(key)
                 self.installed.put(kind, [(key, value)])
         self.failures.retry_waiting()
         self._work.set()
         for (kind, key, _), status in refused:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
-    def _take_orphans(self, kind: Kind) -> None:
-        """As many as one turn of deletions writes: a million in one go would stop the loop."""
-        orphans = self._orphans[kind]
-        if kind in self._released:
-            for _ in range(min(len(orphans), BATCH * BATCHES_PER_TURN)):
-                key, _ = orphans.popitem()
+    async def _take_orphans(self, kind: Kind) -> None:
+        """As many as one turn of deletions writes: a million in one go would stop the loop. Nothing
+        may come of them, so that no write gives the loop its turn."""
+        orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
+        while kind in self._released and orphans and room:
+            taken = orphans.take(min(room, SLICE))
+            room -= len(taken)
+            for key in taken:
                 if key not in self.desired[kind]:
                     self._deletes[kind][key] = None
+            await asyncio.sleep(0)
 
     # -- the task
 
@@ -436,7 +471,7 @@ class Reconciler:
         for kind in reversed(Kind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
-            self._take_orphans(kind)
+            await self._take_orphans(kind)
             await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
     async def _write_all(
