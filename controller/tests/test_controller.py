@@ -108,19 +108,23 @@ class FakeDump:
         self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = dict
         """How they are given: the controller keeps what it gets."""
         self.running = False
+        self.asked = 0
+        """How often."""
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
         return self._fd
 
-    def start(self) -> None:
+    def start(self, wanted: Callable[[RouteKey], bool]) -> None:
         self.running = True
+        self.asked += 1
+        self._wanted = wanted
         os.eventfd_write(self._fd, 1)
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
         os.eventfd_read(self._fd)
         self.running = False
-        return self.give(self.routes)
+        return self.give({key: one for key, one in self.routes.items() if self._wanted(key)})
 
 
 class World:
@@ -526,6 +530,58 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
     play(first, switch)
     monkeypatch.setattr(World, "quiet", 0.01)
     play(second, switch)
+
+
+def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay has no end mark: a controller that has just started takes no silence for it."""
+    switch = FakeSwitch(CODEC)
+    early, late, gone = (
+        route(text, gateway("10.0.1.9", 1)) for text in ("20.0.0.0/8", "21.0.0.0/8", "22.0.0.0/8")
+    )
+    late_slot, gone_slot = slot("21.0.0.0/8"), slot("22.0.0.0/8")
+
+    async def first(world: World) -> None:
+        world.links()
+        world.routes.put(early, late, gone)
+        await world.until(lambda: gone_slot in switch.of(Kind.ROUTE))
+        await world.synced()
+
+    async def second(world: World) -> None:
+        controller = world.controller
+        world.dump.routes = {one.route.key: one.route for one in (early, late)}
+        world.links()
+        await world.ready.wait()
+        world.routes.put(FpmSessionOpened("zebra"), early)
+        await world.until(lambda: controller.settled)
+        await world.until(lambda: gone_slot not in switch.of(Kind.ROUTE))
+        await world.synced()
+        assert late_slot in switch.of(Kind.ROUTE)
+        assert controller.daemons.kept == 1
+        assert controller.sources.gate.due is not None  # the kernel is asked again
+        world.routes.put(late)
+        await world.until(lambda: not controller.daemons.kept)
+        await world.synced()
+        assert controller.reconciler.orphans == 0
+        assert late_slot in switch.of(Kind.ROUTE)
+        assert world.dump.asked == 1  # nothing was left the second time
+
+    async def third(world: World) -> None:
+        controller = world.controller
+        world.links()
+        await world.ready.wait()
+        world.routes.put(FpmSessionOpened("zebra"), early)
+        await world.until(lambda: late_slot not in switch.of(Kind.ROUTE))
+        await world.synced()
+        assert controller.settled
+        assert not controller.daemons.kept
+
+    play(first, switch)
+    monkeypatch.setattr(World, "quiet", 0.01)
+    play(second, switch)
+    play(third, switch)
+    assert switch.violations == []
 
 
 def after_a_restart_of_the_daemon(world: World) -> None:

@@ -3,16 +3,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
 from scenes import Desired
 from sluice.daemons import WAITED_FOR, Daemon, RoutingDaemons
+from sluice.entities import Key, Kind
 from sluice.inputs import RouteFeed
+from sluice.scheduler import Inlet
+from sluice.sources.replay import ReplayGate
 from sluice.state.fib import Fib
 
 RED = 1
+
+
+class Switch:
+    """A switch in which nothing was left."""
+
+    comparisons = 1
+
+    def is_orphan(self, kind: Kind, key: Key) -> bool:
+        return False
+
+    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+        return iter(())
+
+
+class Dump:
+    """A kernel that is not asked."""
+
+    running = False
 
 
 class Two:
@@ -21,14 +43,28 @@ class Two:
     def __init__(self) -> None:
         fib = Fib([], {254: 0, 100: RED}, namespaces={100: RED})
         nothing = cast(Any, None)
-        feeds = [RouteFeed(number, nothing, nothing, nothing) for number in (0, RED)]
-        self.daemons = RoutingDaemons(feeds, fib)
+        feeds = [
+            RouteFeed(number, nothing, ReplayGate(3.0), cast(Any, Dump())) for number in (0, RED)
+        ]
+        self.daemons = RoutingDaemons(feeds, fib, Switch())
         self.home, self.red = self.daemons._daemons
+        for daemon in self.daemons._daemons:
+            daemon.routes = Inlet("routes", 4, bool)
 
     def names_all(self, daemon: Daemon, now: float) -> bool:
         daemon.has_spoken = True
         self.daemons.named_all(daemon, now)
         return self.daemons.settle(now)
+
+    def compare(self, now: float) -> list[Daemon]:
+        """Begins what is due and ends it; returns whose routes were compared."""
+        self.daemons.compare_due(now)
+        under_way = [each for each in (self.home, self.red) if each.comparison.running]
+        for daemon in under_way:
+            while not daemon.comparison.step(now).settled:
+                pass
+            self.daemons.named_all(daemon, now)
+        return under_way
 
 
 @pytest.fixture
@@ -44,22 +80,27 @@ def test_all_are_waited_for(two: Two) -> None:
     assert not two.daemons.settle(3.0)  # only once
 
 
-def test_one_that_does_not_come_is_not_waited_for_for_ever(two: Two) -> None:
+def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(two: Two) -> None:
     assert not two.names_all(two.red, 1.0)
+    assert two.compare(0.9 + WAITED_FOR) == []
     assert not two.daemons.settle(0.9 + WAITED_FOR)
+    assert two.daemons.next_due(0.9 + WAITED_FOR) == 1.0 + WAITED_FOR
+    assert two.compare(1.0 + WAITED_FOR) == [two.home]
     assert two.daemons.settle(1.0 + WAITED_FOR)
+    assert two.compare(2.0 + WAITED_FOR) == []
 
 
 def test_one_that_has_come_is_waited_for_as_long_as_it_takes(two: Two) -> None:
     two.red.has_spoken = True
     assert not two.names_all(two.home, 1.0)
+    assert two.compare(10 * WAITED_FOR) == []
     assert not two.daemons.settle(10 * WAITED_FOR)
     assert two.names_all(two.red, 11 * WAITED_FOR)
 
 
 def test_one_alone_waits_for_nobody() -> None:
     nothing = cast(Any, None)
-    daemons = RoutingDaemons([RouteFeed(0, nothing, nothing, nothing)], Desired().fib)
+    daemons = RoutingDaemons([RouteFeed(0, nothing, nothing, nothing)], Desired().fib, Switch())
     (home,) = daemons._daemons
     daemons.named_all(home, 5.0)
     assert daemons.settle(5.0)

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from scenes import SPECS
+from sluice.entities import Key, Kind, RouteSlot
+from sluice.left_routes import LeftRoutes
 from sluice.model import (
     FpmSessionOpened,
     Prefix,
@@ -38,12 +42,32 @@ class Dump:
     def fileno(self) -> int:
         return -1
 
-    def start(self) -> None:
+    def start(self, wanted: Callable[[RouteKey], bool]) -> None:
         self.running = True
+        self._wanted = wanted
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route]:
         self.running = False
-        return dict(self._routes)
+        self.given = {key: route for key, route in self._routes.items() if self._wanted(key)}
+        return dict(self.given)
+
+
+class Switch:
+    """What the switch was found to hold and nobody wants, a block for each."""
+
+    def __init__(self, fib: Fib) -> None:
+        self.comparisons: int | None = 1
+        self.left: list[RouteSlot] = []
+        self._fib = fib
+
+    def is_orphan(self, kind: Kind, key: Key) -> bool:
+        return key in self.left
+
+    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+        for slot in list(self.left):
+            if self._fib.rib.get(self._fib.key_of(slot)) is not None or not stays(slot):
+                self.left.remove(slot)
+            yield
 
 
 class Bench:
@@ -52,9 +76,15 @@ class Bench:
     def __init__(self, stale: dict[RouteKey, Route], kernel: dict[RouteKey, Route]) -> None:
         self.fib = Fib(SPECS, {MAIN: 0, TABLE: 1})
         self.gate = ReplayGate(3.0, tables=frozenset({TABLE}))
-        self.comparison = RouteComparison(self.fib, self.gate, Dump(kernel))
+        self.switch = Switch(self.fib)
+        self.compare_with(Dump(kernel))
         self.fib.apply([FpmSessionOpened("a"), *map(RouteUpdated, stale.values())], 0.0)
         self.tell(FpmSessionOpened("b"))
+
+    def compare_with(self, dump: Dump) -> None:
+        self.dump = dump
+        left = LeftRoutes(self.switch, self.fib)
+        self.comparison = RouteComparison(self.fib, self.gate, dump, left)
 
     def tell(self, event: RouteEvent) -> None:
         self.comparison.note([event], 0.0)
@@ -67,9 +97,15 @@ class Bench:
         self.fib.apply(step.events, 3.0)
         return not step.more
 
+    def begin(self) -> None:
+        """Begins a comparison; the kernel is asked for its routes."""
+        assert self.comparison.start_if_due(3.0)
+        while not self.dump.running:
+            assert not self.step() or self.dump.running
+
     def finish(self) -> None:
-        while not self.step():
-            pass
+        while self.comparison.running:
+            self.step()
 
     def keys(self) -> set[RouteKey]:
         return set(self.fib.rib)
@@ -81,7 +117,7 @@ def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> Non
     in_vrf, in_main = some(TABLE, *range(count)), some(MAIN, *range(count, 2 * count))
     known = some(TABLE, 0, 1) | some(MAIN, 0, 1) | some(TABLE, 9000)
     bench = Bench(known, in_vrf | in_main)
-    bench.comparison.start_if_due(3.0)
+    bench.begin()
     bench.finish()
     assert bench.keys() == in_vrf.keys()
     assert bench.fib.rib.stale == 0
@@ -90,7 +126,7 @@ def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> Non
 
 def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> None:
     bench = Bench(some(TABLE, 1) | some(MAIN, 1), some(TABLE, *range(5 * LOOKED_AT)))
-    bench.comparison.start_if_due(3.0)
+    bench.begin()
     for _ in range(3):
         assert not bench.step()
     taken = bench.keys()
@@ -105,7 +141,7 @@ def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> Non
 def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
     count = 3 * LOOKED_AT
     bench = Bench({}, some(TABLE, *range(count)))
-    bench.comparison.start_if_due(3.0)
+    bench.begin()
     assert not bench.step()
     (gone,) = some(TABLE, count - 1)
     bench.tell(RouteDeleted(gone))
@@ -118,11 +154,12 @@ def test_the_kernel_is_not_asked_where_nothing_could_follow() -> None:
     bench = Bench({}, some(MAIN, 1, 2))
     bench.gate = ReplayGate(3.0)
     dump = Dump(some(MAIN, 1, 2))
-    bench.comparison = RouteComparison(bench.fib, bench.gate, dump)
+    bench.compare_with(dump)
     bench.tell(FpmSessionOpened("c"))
     assert not bench.comparison.start_if_due(2.0)
     assert bench.comparison.start_if_due(3.0)
     assert bench.comparison.running
+    assert bench.comparison.step(3.0).more
     assert not dump.running
     step = bench.comparison.step(3.0)
     assert step.settled
@@ -132,10 +169,51 @@ def test_the_kernel_is_not_asked_where_nothing_could_follow() -> None:
 
 def test_stale_routes_go_in_events_of_their_own() -> None:
     bench = Bench(some(MAIN, 1, 2), some(MAIN, 2))
-    bench.comparison.start_if_due(3.0)
+    bench.begin()
     events: list[RouteEvent] = []
     while (step := bench.comparison.step(3.0)).more:
         events += step.events
     assert events == [StaleRoutesGone(tuple(some(MAIN, 1)))]
     assert step.settled
     assert bench.gate.due == 33.0
+
+
+def slots(*numbers: int) -> list[RouteSlot]:
+    return [RouteSlot(0, key.prefix) for key in some(MAIN, *numbers)]
+
+
+def test_of_what_was_left_in_the_switch_only_that_goes_which_the_kernel_lost() -> None:
+    """And the kernel is asked for that alone."""
+    dump = Dump(some(MAIN, *range(100)) | some(TABLE, 2))
+    bench = Bench({}, {})
+    bench.gate = ReplayGate(3.0)
+    bench.compare_with(dump)
+    bench.tell(FpmSessionOpened("c"))
+    bench.tell(RouteUpdated(*some(MAIN, 1).values()))
+    bench.switch.left = slots(1, 2, 200)
+    bench.begin()
+    bench.finish()
+    assert dump.given.keys() == some(MAIN, 2).keys()
+    assert bench.switch.left == slots(2)
+    assert bench.comparison.kept == 1
+    assert bench.gate.due == 33.0
+
+
+def test_nothing_is_left_for_certain_until_the_switch_was_read() -> None:
+    bench = Bench({}, {})
+    bench.switch.comparisons = None
+    assert not bench.comparison.start_if_due(3.0)
+    assert bench.gate.due == 6.0
+
+
+def test_nothing_follows_from_what_the_kernel_said_before_the_switch_was_read_again() -> None:
+    """The kernel was asked for what was left then."""
+    bench = Bench({}, {})
+    bench.switch.left = slots(1, 2)
+    bench.begin()
+    while bench.comparison._sweep is None:
+        assert not bench.step()
+    bench.switch.comparisons = 2
+    bench.finish()
+    assert bench.switch.left == slots(1, 2)
+    assert bench.gate.due == 6.0

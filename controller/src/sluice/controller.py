@@ -243,9 +243,9 @@ class Controller:
         """Of the routing daemon's events."""
         self.ready = False
         self._adopted = self._table_adopted = False
-        self._released_kernel_kinds = False
+        self._released_kernel_kinds = self._released_routes = False
         self._timer: asyncio.TimerHandle | None = None
-        self.daemons = RoutingDaemons(sources.feeds, self.fib)
+        self.daemons = RoutingDaemons(sources.feeds, self.fib, self.reconciler)
         self.scheduler = Scheduler(self.stalls)
         self._make_inlets()
         for known in (
@@ -513,8 +513,12 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
+        """Once the daemons have named all routes, and the kernel knows of no other that the switch
+        holds, what is left is nobody's."""
         if self.daemons.settle(self._clock()):
             self.fib.share({})
+        if self.daemons.settled and not self._released_routes and not self.daemons.kept:
+            self._released_routes = True
             self.reconciler.release(ROUTE_KINDS)
 
     def _drain_timers(self) -> bool:

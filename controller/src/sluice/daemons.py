@@ -2,7 +2,7 @@
 """The routing daemons: one at home, and one for each VRF that has a network namespace for itself.
 
 Each has a session, a replay and a comparison with its kernel's routes of its own. Depends on
-inputs, scheduler and route_comparison.
+inputs, left_routes, scheduler and route_comparison.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sluice.inputs import RouteFeed
+from sluice.left_routes import LeftRoutes, SwitchRoutes
 from sluice.model import LinkChanged
 from sluice.namespaces import namespace_of
 from sluice.route_comparison import RouteComparison
@@ -18,8 +19,8 @@ from sluice.scheduler import Inlet, Scheduler
 from sluice.state.fib import Fib
 
 WAITED_FOR = 30.0
-"""Seconds after one daemon's routes are complete in which another is still waited for. zebra tries
-to connect every 3 s."""
+"""Seconds after one daemon's routes are complete in which another is still waited for: then the
+kernel is asked in its place. zebra tries to connect every 3 s."""
 
 
 class Daemon:
@@ -28,25 +29,26 @@ class Daemon:
     routes: Inlet
     comparing: Inlet
 
-    def __init__(self, feed: RouteFeed, fib: Fib) -> None:
+    def __init__(self, feed: RouteFeed, fib: Fib, switch: SwitchRoutes) -> None:
         self.feed = feed
-        self.comparison = RouteComparison(fib, feed.gate, feed.dump, feed.namespace)
+        left = LeftRoutes(switch, fib, feed.namespace)
+        self.comparison = RouteComparison(fib, feed.gate, feed.dump, left, feed.namespace)
         self.has_spoken = False
         """Whether it has had a session."""
         self.settled = False
-        """Whether it has named all its routes since the start."""
+        """Whether it has named all its routes since the start, or has not come."""
 
 
 class RoutingDaemons:
     """All of them."""
 
-    def __init__(self, feeds: Iterable[RouteFeed], fib: Fib) -> None:
-        self._daemons = [Daemon(feed, fib) for feed in feeds]
+    def __init__(self, feeds: Iterable[RouteFeed], fib: Fib, switch: SwitchRoutes) -> None:
+        self._daemons = [Daemon(feed, fib, switch) for feed in feeds]
         self._scheduler: Scheduler | None = None
         self._waits_until: float | None = None
         self.enabled = True
         self.settled = False
-        """Whether what none of them has named is nobody's."""
+        """Whether all have named their routes, or did not come."""
 
     def add_inlets(
         self,
@@ -87,19 +89,24 @@ class RoutingDaemons:
             self._waits_until = now + WAITED_FOR
 
     def settle(self, now: float) -> bool:
-        """Whether all have named their routes, for the first time. A daemon that has not come for
-        `WAITED_FOR` is not waited for: a VRF may have none."""
-        if self.settled or self._waits_until is None:
-            return False
-        waits = now < self._waits_until
-        if any(not one.settled and (one.has_spoken or waits) for one in self._daemons):
+        """Whether all have named their routes, for the first time."""
+        if self.settled or not all(one.settled for one in self._daemons):
             return False
         self.settled = True
         return True
 
+    @property
+    def kept(self) -> int:
+        """Routes of the switch's that none of them has named and that a kernel holds: they stay."""
+        return sum(one.comparison.kept for one in self._daemons)
+
     def compare_due(self, now: float) -> None:
-        """Begins the comparisons that are due."""
+        """Begins the comparisons that are due. A VRF may have no daemon: of one that has not come
+        for `WAITED_FOR` the kernel alone says what is kept."""
+        waited = self._waits_until is not None and now >= self._waits_until
         for daemon in self._daemons:
+            if waited and not daemon.settled and not daemon.has_spoken:
+                daemon.feed.gate.ask(now)
             unread = daemon.routes.ready or not daemon.routes.enabled
             started = daemon.comparison.start_if_due(now, unread=unread)
             if started and self._scheduler is not None:

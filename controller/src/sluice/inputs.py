@@ -161,9 +161,15 @@ class ReplayGate(Protocol):
     def takes_left_out(self) -> bool:
         """Whether `left_out` can have something to say."""
 
+    def takes_from(self, table: int) -> bool:
+        """Whether `left_out` takes the kernel's routes of a table."""
+
     @property
     def due(self) -> float | None:
         """When to compare with the kernel's routes."""
+
+    def ask(self, now: float) -> None:
+        """No session has come: the kernel alone is to say what is kept."""
 
     def note(self, event: RouteEvent, now: float) -> None:
         """Takes notice of an event."""
@@ -190,8 +196,8 @@ class RouteDump(Protocol):
     def fileno(self) -> int:
         """Readable while part of a dump waits."""
 
-    def start(self) -> None:
-        """Begins a dump."""
+    def start(self, wanted: Callable[[RouteKey], bool]) -> None:
+        """Begins a dump, of the routes that are `wanted`."""
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
         """The routes, when the dump is complete; the dictionary is the caller's then."""

@@ -2,26 +2,36 @@
 """The routing daemon's routes against the kernel's, once its replay is over, a slice at a time.
 
 The gate says when, and which of the kernel's routes stand for those that the replay left out; the
-dump brings the kernel's routes; `StaleSweep` compares. A session that opens
-or ends after the kernel was asked makes its answer too old: nothing follows from it then, and the
-gate says when to ask again. Where no route is stale and none can have been left out, as after a
-start of the controller, the kernel is not asked: its million routes take seconds to read.
-Depends on inputs and state.
+dump brings the kernel's routes; `StaleSweep` compares, and `LeftRoutes` what the switch was found
+to hold at the start. A session that opens or ends after the kernel was asked makes its answer too
+old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
+none is left unnamed in the switch and none can have been left out, as after most starts of the
+controller, the kernel is not asked: its million routes take seconds to read. Depends on inputs,
+left_routes and state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sluice.inputs import ReplayGate, RouteDump
-from sluice.model import FpmSessionClosed, FpmSessionOpened, RouteDeleted, RouteEvent, RouteKey
+from sluice.left_routes import LeftRoutes
+from sluice.model import (
+    FpmSessionClosed,
+    FpmSessionOpened,
+    Route,
+    RouteDeleted,
+    RouteEvent,
+    RouteKey,
+)
 from sluice.namespaces import HOME
 from sluice.state.fib import Fib
 from sluice.state.stale_sweep import StaleSweep
 
 DATAGRAMS = 4
 """Of the kernel's dump, 32 KiB each, that are read in one go."""
+_END = object()
 
 
 class Step(NamedTuple):
@@ -40,21 +50,34 @@ class Step(NamedTuple):
 class RouteComparison:
     """One comparison after the other, of the routes of one network namespace's routing daemon."""
 
-    def __init__(self, fib: Fib, gate: ReplayGate, dump: RouteDump, namespace: int = HOME) -> None:
+    def __init__(
+        self,
+        fib: Fib,
+        gate: ReplayGate,
+        dump: RouteDump,
+        left: LeftRoutes,
+        namespace: int = HOME,
+    ) -> None:
         self._fib = fib
+        self._left = left
         self._rib = fib.ribs[namespace]
         self._namespace = namespace
         self._gate = gate
         self._dump = dump
+        self._search: Iterator[None] | None = None
         self._sweep: StaleSweep | None = None
+        self._left_sweep: Iterator[None] = iter(())
+        self._version: int | None = None
         self._outdated = False
+        self.kept = 0
+        """Routes of the switch's that nobody has named, and that the last comparison kept."""
         # Routes that went since the kernel was asked, which its answer may still have.
         self._withdrawn: set[RouteKey] = set()
 
     @property
     def running(self) -> bool:
         """Whether one is under way."""
-        return self._dump.running or self._sweep is not None
+        return self._dump.running or self._search is not None or self._sweep is not None
 
     @property
     def due(self) -> float | None:
@@ -76,41 +99,73 @@ class RouteComparison:
         return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float, *, unread: bool = False) -> bool:
-        """Asks the kernel for its routes, unless nothing could follow from them: then there is a
-        slice to do at once, which is said. With `unread` events of the daemon wait to be read: it
-        is not quiet then, and the question is put off."""
+        """Begins a comparison if it is time; returns whether, since there is a slice to do then.
+        With `unread` events of the daemon wait to be read: it is not quiet then, and the comparison
+        is put off, as it is until what the switch holds is known."""
         due = self.due
         if due is None or due > now:
             return False
-        if unread:
+        if unread or self._left.version is None:
             self._gate.unread(now)
             return False
         self._outdated = False
+        self._version = self._left.version
         self._withdrawn.clear()
-        if self._rib.stale or self._gate.takes_left_out:
-            self._dump.start()
-            return False
-        self._sweep = StaleSweep(self._fib, {}, self._namespace)
+        self._search = self._left.search()
         return True
+
+    def _ask_kernel(self) -> bool:
+        """Asks the kernel for its routes, unless nothing could follow from them; returns whether
+        there is a slice to do without them."""
+        if self._rib.stale or self._gate.takes_left_out or self._left.found:
+            self._dump.start(self._matters)
+            return False
+        self._begin_sweep({})
+        return True
+
+    def _matters(self, key: RouteKey) -> bool:
+        """Whether it makes a difference that the kernel has this route."""
+        named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
+        return named or self._left.is_left(key)
+
+    def _begin_sweep(self, kernel: dict[RouteKey, Route]) -> None:
+        self._sweep = StaleSweep(self._fib, kernel, self._namespace)
+        self._left_sweep = self._left.sweep(kernel)
 
     def step(self, now: float) -> Step:
         """Does the next slice."""
+        if self._search is not None:
+            if next(self._search, _END) is not _END:
+                return Step(more=True)
+            self._search = None
+            return Step(more=self._ask_kernel())
         if self._sweep is None:
             kernel = self._dump.poll(DATAGRAMS) if self._dump.running else None
             if kernel is not None:
-                self._sweep = StaleSweep(self._fib, kernel, self._namespace)
+                self._begin_sweep(kernel)
             return Step(more=kernel is not None)
-        routes = () if self._outdated else self._sweep.kernel_routes()
+        routes = () if self._void else self._sweep.kernel_routes()
         if routes:
             left_out = self._gate.left_out(routes, self._is_told)
             return Step(more=True, events=left_out, routes=len(left_out))
-        gone = None if self._outdated else self._sweep.next()
+        gone = None if self._void else self._sweep.next()
         if gone is not None:
             return Step(more=True, events=(gone,), routes=len(gone.keys))
+        if not self._void and next(self._left_sweep, _END) is not _END:
+            return Step(more=True)
         if self._sweep.free():
             return Step(more=True)
-        kept, self._sweep = self._sweep.kept, None
-        if self._outdated:
+        stale, self._sweep, self._left_sweep = self._sweep.kept, None, iter(())
+        if self._void:
+            if not self._outdated:
+                self._gate.unread(now)
             return Step(more=False)
-        self._gate.settled(kept, now)
+        self.kept = self._left.found
+        self._gate.settled(stale + self.kept, now)
         return Step(more=False, settled=True)
+
+    @property
+    def _void(self) -> bool:
+        """Whether nothing follows from the kernel's answer: a session opened or ended since it was
+        asked, with the daemon or with the switch."""
+        return self._outdated or self._left.version != self._version

@@ -44,6 +44,7 @@ ANSWERS: dict[str, Any] = {
             "refused": 3,
             "routes": 3,
             "stale_routes": 2,
+            "kept_routes": 3,
             "settled": False,
             "not_installed": {"link-local: never forwarded (RFC 3927)": 16},
             "waiting_for_objects": {"42": 7},

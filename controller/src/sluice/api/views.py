@@ -100,6 +100,7 @@ class Views:
                 "refused": _sum_of_feeds(controller)["connections_refused"],
                 "routes": len(rib),
                 "stale_routes": rib.stale,
+                "kept_routes": controller.daemons.kept,
                 "settled": controller.settled,
                 "not_installed": dict(Counter(controller.fib.unrouted.values())),
                 "waiting_for_objects": rib.waiting_objects(),

@@ -71,7 +71,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
-        ("routes", f"{fpm['routes']:,}" + _stale(fpm["stale_routes"])),
+        ("routes", f"{fpm['routes']:,}" + _stale(fpm["stale_routes"]) + _kept(fpm["kept_routes"])),
         ("pending", f"{reconciler['pending']:,} updates" + _orphans(reconciler["orphans"])),
     ]
     lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
@@ -106,6 +106,10 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 
 def _stale(routes: int) -> str:
     return f", {routes:,} of them not confirmed since FPM reconnected" if routes else ""
+
+
+def _kept(routes: int) -> str:
+    return f"; {routes:,} more kept: FPM has not named them, the kernel has them" if routes else ""
 
 
 def _orphans(entries: int) -> str:

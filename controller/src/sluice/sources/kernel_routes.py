@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's routes, dumped: the second witness on zebra's routes (see `sources.replay`).
 
-A dump is asked for and arrives in slices; of several routes for one prefix of a table the one with
-the lowest metric counts, as it does for the kernel. What the controller itself put there
+A dump is asked for and arrives in slices; who asks says which routes matter, so that a full table
+is not kept for a few of them. Of several routes for one prefix of a table the one with the lowest
+metric counts, as it does for the kernel. What the controller itself put there
 (sources.vrf_devices) is no witness.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sluice.model import Route, RouteKey, RouteUpdated
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
@@ -45,6 +46,7 @@ class KernelRouteDump:
         self._running = False
         self._interrupted = False
         self._routes: dict[RouteKey, Route] = {}
+        self._wanted: Callable[[RouteKey], bool] = lambda _: True
         self.counters: Counter[str] = Counter()
 
     @property
@@ -60,10 +62,11 @@ class KernelRouteDump:
         """Ends it."""
         self._socket.close()
 
-    def start(self) -> None:
-        """Begins a dump, unless one is under way."""
+    def start(self, wanted: Callable[[RouteKey], bool] = lambda _: True) -> None:
+        """Begins a dump of the routes that are `wanted`, unless one is under way."""
         if not self._running:
             self._running = True
+            self._wanted = wanted
             self._routes = {}
             self._families = iter(FAMILIES)
             self._ask_next_family()
@@ -137,6 +140,8 @@ class KernelRouteDump:
             if table is None:
                 return
             key = RouteKey(table, key.prefix)
+        if not self._wanted(key):
+            return
         known = self._routes.get(key)
         if known is None or route.metric < known.metric:
             self._routes[key] = route

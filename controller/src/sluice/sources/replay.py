@@ -4,7 +4,8 @@
 After connecting, zebra sends everything it knows and no end mark. Routes that it does not name
 again have to go, but a timer alone would remove valid ones when convergence is slow. `ReplayGate`
 demands quiet, and then the kernel's routes as the second witness: zebra keeps those as well, so
-what the kernel still holds is kept (`state.stale_sweep`), and the question is asked again later.
+what the kernel still holds is kept (`state.stale_sweep`, `left_routes`), and the question is asked
+again later. Without a session nothing is due, unless the caller says that none is to come (`ask`).
 
 A replay has gaps, too: zebra 8.4.4 replays the tables of its own VRFs only, and where the kernel
 has no VRF devices every table but the main one is in none of these. Of such tables the kernel's
@@ -55,6 +56,15 @@ class ReplayGate:
         """When to ask for the kernel's routes and call `settled`; None: nothing to settle."""
         return self._due
 
+    def takes_from(self, table: int) -> bool:
+        """Whether `left_out` takes the kernel's routes of a table."""
+        return table in self._tables
+
+    def ask(self, now: float) -> None:
+        """No session has come: the kernel alone is to say what is kept."""
+        if self._due is None:
+            self._due = now
+
     def note(self, event: RouteEvent, now: float) -> None:
         """Takes notice of an event from FPM."""
         if isinstance(event, FpmSessionClosed):
@@ -68,7 +78,8 @@ class ReplayGate:
             self._due = max(self._due, now + self._quiet)
 
     def settled(self, kept: int, now: float) -> None:
-        """The comparison is done: so many stale routes were kept, since the kernel holds them."""
+        """The comparison is done: so many routes that were not named again were kept, since the
+        kernel holds them."""
         self._due = now + self._ask_again if kept else None
 
     def left_out(

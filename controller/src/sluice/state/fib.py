@@ -96,7 +96,7 @@ class Fib:
             self.neighbors.mac_of,
             group_size,
         )
-        namespaces = namespaces or {}
+        namespaces = self._namespaces = namespaces or {}
         self.ribs = {
             namespace: Rib(self.path_sets, self._publish_rib)
             for namespace in (HOME, *namespaces.values())
@@ -312,6 +312,15 @@ class Fib:
         """Returns the key of the daemon's route for a prefix of a VRF; table -1, which no route
         has, where the VRF has no kernel table."""
         return RouteKey(self._table_of_vrf.get(slot.vrf, -1), slot.prefix)
+
+    def slot_of(self, key: RouteKey) -> RouteSlot | None:
+        """Returns the prefix of a VRF that a route is for; None where no VRF has its table."""
+        vrf = self._vrf_of_table.get(key.table)
+        return None if vrf is None else RouteSlot(vrf, key.prefix)
+
+    def namespace_of(self, table: int) -> int:
+        """Returns the network namespace whose routing daemon has this table."""
+        return self._namespaces.get(table, HOME)
 
     def _order_slot(self, slot: RouteSlot) -> None:
         """Keeps the order true to whether anything is known of a prefix."""
