@@ -413,6 +413,28 @@ def test_settings_are_written_at_every_connection() -> None:
     asyncio.run(story())
 
 
+def test_what_a_switch_held_is_forgotten_in_slices() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.ready()
+        bench.feed(*many(4 * SLICE, gateway("10.0.1.9", 1)))
+        await bench.settle()
+        held = bench.reconciler.installed.by_kind[Kind.ROUTE]
+        seen = [len(held)]
+        bench.reconciler.disconnect()
+        connecting = asyncio.create_task(bench.connect())
+        while held:
+            await asyncio.sleep(0)
+            seen.append(len(held))
+            assert len(seen) < 100_000, "it is not forgotten"
+        await connecting
+        assert max(before - after for before, after in pairwise(seen)) <= SLICE
+        await bench.settle()
+        bench.check()
+
+    asyncio.run(story())
+
+
 def loaded(bench: Bench, count: int) -> None:
     """A table behind two gateways, one of which is known; a default route, and one that drops."""
     bench.reconciler.near = bench.fib.near_routes

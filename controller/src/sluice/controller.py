@@ -225,7 +225,7 @@ class Controller:
             delivering=self.host_errors.delivered,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
-        """Is told how many events of the routing daemon were taken in."""
+        """Is told how many routes were taken in, of the routing daemon or of the switch."""
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -363,6 +363,7 @@ class Controller:
         slots: dict[RouteSlot, RouteSlot] = {}
         async for part in in_slices(found, SLICE):
             slots.update((slot, slot) for slot in part if isinstance(slot, RouteSlot))
+            self.on_routes(len(part))  # a young dictionary of all would be walked when it is large
         self.fib.share(slots)
         self._table_adopted = True
         self.daemons.enable(True)

@@ -8,7 +8,7 @@ reconciler from deleting a next hop that an installed route still uses. Depends 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from sluice.entities import Key, Kind, Reference, Value, references
 
@@ -37,18 +37,18 @@ class Inventory:
     def put(self, kind: Kind, entries: Iterable[tuple[Key, Value]]) -> None:
         """These are installed, new or replaced."""
         held = self.by_kind[kind]
-        entries = list(dict(entries).items())  # BMv2 tells members of its selector twice
-        replaced = [(key, held[key]) for key, _ in entries if key in held]
-        held.update(entries)
-        self._count(kind, entries, 1)
-        self._count(kind, replaced, -1)
+        new = dict(entries)  # BMv2 tells members of its selector twice
+        if not held.keys().isdisjoint(new):
+            self._count(kind, [(key, held[key]) for key in new if key in held], -1)
+        held.update(new)
+        self._count(kind, new.items(), 1)
 
     def remove(self, kind: Kind, keys: Iterable[Key]) -> None:
         """These are not installed any more."""
         held = self.by_kind[kind]
         self._count(kind, [(key, held.pop(key)) for key in keys if key in held], -1)
 
-    def _count(self, kind: Kind, entries: list[tuple[Key, Value]], step: int) -> None:
+    def _count(self, kind: Kind, entries: Collection[tuple[Key, Value]], step: int) -> None:
         if kind is Kind.ROUTE:
             # A batch of routes has few targets, and a route's references depend on its target only.
             for value, number in Counter([value for _, value in entries]).items():

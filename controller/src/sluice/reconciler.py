@@ -28,7 +28,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sluice.entities import (
     COMMITTED,
@@ -37,6 +37,8 @@ from sluice.entities import (
     Changes,
     Key,
     Kind,
+    RouteSlot,
+    Target,
     Value,
     references,
 )
@@ -53,9 +55,9 @@ from sluice.p4runtime.session import (
 )
 from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
 from sluice.state.takeover import Closing, Entities
-from sluice.table_order import in_order
+from sluice.table_order import TableQueue, in_order
 from sluice.table_reading import TableReading
-from sluice.task_slices import all_done, in_slices, some_done
+from sluice.task_slices import all_done, forget, in_slices, some_done
 
 WINDOW = 4
 """Writes under way at a time."""
@@ -104,6 +106,9 @@ class Reconciler:
         self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
         self._orphans = {kind: Orphans() for kind in Kind}
         self._near: dict[Key, None] = {}
+        self._missing = TableQueue()
+        """Routes that the switch did not hold when it was read, after `_upserts`."""
+        self._forgetting: asyncio.Task[None] | None = None
         self._table: TableReading | None = None
         self._unread = False
         """Whether a large table is being read: nothing that routes refer to may go meanwhile."""
@@ -207,6 +212,7 @@ class Reconciler:
             + sum(map(len, self._deletes.values()))
             + sum(len(self._orphans[kind]) for kind in self._released)
             + len(self._near)
+            + len(self._missing)
             + len(self._in_flight)
             + sum(map(len, self._deferred))
         )
@@ -238,8 +244,15 @@ class Reconciler:
         queued = key in self._upserts[kind] or key in self._deletes[kind]
         leaves = kind in self._released and bool(self._orphans[kind])
         queued = queued or (leaves and key not in self.desired[kind])
-        near = kind is Kind.ROUTE and key in self._near
-        return queued or near or key in self._in_flight
+        queued = queued or (kind is Kind.ROUTE and self._is_missing(key))
+        return queued or key in self._in_flight
+
+    def _is_missing(self, key: Key) -> bool:
+        """Whether a route waits to be written with the table."""
+        if key in self._near:
+            return True
+        held = self.installed.by_kind[Kind.ROUTE].get(key)
+        return bool(self._missing) and held != self.desired[Kind.ROUTE].get(key)
 
     def found(self, kind: Kind, key: Key, value: Value | None) -> None:
         """The switch holds this, or nothing, whatever it was thought to hold: to be put right.
@@ -284,7 +297,8 @@ class Reconciler:
         await read(session, self._codec, others, installed)
         closed = closing(installed.by_kind)
         await close(session, self._codec, closed, installed)
-        self.installed = installed
+        before, self.installed = self.installed, installed
+        self._forgetting = asyncio.create_task(forget(before.by_kind[Kind.ROUTE], SLICE))
         self.failures.clear()
         self._in_flight.clear()
         table = self._table = TableReading(installed.by_kind[Kind.ROUTE], self._work.set)
@@ -300,7 +314,7 @@ class Reconciler:
             self._upserts[kind] = {}
             if kind is not Kind.ROUTE:
                 await self._compare(kind)
-        self._near = {}
+        self._near, self._missing = {}, TableQueue()
         self._unread = self._table is not None and not self._table.complete()
         if self._unread:
             self._comparing = Kind.ROUTE
@@ -348,10 +362,10 @@ class Reconciler:
 
     async def _find_difference(self, kind: Kind) -> None:
         desired, held = self.desired[kind], self.installed.by_kind[kind]
-        if kind not in COMMITTED:
-            queue = await in_order(desired, held)
-            queue.update(self._upserts[kind])
-            self._upserts[kind] = queue
+        if kind is Kind.ROUTE:
+            self._missing = await in_order(desired, held)
+        elif kind not in COMMITTED:
+            self._upserts[kind] |= {key: None for key in desired if held.get(key) != desired[key]}
         deletes, before = self._deletes[kind], self._orphans[kind]
         while deletes or before:
             gone = [deletes.popitem()[0] for _ in range(min(SLICE, len(deletes)))]
@@ -452,13 +466,14 @@ class Reconciler:
             return (
                 sum(map(len, self._deferred))
                 + len(self._upserts[Kind.ROUTE])
+                + len(self._missing)
                 + sum(len(self._deletes[kind]) for kind in UNDER_ROUTES)
                 + sum(len(self._orphans[kind]) for kind in self._released & UNDER_ROUTES)
             )
         held = Kind.EGRESS_INTERFACE in self._held
         if not held or self.installed.by_kind[Kind.EGRESS_INTERFACE]:
             return 0
-        return len(self._near) + len(self._upserts[Kind.ROUTE])
+        return len(self._near) + len(self._missing) + len(self._upserts[Kind.ROUTE])
 
     async def _cycle(self, session: Writer) -> None:
         for kind in Kind:
@@ -468,6 +483,10 @@ class Reconciler:
                 continue
             if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
                 return  # something of a smaller kind has come: it goes first
+        if self._missing and not (self._unread or self._blocked):
+            await self._write_all(session, Kind.ROUTE, Operation.INSERT, self._missing)
+            if self._more_urgent(Kind.ROUTE):
+                return
         for kind in reversed(Kind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
@@ -475,7 +494,11 @@ class Reconciler:
             await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
     async def _write_all(
-        self, session: Writer, kind: Kind, operation: Operation, queue: dict[Key, None]
+        self,
+        session: Writer,
+        kind: Kind,
+        operation: Operation,
+        queue: dict[Key, None] | TableQueue,
     ) -> bool:
         """Writes all of a kind's queue; False when it stopped for something more urgent."""
         deleting = operation is Operation.DELETE
@@ -486,7 +509,12 @@ class Reconciler:
         complete = True
         try:
             for _ in range(BATCHES_PER_TURN):
-                batch = self._next_deletes(kind) if deleting else self._next_upserts(kind, queue)
+                if isinstance(queue, TableQueue):
+                    batch = self._next_missing(queue)
+                elif deleting:
+                    batch = self._next_deletes(kind)
+                else:
+                    batch = self._next_upserts(kind, queue)
                 if batch.updates:
                     self._in_flight.update(key for key, _ in batch.entries)
                     under_way.add(asyncio.create_task(self._send(session, batch)))
@@ -500,6 +528,8 @@ class Reconciler:
                     break
         finally:
             failed = await all_done(under_way)
+            if isinstance(queue, TableQueue):
+                queue = self._upserts[kind]
             queue.update(self._postponed)
             self._postponed.clear()
         if failed is not None:
@@ -539,6 +569,24 @@ class Reconciler:
             batch.entries.append((key, value))
             batch.updates.append(update(operation, kind, key, value))
         return batch
+
+    def _next_missing(self, queue: TableQueue) -> _Batch:
+        """A batch of a table that the switch does not hold. What is as it mostly is, new and by a
+        next hop that is there, is looked at all at once; else as any other."""
+        kind = Kind.ROUTE
+        keys = queue.take(BATCH)
+        values = [*map(self.desired[kind].get, keys)]
+        targets = {value for value in values if type(value) is Target}
+        if (
+            self._in_flight.isdisjoint(keys)
+            and self.installed.by_kind[kind].keys().isdisjoint(keys)
+            and len(targets) == len(set(values))
+            and not any(self._missing_reference(kind, 0, target) for target in targets)
+        ):
+            entries = list(zip(keys, values, strict=True))
+            updates = self._codec.insert_routes(cast("list[tuple[RouteSlot, Target]]", entries))
+            return _Batch(kind, [Operation.INSERT] * len(keys), entries, updates)
+        return self._next_upserts(kind, dict.fromkeys(keys))
 
     def _missing_reference(self, kind: Kind, key: Key, value: Value) -> str:
         if kind in self._held and key not in self.installed.by_kind[kind]:
@@ -580,7 +628,8 @@ class Reconciler:
 
     def _has_work(self, kind: Kind) -> bool:
         leaving = kind in self._released and self._orphans[kind]
-        return bool(self._upserts[kind] or self._deletes[kind] or leaving)
+        missing = kind is Kind.ROUTE and self._missing
+        return bool(self._upserts[kind] or missing or self._deletes[kind] or leaving)
 
     # -- answers
 
@@ -602,17 +651,20 @@ class Reconciler:
 
     def _acknowledged(self, batch: _Batch) -> None:
         kind = batch.kind
-        set_entries = [(key, value) for key, value in batch.entries if value is not None]
+        # A batch sets entities or deletes them.
+        deletes = bool(batch.entries) and batch.entries[0][1] is None
+        set_entries = [] if deletes else cast("list[tuple[Key, Value]]", batch.entries)
         if set_entries:
             self.installed.put(kind, set_entries)
-        deleted = [key for key, value in batch.entries if value is None]
+        deleted = [key for key, _ in batch.entries] if deletes else []
         if deleted:
             self.installed.remove(kind, deleted)
             # A route has no number that could be used again.
             if kind is not Kind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)
-        self.failures.succeeded(kind, [key for key, _ in batch.entries])
+        if self.failures:
+            self.failures.succeeded(kind, [key for key, _ in batch.entries])
         if self._waiters:
             self._notify(kind, set_entries)
         self.on_progress()

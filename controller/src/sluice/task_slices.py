@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sluice.p4runtime.session import P4RuntimeError
 
@@ -23,6 +23,14 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
         yield part
         if len(part) < size:
             return
+        await asyncio.sleep(0)
+
+
+async def forget(items: dict[Any, Any], size: int) -> None:
+    """Empties a dictionary in slices: a million entries that go at once take their time."""
+    while items:
+        for _ in range(min(size, len(items))):
+            items.popitem()
         await asyncio.sleep(0)
 
 

