@@ -78,6 +78,12 @@ class AuditLog:
         self._buckets: dict[str, _Bucket] = {}
         self._audited: dict[int, tuple[ListState, frozenset[int]]] = {}
 
+    def set_rate(self, rate: int) -> None:
+        """Takes so many events of each kind a second from now on."""
+        self._rate = rate
+        for bucket in self._buckets.values():
+            bucket.rate = rate
+
     # -- events
 
     def packet_dropped(self, reason_name: str, packet: PuntedPacket, now: float) -> None:
@@ -179,12 +185,12 @@ class _Bucket:
 
     def __init__(self, rate: int, now: float) -> None:
         self.suppressed = 0
-        self._rate = rate
+        self.rate = rate
         self._tokens = float(rate)
         self._at = now
 
     def take(self, now: float) -> bool:
-        self._tokens = min(self._rate, self._tokens + max(0.0, now - self._at) * self._rate)
+        self._tokens = min(self.rate, self._tokens + max(0.0, now - self._at) * self.rate)
         self._at = now
         if self._tokens < 1:
             self.suppressed += 1

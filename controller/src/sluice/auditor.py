@@ -98,8 +98,8 @@ class Auditor:
         self._reconciler = reconciler
         self._policy = policy
         self._routes = routes
-        self._rate = rate
-        self._interval = interval
+        self.rate = rate
+        self.interval = interval
         self._clock = clock
         self.reports = {"policy": Report(), "routes": Report()}
         self.on_repaired: Callable[[Repair], None] = lambda _: None
@@ -117,7 +117,7 @@ class Auditor:
                 self._rounds(
                     session,
                     self.reports["policy"],
-                    self._interval,
+                    1,
                     partial(self._audit_policy, session, others),
                 )
             ),
@@ -125,7 +125,7 @@ class Auditor:
                 self._rounds(
                     session,
                     self.reports["routes"],
-                    self._interval * ROUTE_ROUNDS_APART,
+                    ROUTE_ROUNDS_APART,
                     partial(self._audit_routes, session, routes),
                 )
             ),
@@ -142,7 +142,7 @@ class Auditor:
         self,
         session: Audited,
         report: Report,
-        interval: float,
+        apart: float,
         audit: Callable[[_Round], Awaitable[None]],
     ) -> None:
         while True:
@@ -159,14 +159,14 @@ class Auditor:
                 report.completed(audited.census.compared, now - began, now)
             if audited.unsaid:
                 log.warning("repaired: %d more of the same round", audited.unsaid)
-            await asyncio.sleep(max(0.0, began + interval - self._clock()))
+            await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: Audited) -> None:
         """Somebody else's pipeline would hold nothing of ours: the session begins anew."""
         try:
             ours = found = await session.pipeline_cookie()
             while found == ours:
-                await asyncio.sleep(self._interval)
+                await asyncio.sleep(self.interval)
                 found = await session.pipeline_cookie()
         except P4RuntimeError as error:
             if session.closed.done():
@@ -188,13 +188,13 @@ class Auditor:
     ) -> None:
         for request in self._codecs.settings.read_requests():
             await self._audit_settings(session, request, audited)
-        await self._audit_entities(session, requests, audited, self._rate)
+        await self._audit_entities(session, requests, audited, self.rate)
         await self._audit_flows(session, audited)
 
     async def _audit_routes(
         self, session: Audited, requests: list[p4r.Entity], audited: _Round
     ) -> None:
-        await self._audit_entities(session, requests, audited, max(1, self._rate // ROUTE_SHARE))
+        await self._audit_entities(session, requests, audited, max(1, self.rate // ROUTE_SHARE))
 
     async def _audit_entities(
         self, session: Audited, requests: list[p4r.Entity], audited: _Round, rate: int
@@ -235,7 +235,7 @@ class Auditor:
     async def _audit_flows(self, session: Audited, audited: _Round) -> None:
         flows, decode = self._policy.flows, self._codecs.flows.decode
         for request in self._codecs.flows.read_requests():
-            async for part in self._read(session, request, self._rate):
+            async for part in self._read(session, request, self.rate):
                 found = dict(filter(None, map(decode, part)))
                 audited.census.saw("flow", found)
                 differing = [slot for slot in found if not flows.agrees(slot, found[slot])]

@@ -26,12 +26,16 @@ class HeldPackets:
     """The packets that wait, by neighbour."""
 
     def __init__(self, per_neighbor: int, total: int, seconds: float) -> None:
-        self._per_neighbor = per_neighbor
-        self._total = total
-        self._seconds = seconds
+        self.set_limits(per_neighbor, total, seconds)
         self._waiting: dict[Path, _Waiting] = {}
         self._count = 0
         self.counters: Counter[str] = Counter()
+
+    def set_limits(self, per_neighbor: int, total: int, seconds: float) -> None:
+        """Bounds what is held from the next packet on."""
+        self._per_neighbor = per_neighbor
+        self._total = total
+        self._seconds = seconds
 
     def __len__(self) -> int:
         return self._count

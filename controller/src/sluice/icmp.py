@@ -237,8 +237,13 @@ class RateLimiter:
     def __init__(
         self, rate: float, burst: float, host_rate: float, host_burst: float, max_hosts: int = 4096
     ) -> None:
+        self._max_hosts = max_hosts
+        self.set_rates(rate, burst, host_rate, host_burst)
+
+    def set_rates(self, rate: float, burst: float, host_rate: float, host_burst: float) -> None:
+        """Begins anew with these rates."""
         self._rate, self._burst = rate, burst
-        self._host_rate, self._host_burst, self._max_hosts = host_rate, host_burst, max_hosts
+        self._host_rate, self._host_burst = host_rate, host_burst
         self._all: TokenBucket | None = None
         self._hosts: dict[bytes, TokenBucket] = {}
 

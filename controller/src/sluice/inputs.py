@@ -127,6 +127,9 @@ class PuntInput(Protocol):
     def __len__(self) -> int:
         """How many wait."""
 
+    def set_limit(self, limit: int) -> None:
+        """Bounds the queue from the next packet on."""
+
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
         """Takes in (frame, metadata) pairs as far as there is room."""
 

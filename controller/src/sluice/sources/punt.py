@@ -54,15 +54,19 @@ class PuntQueue:
     def __init__(self, limit: int, limit_each: int | None = None) -> None:
         """`limit` packets in all; `limit_each` for one interface and reason (an eighth). A lane
         has at most a quarter of that."""
-        self._limit = limit
-        self._limit_each = limit_each if limit_each is not None else max(1, limit // 8)
-        self._limit_lane = max(1, self._limit_each // 4)
+        self.set_limit(limit, limit_each)
         # In the order of turns; an interface and reason without packets is not in it.
         self._turns: OrderedDict[Turn, _Share] = OrderedDict()
         self._waiting = 0
         # By punt reason: those dropped here, queue full.
         self.dropped: Counter[int] = Counter()
         self.counters: Counter[str] = Counter()
+
+    def set_limit(self, limit: int, limit_each: int | None = None) -> None:
+        """Bounds the queue from the next packet on; see `__init__`."""
+        self._limit = limit
+        self._limit_each = limit_each if limit_each is not None else max(1, limit // 8)
+        self._limit_lane = max(1, self._limit_each // 4)
 
     def __len__(self) -> int:
         """How many packets wait."""

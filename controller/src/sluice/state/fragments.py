@@ -125,13 +125,17 @@ class FragmentTable:
     """Datagrams under way: at most `datagrams`, `waiting` fragments that wait, `seconds` each."""
 
     def __init__(self, datagrams: int, waiting: int, seconds: float) -> None:
-        self._limit = datagrams
-        self._limit_waiting = waiting
-        self._seconds = seconds
+        self.set_limits(datagrams, waiting, seconds)
         self._datagrams: OrderedDict[DatagramKey, _Datagram] = OrderedDict()  # by deadline
         self.waiting = 0
         self.counters: Counter[str] = Counter()
         """Fragments that waited in vain, by why."""
+
+    def set_limits(self, datagrams: int, waiting: int, seconds: float) -> None:
+        """Bounds what is kept from the next fragment on."""
+        self._limit = datagrams
+        self._limit_waiting = waiting
+        self._seconds = seconds
 
     def __len__(self) -> int:
         """How many datagrams are known."""
