@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sluice.connection import EAGER_SECONDS, FIRST_RECONNECT, LAST_RECONNECT, Backoff
+from sluice.primacy import EAGER_SECONDS, FIRST_RECONNECT, LAST_RECONNECT, Backoff
 
 
 def test_a_switch_that_never_answered_is_asked_for_less_and_less_often() -> None:

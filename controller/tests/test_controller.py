@@ -391,8 +391,8 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It used to be a loop of ValueErrors, one each turn."""
-    monkeypatch.setattr("sluice.connection.FIRST_RECONNECT", 0.001)
-    monkeypatch.setattr("sluice.connection.LAST_RECONNECT", 0.01)
+    monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
+    monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
 
     async def story(world: World) -> None:
         world.arbitration = [(False, 5, "", LARGEST)]

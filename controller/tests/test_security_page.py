@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.app import _connect
 from sluice.config import Config, load_config
 from sluice.p4runtime.session import P4RuntimeError
+from sluice.service import connect
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 CONFIG = """\
@@ -92,7 +92,7 @@ def configuration(files: Path, **words: object) -> Config:
 
 def end(config: Config) -> tuple[int, str]:
     """How a connection ends that the peer does not take."""
-    client = _connect(config, (0, 1))
+    client = connect(config, (0, 1))
     try:
         while select.select([client.fileno()], [], [], 10)[0]:
             for event in client.poll(8):
@@ -109,7 +109,7 @@ def test_private_keys_are_private(files: Path) -> None:
 
 def test_controller_and_switch_know_each_other(files: Path) -> None:
     with switch(files) as (port, client):
-        connection = _connect(configuration(files, port=port), (0, 1))
+        connection = connect(configuration(files, port=port), (0, 1))
         assert "'r1'" in client.result(timeout=10)
         connection.close()
 
@@ -132,7 +132,7 @@ def test_a_switch_of_another_authority_is_refused(files: Path) -> None:
 def test_a_client_that_is_no_controller_is_refused(files: Path, name: str) -> None:
     """Of another authority, and with a switch's key, whose certificate says what it is for."""
     with switch(files) as (port, client):
-        connection = _connect(configuration(files, port=port, name=name), (0, 1))
+        connection = connect(configuration(files, port=port, name=name), (0, 1))
         error = client.exception(timeout=10)
         assert isinstance(error, ssl.SSLError), error
         connection.close()
@@ -142,4 +142,4 @@ def test_files_that_hold_no_keys_are_an_error_of_the_connection(files: Path) -> 
     (files / "empty.pem").touch()
     (files / "empty.key").touch(mode=0o600)
     with pytest.raises(P4RuntimeError, match="INVALID_ARGUMENT: tls"):
-        _connect(configuration(files, name="empty"), (0, 1))
+        connect(configuration(files, name="empty"), (0, 1))

@@ -7,12 +7,12 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fake_switch import PIPELINE
-from sluice import connection
+from sluice import primacy
 from sluice._native import FastPath as Native
 from sluice.connection import SwitchConnection
 from sluice.connection_config import SwitchConfig, UnixAddress
@@ -20,6 +20,7 @@ from sluice.fast_path import FastPath
 from sluice.model import parse_address, parse_mac
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.session import P4RuntimeError
+from sluice.primacy import Primacy
 from sluice.sources.handover import Handover, Tables, left_in
 from sluice.sources.host import Passing, PassingTap
 from test_punts import REASONS, SCHEMA
@@ -162,7 +163,7 @@ def one_session(
     """What a session does, in order."""
     log: list[str] = []
     monkeypatch.setattr(FakeSession, "log", log, raising=False)
-    monkeypatch.setattr(connection, "Session", FakeSession)
+    monkeypatch.setattr(primacy, "Session", FakeSession)
 
     class Config:
         address, device_id = "switch", 1
@@ -175,7 +176,7 @@ def one_session(
         "pipeline": load_pipeline(PIPELINE),
         "packets": SCHEMA,
         "reconciler": FakeReconciler(),
-        "connect": lambda _: None,
+        "primacy": Primacy(cast(Any, Config()), cast(Any, lambda _: None)),
         "on_packets": None,
         "closing": lambda _: closing,
         "on_read": nothing,

@@ -18,14 +18,15 @@ from sluice.connection_config import SwitchConfig
 from sluice.entity_text import text_of
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline
-from sluice.p4runtime.client import Client, Metadata
-from sluice.p4runtime.election import ElectionId, question
+from sluice.p4runtime.client import Metadata
+from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import (
     FAILED_PRECONDITION,
     P4RuntimeError,
     PacketInHandler,
     Session,
 )
+from sluice.primacy import Backoff, DisplacedError, Primacy
 from sluice.reconciler import Reconciler
 from sluice.state.takeover import Closing, Entities
 
@@ -33,28 +34,6 @@ log = logging.getLogger(__name__)
 
 SHOWN = 8
 """Entities that a line of the log names at most."""
-FIRST_RECONNECT, LAST_RECONNECT = 0.05, 2.0
-EAGER_SECONDS = 5.0
-"""After a session: a switch that restarts is back by then, and is asked for at the first pace."""
-
-
-class Backoff:
-    """Seconds between two attempts to reach the switch."""
-
-    def __init__(self) -> None:
-        self._delay = FIRST_RECONNECT
-        self._eager_until = float("-inf")
-
-    def ended(self, now: float) -> float:
-        """How long to wait after a session."""
-        self._delay, self._eager_until = FIRST_RECONNECT, now + EAGER_SECONDS
-        return self._delay
-
-    def failed(self, now: float) -> float:
-        """How long to wait after an attempt that came to no session."""
-        if now >= self._eager_until:
-            self._delay = min(LAST_RECONNECT, self._delay * 2)
-        return self._delay
 
 
 class StandIns(Protocol):
@@ -85,7 +64,7 @@ class SwitchConnection:
         pipeline: Pipeline,
         packets: PacketSchema,
         reconciler: Reconciler,
-        connect: Callable[[ElectionId], Client],
+        primacy: Primacy,
         on_packets: PacketInHandler,
         closing: Callable[[Entities], Closing],
         on_read: Callable[[], Awaitable[None]],
@@ -98,14 +77,22 @@ class SwitchConnection:
         self._pipeline = pipeline
         self._packets = packets
         self._reconciler = reconciler
-        self._connect = connect
+        self._primacy = primacy
         self._on_packets = on_packets
         self._closing = closing
         self._on_read = on_read
         self._session_tasks = session_tasks
         self._stand_ins = stand_ins
-        self.session: Session | None = None
-        self.last_error: str | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The session, also while it may not write."""
+        return self._primacy.session
+
+    @property
+    def last_error(self) -> str | None:
+        """Why there was no session last, or why it ended; None while one goes well."""
+        return self._primacy.last_error
 
     @property
     def primary(self) -> Session | None:
@@ -123,35 +110,26 @@ class SwitchConnection:
         return 0 if self.session is None else self.session.packet_out(batch)
 
     async def run(self) -> None:
-        """Keeps a session until cancelled."""
+        """Keeps a session until cancelled. Raises DisplacedError where another controller has
+        taken this one's turn for good."""
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
         while True:
             try:
                 await self._one_session()
                 delay = backoff.ended(clock())
+            except DisplacedError:
+                raise
             except P4RuntimeError as error:
-                message = f"{self._config.address}: {error}"
-                if message != self.last_error:
-                    log.warning("switch %s", message)
-                self.last_error = message
+                self._primacy.failed(error)
                 delay = backoff.failed(clock())
             self._reconciler.disconnect()
             await asyncio.sleep(delay)
 
     async def _one_session(self) -> None:
         """From connection to end. Raises P4RuntimeError when it did not come to writing."""
-        election_id = question()
-        session = Session(
-            self._connect(election_id),
-            self._config.device_id,
-            election_id,
-            None,
-            self._on_packets,
-        )
-        self.session = session
+        session = await self._primacy.win(self._on_packets)
         try:
-            await session.become_primary()
             self._end_stand_ins()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
                 log.info("gave the switch at %s its pipeline", self._config.address)
@@ -159,14 +137,17 @@ class SwitchConnection:
             self._let_pass(session)
             await self._on_read()
             await self._reconciler.compare()
-            self.last_error = None
+            self._primacy.last_error = None
             error = await self._write_until_closed(session)
-            self.last_error = f"{self._config.address}: session ended: {error}"
-            log.warning("switch %s", self.last_error)
+            self._primacy.last_error = f"{self._config.address}: session ended: {error}"
+            log.log(
+                logging.DEBUG if self._primacy.is_yielding else logging.WARNING,
+                "switch %s",
+                self.last_error,
+            )
         finally:
             self._set_passing(None)
-            session.close()
-            self.session = None
+            self._primacy.close()
 
     def _end_stand_ins(self) -> None:
         if self._stand_ins is not None:

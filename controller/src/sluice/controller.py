@@ -27,14 +27,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from sluice import policy_entities
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
-from sluice.config import Config
+from sluice.config import Config, Limits
 from sluice.connection import SwitchConnection
 from sluice.daemons import Daemon, RoutingDaemons
 from sluice.entities import (
@@ -79,10 +81,12 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.policy import Policy
 from sluice.port_watch import PortWatch
+from sluice.primacy import Primacy
 from sluice.progress import Pace
 from sluice.punts import Outcome, PuntHandler, Tunnel
 from sluice.readback import SLICE
 from sluice.reconciler import Reconciler
+from sluice.reload import ReloadReport
 from sluice.resolution import Resolution
 from sluice.scheduler import Inlet, Scheduler
 from sluice.stalls import Stalls
@@ -120,7 +124,8 @@ class Controller:
     """One router. `connect` makes a P4Runtime client that asks with an election id; `on_ready` is
     called once, when the switch is programmed with the interfaces (`Reconciler.forwards`).
     `numbers` gave the configuration's interfaces theirs, `stalls` is told how long the loop was
-    busy."""
+    busy. `primacy` has been won already; without it the controller waits for its turn by itself.
+    """
 
     def __init__(
         self,
@@ -132,6 +137,7 @@ class Controller:
         *,
         numbers: InterfaceNumbers | None = None,
         stalls: Stalls | None = None,
+        primacy: Primacy | None = None,
     ) -> None:
         self.config = config
         self.stalls = stalls or Stalls()
@@ -140,6 +146,7 @@ class Controller:
         self._on_ready = on_ready
         self._clock = asyncio.get_running_loop().time
         self.started_at = self._clock()
+        self.reloads = ReloadReport(time.time())
         schema = Schema(pipeline.p4info)
         self.packets = PacketSchema(schema)
         self.counter_schema = CounterSchema(schema)
@@ -164,12 +171,7 @@ class Controller:
         )
         self.counters: Counter[str] = Counter()
         self.resolution = Resolution(self.fib, self.held, sources.kernel, self.counters)
-        limiter = RateLimiter(
-            limits.icmp_errors_per_second,
-            limits.icmp_errors_burst,
-            max(1.0, limits.icmp_errors_per_second / 10),
-            max(1.0, limits.icmp_errors_burst / 2),
-        )
+        self._limiter = RateLimiter(*_icmp_rates(limits))
         self.flow_codec = FlowCodec(schema)
         self.policy = Policy(
             config,
@@ -217,7 +219,7 @@ class Controller:
             self.fib,
             self.packets,
             self.held,
-            limiter,
+            self._limiter,
             self._when_ready,
             first_packets=self.first_packets,
             tunnels=tunnels,
@@ -231,7 +233,7 @@ class Controller:
             pipeline=pipeline,
             packets=self.packets,
             reconciler=self.reconciler,
-            connect=connect,
+            primacy=primacy or Primacy(config.switch, connect),
             on_packets=self._packets_in,
             closing=self._closing,
             on_read=self._adopt,
@@ -290,10 +292,36 @@ class Controller:
         changes.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
         return changes
 
+    def set_limits(self, config: Config) -> None:
+        """Takes the settings of another configuration (`reload.SETTINGS`), and nothing else."""
+        self.config, limits = (
+            replace(
+                self.config,
+                limits=config.limits,
+                punt_rates=config.punt_rates,
+                audit=replace(self.config.audit, rate=config.audit.rate),
+                policy=replace(self.config.policy, spds=config.policy.spds),
+            ),
+            config.limits,
+        )
+        self._submit(self._settings())
+        self.held.set_limits(
+            limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
+        )
+        self._limiter.set_rates(*_icmp_rates(limits))
+        self.first_packets.fragments.set_limits(
+            limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
+        )
+        self.sources.punts.set_limit(limits.punt_queue)
+        self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
+        self.audit.set_rate(config.audit.rate)
+        self.policy.configured_anew(config)
+
     # -- life
 
     async def run(self) -> None:
-        """Runs until cancelled. What is in the switch stays there and goes on forwarding."""
+        """Runs until cancelled; what is in the switch stays there and goes on forwarding. Raises
+        DisplacedError where another controller has become primary."""
         tasks = [
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.stalls.measured("session", self.connection.run())),
@@ -577,6 +605,12 @@ class Controller:
         outcome = Outcome()
         self.punts.release(path, outcome)
         self._carry_out(outcome)
+
+
+def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:
+    """Rate and burst of the errors of all, and of those to one host."""
+    rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
+    return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)
 
 
 def _esp_sources(config: Config) -> dict[str, frozenset[EspSource]]:

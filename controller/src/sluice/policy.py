@@ -95,7 +95,7 @@ class Policy:
         self._store = SpdStore(config.state_dir)
         # An SPD that is configured again some day is to start as it is configured then.
         record = self._store.forget_committed(keep=self.spds)
-        check_room(config, Room(codec.flows, codec.rules, codec.lists))
+        self.check_room(config)
         self.book = RuleBook(config, rules_at_start(config, record), own)
         """The rules in force, or that a commit is about."""
         self._said = {spd: on for spd, on in record.caches.items() if spd in self.spds}
@@ -123,6 +123,14 @@ class Policy:
         self._lock = asyncio.Lock()
         if self.spds:
             self._reconciler.hold(OPENING)
+
+    def check_room(self, config: Config) -> None:
+        """Raises PolicyError where the pipeline has no room for what a configuration wants."""
+        check_room(config, Room(self._codec.flows, self._codec.rules, self._codec.lists))
+
+    def configured_anew(self, config: Config) -> None:
+        """Takes notice of what the SPDs' files are, and say, by now; the rules in force stay."""
+        self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
     def is_cache_on(self, spd: str) -> bool:
         """Whether the flow cache of an SPD is on: as an operator said last, else as configured."""

@@ -30,6 +30,7 @@ ROUTE = {
 ANSWERS: dict[str, Any] = {
     "status": {
         "router": "r1",
+        "role": "standby",
         "synced": False,
         "switch": {
             "target": "bmv2",

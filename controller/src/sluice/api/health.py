@@ -25,6 +25,8 @@ def problems(controller: Controller, phase: Phase) -> Iterator[str]:
     yield from _host(controller)
     yield from _daemons(controller)
     yield from _contents(controller)
+    if controller.reloads.refused is not None:
+        yield f"the last reload was refused: {controller.reloads.refused}"
 
 
 def _switch(controller: Controller, phase: Phase) -> Iterator[str]:

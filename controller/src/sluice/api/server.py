@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 from sluice.api.limits import Limits
 from sluice.api.rows import Rows, Turn, pieces
 from sluice.audit_log import ASKED_BY, Asker
+from sluice.turns import EndedError
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[s
 
 def _failure(error: Exception, line: bytes) -> dict[str, Any]:
     """What the client is told of an exception."""
-    if isinstance(error, BadRequestError):
+    if isinstance(error, (BadRequestError, EndedError)):
         return _refusal(str(error))
     if isinstance(error, RecursionError):
         return _refusal("lists and objects are nested too deeply; no request needs that")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import asdict
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -21,6 +22,7 @@ from sluice.api.policy_views import PolicyViews
 from sluice.api.route_view import RouteView
 from sluice.api.rows import Rows, made, sliced
 from sluice.api.server import BadRequestError
+from sluice.api.standby import PRIMARY, STANDBY, WAITING
 from sluice.controller import Controller
 from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
 from sluice.metrics import lines
@@ -80,6 +82,8 @@ class Views:
         return {
             "version": __version__,
             "router": controller.config.router,
+            "role": self._role(),
+            "configuration": asdict(controller.reloads),
             "uptime": round(asyncio.get_running_loop().time() - controller.started_at, 1),
             "ready": controller.ready,
             "synced": bool(reconciler.synced and controller.sources.kernel.synced),
@@ -134,6 +138,13 @@ class Views:
             "problems": list(problems(controller, self._phase())),
             "remarks": self._remarks(),
         }
+
+    def _role(self) -> str:
+        connection = self._controller.connection
+        if connection.primary is not None:
+            return PRIMARY
+        session = connection.session
+        return STANDBY if session is not None and session.is_standby else WAITING
 
     def _remarks(self) -> dict[str, int]:
         """What had no effect, or was put right, by what it is, and how often."""

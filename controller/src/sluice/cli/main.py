@@ -196,6 +196,21 @@ def metrics(socket: Path | None, as_json: bool) -> None:
     _show("metrics", socket, as_json)
 
 
+@cli.command(epilog=EPILOG)
+@common
+def reload(socket: Path | None, as_json: bool) -> None:
+    """Have the controller read its configuration again, as SIGHUP does.
+
+    It is taken whole, or refused whole and then what was in force stays. Prints the keys that have
+    changed.
+    """
+    changed = request(socket, {"command": "reload"})["changed"]
+    if as_json:
+        click.echo(json.dumps(changed, indent=2))
+    else:
+        click.echo("\n".join(changed) or "nothing has changed")
+
+
 cli.add_command(spd)
 cli.add_command(flow_cache)
 

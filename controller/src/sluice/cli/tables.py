@@ -18,6 +18,7 @@ from sluice.policy_model import PROTOCOLS
 
 Row = list[str | Text]
 PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
+PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
 """Columns when the output is no terminal: lines are not to be broken then."""
 
@@ -69,14 +70,15 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         *(("problem", Text(text, style="red")) for text in data["problems"]),
         ("synced", _good(data["synced"], "yes", "no")),
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
-        ("", _good(switch["connected"], "connected, primary", switch["arbitration"])),
+        ("role", _role(data["role"], switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
         ("routes", f"{fpm['routes']:,}" + _stale(fpm["stale_routes"]) + _kept(fpm["kept_routes"])),
         ("pending", f"{reconciler['pending']:,} updates" + _orphans(reconciler["orphans"])),
     ]
     lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
     lines.append(("progress", _progress(data["progress"], data["ready"])))
-    lines.append(("longest stall", _stalls(data["loop"])))
+    if data["loop"]:
+        lines.append(("longest stall", _stalls(data["loop"])))
     lines += [(f"auditor: {part}", _auditor(report)) for part, report in data["auditor"].items()]
     lines += [
         ("repaired", Text(repair, style="red"))
@@ -102,6 +104,13 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     for name, value in lines:
         grid.add_row(name, value)
     console.print(grid)
+
+
+def _role(role: str, arbitration: str) -> Text:
+    """Whether the switch takes writes from this controller, and from whom else."""
+    if role == PRIMARY:
+        return Text("primary, connected", style="green")
+    return Text(f"{role}: {arbitration}", style="yellow" if role == STANDBY else "red")
 
 
 def _stale(routes: int) -> str:

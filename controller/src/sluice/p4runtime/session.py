@@ -29,7 +29,7 @@ POLL_SLICE = 512
 
 OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 3, 5, 6, 7
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
-UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
+ABORTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 10, 12, 13, 14
 CODE_NAMES = (
     "OK",
     "CANCELLED",
@@ -114,7 +114,7 @@ class Session:
         self._role = role
         self._election_id = election_id
         self._requests = RequestFactory(device_id, election_id, role)
-        self._on_packets = on_packets
+        self.on_packets = on_packets
         self._loop = asyncio.get_running_loop()
         self._token = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -124,6 +124,8 @@ class Session:
         self._takes_packets = False
         self.closed: asyncio.Future[P4RuntimeError] = self._loop.create_future()
         self.arbitration = "connecting"
+        self.is_standby = False
+        """Whether another controller is primary."""
         self.stream_errors = 0
         self._loop.add_reader(client.fileno(), self._drain)
 
@@ -316,7 +318,7 @@ class Session:
     def _take(self, event: P4RuntimeEvent) -> None:
         match event:
             case ("packet_in", packets):
-                self._on_packets(packets)
+                self.on_packets(packets)
             case ("write_done", token, code, message, errors):
                 posted = self._posted.pop(token, None)
                 if posted is None:
@@ -369,7 +371,7 @@ class Session:
             if is_question(self._election_id):
                 self._ask_above(self._election_id)
                 return
-            self.arbitration = "primary"
+            self.arbitration, self.is_standby = "primary", False
             self._primary.set()
         elif self._primary.is_set():
             self._end(
@@ -380,11 +382,13 @@ class Session:
         elif code == NOT_FOUND and highest >= self._election_id:
             self._ask_above(highest)  # of a controller that is gone
         elif highest == LARGEST:
+            self.is_standby = True
             self.arbitration = (
                 "another controller is primary with the largest election id; stop it, then restart"
                 " the switch"
             )
         else:
+            self.is_standby = True
             self.arbitration = f"another controller is primary (election id {highest})"
 
     def _ask_above(self, seen: ElectionId) -> None:
@@ -401,7 +405,7 @@ class Session:
             return
         self._election_id = wanted
         self._requests = RequestFactory(self._device_id, wanted, self._role)
-        self.arbitration = "asking to be primary"
+        self.arbitration, self.is_standby = "asking to be primary", False
         with ended:
             self._client.arbitrate(wanted)
 

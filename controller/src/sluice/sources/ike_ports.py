@@ -23,6 +23,7 @@ Calls libnftables (libnftables(3)), which has no Python package of its own.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 from collections import Counter
@@ -69,6 +70,7 @@ UNGUARD = """\
 flush chain netdev {table} {chain}
 delete chain netdev {table} {chain}
 """
+_numbers = itertools.count(1)
 _PACKETS = re.compile(r"packets (\d+)")
 
 
@@ -84,7 +86,8 @@ class IkePorts:
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
     ) -> None:
-        self._table = f"sluice-ike-{os.getpid()}"
+        # The keepers of earlier TAPs, of this process too, have tables of their own for a while.
+        self._table = f"sluice-ike-{os.getpid()}-{next(_numbers)}"
         self._netfilter: Netfilter | None = None
         self._guarded = 0
         numbers = set(map(_known_user, users))

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens all that the controller takes its events from: TAPs, sockets of the kernel, FPM servers.
+
+From here on the host has this router's interfaces and addresses, so it is done by a primary only
+(`service`). `probe` finds out beforehand what would fail. Depends on sources and `sluice._native`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sluice._native import FpmServer, TapSet
+from sluice.config import Config, VrfConfig
+from sluice.connection_config import HostPort
+from sluice.fast_path import FastPath
+from sluice.inputs import RouteFeed, Sources
+from sluice.model import MAIN_TABLE
+from sluice.namespaces import HOME
+from sluice.sources.device import Devices
+from sluice.sources.fpm import FpmSource
+from sluice.sources.handover import Handover
+from sluice.sources.host import HostInterfaces, TapPlace
+from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
+from sluice.sources.kernel import KernelMonitor
+from sluice.sources.kernel_routes import KernelRouteDump
+from sluice.sources.links import remove
+from sluice.sources.namespace import NetworkNamespace
+from sluice.sources.namespace_routes import NamespaceRoutes
+from sluice.sources.neighbor_probe import NeighborProbe
+from sluice.sources.peer import AllowedUsers
+from sluice.sources.punt import PuntQueue
+from sluice.sources.replay import ReplayGate
+from sluice.sources.several_kernels import SeveralKernels
+from sluice.sources.tap_keeper import TapKeeper
+from sluice.sources.vrf_devices import VrfDevices
+from sluice.sources.vrf_places import VrfPlaces
+
+log = logging.getLogger(__name__)
+
+
+def sentence(error: Exception) -> str:
+    """Returns what an error says, without the numbers that only programs need."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    text = re.sub(r" \(os error \d+\)", "", error.strerror)
+    return text if error.filename is None else f"{error.filename}: {text}"
+
+
+def about(what: str, error: OSError) -> OSError:
+    """Returns the same error, with what it is about said first."""
+    text = f"{what}: {sentence(error)}"
+    return OSError(text) if error.errno is None else OSError(error.errno, text)
+
+
+class Start:
+    """What takes more privileges than are kept."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.vrf_devices = VrfDevices()
+        self.places = VrfPlaces(state_dir)
+
+
+def names_in(config: Config, namespace: int) -> list[str]:
+    """Returns the TAPs that are in a network namespace."""
+    return [each.name for each in config.interfaces if each.vrf.place == namespace]
+
+
+def open_sources(
+    config: Config,
+    start: Start,
+    fast_path: FastPath,
+    handover: Handover,
+    stack: contextlib.AsyncExitStack,
+) -> Sources:
+    """Opens everything; `stack` closes it. Raises OSError in a sentence."""
+    namespaces = start.places.namespaces
+    stacks = {HOME: _HostStack(config, lambda act: act(), stack)}
+    # Of the namespace at home first: the threads of `native` start there.
+    for number, namespace in namespaces.items():
+        stacks[number] = _HostStack(config, namespace.call, stack)
+    kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
+    stack.callback(kernel.close)
+    taps = TapSet(fast_path=fast_path.native, rests=True)
+    stack.callback(taps.close)
+    host = HostInterfaces(
+        taps,
+        kernel,
+        stacks[HOME].devices,
+        is_probe=kernel.is_probe,
+        guard=stacks[HOME].guard,
+        join=start.vrf_devices.join,
+        tables={vrf.table: vrf.id for vrf in config.vrfs},
+        on_change=fast_path.publish,
+        places={
+            number: TapPlace(one.inside, one.devices, one.guard)
+            for number, one in stacks.items()
+            if number != HOME
+        },
+    )
+    stack.callback(host.close)
+    for interface in config.interfaces:
+        try:
+            host.add(interface)
+        except OSError as error:
+            raise about(f"interface {interface.name}", error) from error
+    host.publish()
+    for number, one in stacks.items():
+        names = names_in(config, number)
+        if names:
+            left = handover if number == HOME else None
+            keeper = one.inside(partial(TapKeeper.start, names, handover=left))
+            stack.callback(keeper.close)
+    feeds = [
+        _make_feed(config, vrf, stacks[vrf.place], stack)
+        for vrf in config.vrfs
+        if vrf.id == HOME or vrf.place != HOME
+    ]
+    kernel.start()
+    ike_ports = [one.ike_ports for one in stacks.values() if one.ike_ports is not None]
+    home = feeds[0]
+    return Sources(
+        routes=home.routes,
+        gate=home.gate,
+        dump=home.dump,
+        kernel=kernel,
+        host=host,
+        punts=PuntQueue(config.limits.punt_queue),
+        ike_ports=SeveralIkePorts(ike_ports) if ike_ports else None,
+        fast_path=fast_path,
+        vrf_devices=start.vrf_devices,
+        feeds_of_vrfs=tuple(feeds[1:]),
+    )
+
+
+class _HostStack:
+    """What there is of each network namespace. `inside` calls a function there."""
+
+    def __init__(
+        self,
+        config: Config,
+        inside: Callable[[Callable[[], Any]], Any],
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self.inside = inside
+        self.devices = Devices()
+        self.ike_ports: IkePorts | None = None
+        if config.policy.spds:  # before there is an interface that a packet could leave by
+            self.ike_ports = inside(partial(IkePorts, config.ike.users))
+            stack.callback(self.ike_ports.close)
+        self.probe: NeighborProbe = inside(NeighborProbe)
+        self.kernel: KernelMonitor = inside(partial(KernelMonitor, probe=self.probe))
+
+    def guard(self, device: str) -> None:
+        """Without policy there is no rule that a packet could step around."""
+        if self.ike_ports is not None:
+            self.ike_ports.guard(device)
+
+
+def _make_feed(
+    config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
+) -> RouteFeed:
+    """What brings the routes of the routing daemon in a VRF's network namespace, or at home."""
+    inside, listen, home = host_stack.inside, str(config.fpm.listen), vrf.place == HOME
+    tables = None if home else {MAIN_TABLE: vrf.table}
+    dump: KernelRouteDump = inside(partial(KernelRouteDump, tables))
+    stack.callback(dump.close)
+    try:
+        server: FpmServer = inside(partial(FpmServer, listen))
+    except OSError as error:
+        where = "" if home else f" in network namespace {vrf.namespace}"
+        raise about(f"fpm.listen{where}", error) from error
+    stack.callback(server.close)
+    users = AllowedUsers(listen, config.fpm.users)
+    source = FpmSource(server, lambda peer: str(inside(partial(users.admit, peer))))
+    routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
+    left_out = frozenset(one.table for one in config.vrfs if one.place == HOME) - {MAIN_TABLE}
+    gate = ReplayGate(config.fpm.quiet_seconds, tables=left_out if home else frozenset())
+    return RouteFeed(vrf.place, routes, gate, dump)
+
+
+# --- before a start or a reload -------------------------------------------------------------------
+
+
+def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
+    """Raises OSError in a sentence where FPM's address is not to be had, at once and not when this
+    controller becomes primary; unless another controller has this host's interfaces, and so FPM's
+    address too, until it goes."""
+    for one in config.interfaces:
+        devices = Devices()
+        try:
+            _inside(one.vrf.place, namespaces, partial(devices.claim, one.name))
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return
+            raise about(f"interface {one.name}", error) from error
+        finally:
+            devices.close()
+    _try_to_listen(config.fpm.listen)
+
+
+def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
+    """Raises OSError in a sentence where what `new` has beside `old` cannot be opened.
+
+    TAPs that are not there are made, down and without addresses, and removed.
+    """
+    if old.fpm.listen != new.fpm.listen:
+        for vrf in new.vrfs:
+            if vrf.id == HOME or vrf.place != HOME:
+                _inside(vrf.place, namespaces, partial(_try_to_listen, new.fpm.listen))
+    known = {(one.name, one.vrf.place) for one in old.interfaces}
+    for one in new.interfaces:
+        if (one.name, one.vrf.place) not in known:
+            try:
+                _inside(one.vrf.place, namespaces, partial(_try_to_make, one.name))
+            except OSError as error:
+                raise about(f"interface {one.name}", error) from error
+
+
+def remove_taps(
+    taps: Iterable[tuple[str, int]], namespaces: Mapping[int, NetworkNamespace]
+) -> None:
+    """Removes TAPs, each named with the number of its network namespace, and their addresses.
+
+    Their keeper would keep them for a while, as it does over a restart.
+    """
+    for name, place in taps:
+        try:
+            _inside(place, namespaces, partial(remove, name))
+        except OSError as error:
+            log.warning("interface %s is not removed: %s", name, sentence(error))
+
+
+def _inside(
+    place: int, namespaces: Mapping[int, NetworkNamespace], act: Callable[[], None]
+) -> None:
+    if place == HOME:
+        act()
+    else:
+        namespaces[place].call(act)
+
+
+def _try_to_listen(listen: HostPort) -> None:
+    try:
+        FpmServer(str(listen)).close()
+    except OSError as error:
+        raise about("fpm.listen", error) from error
+
+
+def _try_to_make(name: str) -> None:
+    devices = Devices()
+    devices.claim(name)
+    try:
+        with devices.reserved(name):
+            pass
+    finally:
+        devices.release(name)

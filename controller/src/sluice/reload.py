@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a new configuration changes, and how that comes into force while the controller runs.
+
+Each key has one of three ways:
+
+- it is fixed: what names the process, its files, its switch, or what only a start has the
+  privileges to make (VRFs). A configuration that changes one is refused whole;
+- it is a setting: a number that is used from the next packet on;
+- all else takes the walk of a restart inside the process: closed, changed, opened.
+
+Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
+on config and its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from sluice.config import AuditConfig, Config, InterfaceConfig, Limits, PuntRate, VrfConfig
+from sluice.connection_config import FpmConfig, IkeConfig, SwitchConfig, TlsConfig
+from sluice.policy_config import (
+    BundleConfig,
+    EngineConfig,
+    FlowCacheConfig,
+    OutboundSa,
+    PolicyConfig,
+    SpdConfig,
+)
+
+FIXED = ("router", "state_dir", "api", "metrics", "switch", "vrfs")
+NOT_FIXED = ("switch.tls", "switch.cpu_port")
+SETTINGS = ("limits", "punt_rates", "audit.rate")
+FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
+"""Keys that are not called as in the file."""
+NOT_IN_THE_FILE = frozenset({"l3_if"})
+SECTIONS = (
+    *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, Limits, PuntRate, SwitchConfig),
+    *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
+)
+
+
+class Differences(NamedTuple):
+    """The keys that differ, by the way in which they come into force."""
+
+    fixed: tuple[str, ...]
+    settings: tuple[str, ...]
+    walked: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All keys that differ, those first that change most."""
+        return self.walked + self.settings + self.fixed
+
+
+@dataclass
+class ReloadReport:
+    """How the last reload went."""
+
+    succeeded_at: float
+    """When the configuration that is in force was read, in seconds since the epoch."""
+    refused: str | None = None
+    """Why the last reload was refused; None where none was since."""
+
+
+def differences(old: Config, new: Config) -> Differences:
+    """Compares two configurations as they were read, with no VRF's isolation decided."""
+    keys = tuple(dict.fromkeys(_of_config(old, new)))
+    fixed = tuple(key for key in keys if _is_fixed(key))
+    settings = tuple(key for key in keys if key not in fixed and _is_setting(key))
+    walked = tuple(key for key in keys if key not in fixed and key not in settings)
+    return Differences(fixed, settings, walked)
+
+
+def decided_like(new: Config, running: Config) -> Config:
+    """Returns `new` with the isolation of each VRF that the running configuration has."""
+    known = {vrf.name: vrf for vrf in running.vrfs}
+
+    def decided(vrf: VrfConfig) -> VrfConfig:
+        return replace(vrf, isolation=known[vrf.name].isolation)
+
+    return replace(
+        new,
+        vrfs=tuple(map(decided, new.vrfs)),
+        interfaces=tuple(replace(one, vrf=decided(one.vrf)) for one in new.interfaces),
+    )
+
+
+def _is_fixed(key: str) -> bool:
+    if key.startswith("vrfs.") and key.endswith(".next_hop_vrfs"):
+        return False
+    return _is_under(key, FIXED) and not _is_under(key, NOT_FIXED)
+
+
+def _is_setting(key: str) -> bool:
+    # The rules of an SPD change by a commit and by nothing else: what the file says is compared.
+    return _is_under(key, SETTINGS) or (
+        key.startswith("spds.") and key.endswith((".file", ".rules"))
+    )
+
+
+def _is_under(key: str, parents: Iterable[str]) -> bool:
+    return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
+
+
+def _of_config(old: Config, new: Config) -> Iterator[str]:
+    for field in fields(Config):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if isinstance(before, PolicyConfig):
+            for part in fields(PolicyConfig):
+                yield from _changed(
+                    part.name, getattr(before, part.name), getattr(after, part.name)
+                )
+        else:
+            yield from _changed(FILE_KEYS.get(field.name, field.name), before, after)
+
+
+def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
+    """Names what differs, as deep as it can be named."""
+    if before == after:
+        return
+    if type(before) is type(after) and _has_keys(before):
+        for field in fields(before):
+            if field.name not in NOT_IN_THE_FILE:
+                old, new = getattr(before, field.name), getattr(after, field.name)
+                yield from _changed(f"{key}.{field.name}", *_vrf_by_name(old, new))
+    elif isinstance(before, Mapping) and isinstance(after, Mapping) and _named(before, after):
+        for name in sorted({*before, *after}):
+            yield from _changed(f"{key}.{name}", before.get(name), after.get(name))
+    elif _is_list_of_named(before) and _is_list_of_named(after):
+        olds, news = _by_name(before), _by_name(after)
+        for name in dict.fromkeys([*olds, *news]):
+            yield from _changed(f"{key}.{name}", olds.get(name), news.get(name))
+    else:
+        yield key
+
+
+def _has_keys(value: Any) -> bool:
+    """Whether a value is a section of the file, and not a scalar of several parts."""
+    return isinstance(value, SECTIONS)
+
+
+def _vrf_by_name(before: Any, after: Any) -> tuple[Any, Any]:
+    """An interface's `vrf` is a name in the file."""
+    if isinstance(before, VrfConfig) and isinstance(after, VrfConfig):
+        return before.name, after.name
+    return before, after
+
+
+def _named(*mappings: Mapping[Any, Any]) -> bool:
+    return all(isinstance(key, str) for mapping in mappings for key in mapping)
+
+
+def _is_list_of_named(value: Any) -> bool:
+    return isinstance(value, tuple) and all(map(_has_keys, value))
+
+
+def _by_name(items: Iterable[Any]) -> dict[str, Any]:
+    return {str(getattr(item, "name", getattr(item, "id", item))): item for item in items}

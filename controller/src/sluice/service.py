@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of the daemon: it stands by, runs one configuration after the other, and answers.
+
+A `Life` is one configuration in force. It begins by waiting for its turn as the switch's primary;
+until then nothing of this host is changed. Then it opens the sources and runs a controller. It ends
+with the daemon, when another controller has taken its turn (the next life stands by again), or for
+a reload.
+
+A reload reads the file, refuses it whole or takes it whole (`reload`). What is more than a setting
+takes the walk of a restart: a new session takes the turn of the old one, the old controller ends,
+and the new one closes in the switch what differs, changes it, and opens it. Where the new life
+cannot begin, the old configuration begins again.
+
+Depends on controller, host_sources and the API's answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sluice._native import P4RuntimeClient
+from sluice.api.requests import Requests
+from sluice.api.server import BadRequestError
+from sluice.api.standby import standby_status
+from sluice.config import Config, ConfigError, load_config
+from sluice.controller import Controller
+from sluice.fast_path import FastPath
+from sluice.garbage import Garbage
+from sluice.host_sources import Start, names_in, open_sources, probe, remove_taps, sentence
+from sluice.namespaces import HOME
+from sluice.numbers import InterfaceNumbers, NumbersError
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Pipeline, Schema, SchemaError
+from sluice.p4runtime import transport
+from sluice.p4runtime.client import Client
+from sluice.p4runtime.election import ElectionId, above
+from sluice.p4runtime.session import INVALID_ARGUMENT, P4RuntimeError
+from sluice.policy_start import PolicyError, rules_at_start
+from sluice.primacy import PATIENCE, DisplacedError, Primacy
+from sluice.privileges import PrivilegeError
+from sluice.reload import ReloadReport, decided_like, differences
+from sluice.service_manager import ServiceManager
+from sluice.sources.handover import Handover
+from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.stalls import Stalls
+
+log = logging.getLogger(__name__)
+
+FAILURES = (
+    *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
+    OSError,
+)
+"""What ends the daemon with a sentence, and what a reload is refused for."""
+TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
+"""How long a new primary waits for what the one before, on the same host, is about to let go."""
+TURN_SECONDS = 10.0
+"""How long a reload waits for the new session's turn."""
+
+
+class ReloadError(Exception):
+    """A reload that was refused whole, and why."""
+
+
+class Parts(NamedTuple):
+    """What all lives of a daemon share."""
+
+    pipeline: Pipeline
+    start: Start
+    stalls: Stalls
+    manager: ServiceManager
+    reloads: ReloadReport
+    started_at: float
+    """By the loop's clock."""
+
+
+class Life:
+    """One configuration in force, from standing by to its end. `config` has the isolation of its
+    VRFs decided; `takes_over` is the election id of the session whose turn it takes. What was
+    committed to SPDs is forgotten at its beginning where it `forgets`."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        config: Config,
+        *,
+        takes_over: ElectionId | None = None,
+        forgets: bool = False,
+    ) -> None:
+        self._parts = parts
+        self.config = config
+        self.before: Config | None = None
+        """The configuration that begins again where this one cannot."""
+        self._forgets = forgets
+        self.controller: Controller | None = None
+        self._requests: Requests | None = None
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the controller runs; has the reason where it cannot."""
+        self._handover = Handover()
+        self._fast_path = FastPath(
+            PacketSchema(Schema(parts.pipeline.p4info)),
+            remembers=bool(config.policy.spds),
+            handover=self._handover,
+            names=names_in(config, HOME),
+        )
+        self.primacy = Primacy(
+            config.switch,
+            partial(connect, config, fast_path=self._fast_path),
+            PATIENCE,
+            None if takes_over is None else above(takes_over),
+        )
+
+    async def take_turn(self) -> None:
+        """Becomes primary in the place of the session that it takes over. Raises P4RuntimeError."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self.primacy.win(lambda _: None)
+        except TimeoutError:
+            raise P4RuntimeError(INVALID_ARGUMENT, "the switch does not answer") from None
+
+    def close(self) -> None:
+        """Lets go of the session of a life that does not begin."""
+        self.primacy.close()
+        self._handover.close()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises DisplacedError, and FAILURES where it cannot begin."""
+        with contextlib.closing(self):
+            standing_by = asyncio.create_task(self.primacy.stand_by())
+            stood_by = await self._stand_by(standing_by)
+            async with contextlib.AsyncExitStack() as stack:
+                controller = await self._begin(stack, patient=stood_by)
+                self.controller, self._requests = controller, Requests(controller)
+                stack.callback(self._end)
+                self.begun.set_result(None)
+                await controller.run()
+
+    async def _stand_by(self, turn: asyncio.Task[None]) -> bool:
+        """Waits for the turn. Returns whether it had to."""
+        stood_by = False
+        try:
+            while not turn.done():
+                if self.primacy.is_standby and not stood_by:
+                    stood_by = True
+                    said = f"another controller is primary at {self.config.switch.address}"
+                    log.info("standby: %s; nothing of this host is changed", said)
+                    self._parts.manager.tell(f"READY=1\nSTATUS=standby: {said}")
+                await asyncio.wait({turn}, timeout=TAKING_OVER_INTERVAL)
+            turn.result()
+        finally:
+            turn.cancel()
+            await asyncio.gather(turn, return_exceptions=True)
+        if stood_by:
+            log.info("primary now at %s", self.config.switch.address)
+        return stood_by
+
+    async def _begin(self, stack: contextlib.AsyncExitStack, patient: bool) -> Controller:
+        """Opens the sources and makes the controller; `stack` closes them."""
+        parts = self._parts
+        if self._forgets:
+            SpdStore(self.config.state_dir).forget_committed()
+        numbers = InterfaceNumbers(self.config.state_dir)
+        given = numbers.give(self.config)
+        deadline = asyncio.get_running_loop().time() + TAKING_OVER_SECONDS * patient
+        while True:
+            async with contextlib.AsyncExitStack() as opened:
+                try:
+                    sources = open_sources(
+                        given, parts.start, self._fast_path, self._handover, opened
+                    )
+                except OSError as error:
+                    late = asyncio.get_running_loop().time() >= deadline
+                    if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
+                        raise
+                else:
+                    # The first to go: nobody stands in for who ends by itself.
+                    opened.callback(self._handover.withdraw)
+                    controller = Controller(
+                        given,
+                        parts.pipeline,
+                        sources,
+                        partial(connect, given, fast_path=self._fast_path),
+                        partial(_say_ready, parts.manager),
+                        numbers=numbers,
+                        stalls=parts.stalls,
+                        primacy=self.primacy,
+                    )
+                    controller.reloads, controller.started_at = parts.reloads, parts.started_at
+                    garbage = Garbage()
+                    controller.on_routes = garbage.made
+                    garbage.start()
+                    opened.callback(garbage.stop)
+                    await stack.enter_async_context(opened.pop_all())
+                    return controller
+            await asyncio.sleep(TAKING_OVER_INTERVAL)
+
+    def _end(self) -> None:
+        if self.controller is not None:
+            self.controller.views.close()
+        self.controller = self._requests = None
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        """Answers a request of the API. Raises BadRequestError."""
+        if self._requests is not None:
+            return await self._requests.answer(request)
+        if request.get("command") == "show" and request.get("what") == "status":
+            uptime = asyncio.get_running_loop().time() - self._parts.started_at
+            return standby_status(self.config, self.primacy, self._parts.reloads, uptime)
+        address, session = self.config.switch.address, self.primacy.session
+        why = self.primacy.last_error if session is None else session.arbitration
+        raise BadRequestError(
+            f"this controller stands by and has nothing to show or to change: {why or 'connecting'}"
+            f" (switch at {address}); ask the primary, or see `sluice show status`"
+        )
+
+    async def turn(self) -> None:
+        """Lets all go first that is more urgent than the API."""
+        if self.controller is None:
+            await asyncio.sleep(0)
+        else:
+            await self.controller.views.next()
+
+
+class Service:
+    """The daemon's lives, and its answers. `path` is the configuration's file, `read` what was
+    read from it, `decided` the same with the isolation of its VRFs decided."""
+
+    def __init__(
+        self, parts: Parts, path: Path, read: Config, decided: Config, *, forgets: bool = False
+    ) -> None:
+        self._parts = parts
+        self._path = path
+        self._read = read
+        self._life = Life(parts, decided, forgets=forgets)
+        self._running: asyncio.Task[None] | None = None
+        self._next: Life | None = None
+        self._lock = asyncio.Lock()
+        self._reloading: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Runs one life after the other, until cancelled. Raises FAILURES."""
+        while True:
+            self._running = asyncio.create_task(self._life.run())
+            try:
+                await asyncio.wait({self._running})
+            finally:
+                self._running.cancel()
+                await asyncio.gather(self._running, return_exceptions=True)
+            await self._follow(self._running)
+
+    async def _follow(self, ended: asyncio.Task[None]) -> None:
+        """Chooses the next life. Raises what ended the last one, where there is none."""
+        old, following, self._next = self._life, self._next, None
+        if following is not None:
+            if old.begun.done():  # else they are another controller's
+                removed = _tap_names(old.config) - _tap_names(following.config)
+                remove_taps(removed, self._parts.start.places.namespaces)
+                following.before = old.config
+            self._life = following
+            return
+        try:
+            ended.result()
+        except DisplacedError as error:
+            log.warning("standby: %s; the host's interfaces are let go", error)
+            self._life = Life(self._parts, old.config)
+        except FAILURES as error:
+            if old.before is None or old.begun.done():
+                raise
+            log.error("the new configuration cannot begin, the old one does: %s", sentence(error))
+            old.begun.set_exception(ReloadError(sentence(error)))
+            self._life = Life(self._parts, old.before)
+        else:
+            raise RuntimeError("a controller ended by itself")
+
+    # -- reload
+
+    def ask_to_reload(self) -> None:
+        """Reloads in a task of its own, as on SIGHUP; the outcome is logged."""
+
+        async def reload() -> None:
+            with contextlib.suppress(ReloadError):
+                await self.reload()
+
+        task = asyncio.get_running_loop().create_task(reload())
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def reload(self) -> list[str]:
+        """Brings what the file says now into force, or nothing of it. Returns the keys that
+        changed. Raises ReloadError."""
+        async with self._lock:
+            manager, reloads = self._parts.manager, self._parts.reloads
+            manager.tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            try:
+                changed = await self._reload()
+            except (ReloadError, P4RuntimeError, *FAILURES) as error:
+                reloads.refused = sentence(error)
+                log.error(
+                    "%s is not reloaded, what was in force stays: %s", self._path, reloads.refused
+                )
+                raise ReloadError(reloads.refused) from error
+            finally:
+                manager.tell("READY=1")
+            reloads.refused, reloads.succeeded_at = None, time.time()
+            log.info("%s is reloaded: %s", self._path, ", ".join(changed) or "nothing has changed")
+            return changed
+
+    async def _reload(self) -> list[str]:
+        new = await asyncio.to_thread(load_config, self._path)
+        found = differences(self._read, new)
+        if found.fixed:
+            raise ReloadError(
+                f"{', '.join(found.fixed)}: not to be changed while the controller runs; restart it"
+                " for that, or take the change back"
+            )
+        life = self._life
+        decided = decided_like(new, life.config)
+        if life.controller is None:
+            if found.all:
+                self._replace(Life(self._parts, decided))
+        elif not found.walked:
+            life.config = decided
+            life.controller.set_limits(decided)
+        else:
+            following = await self._prepare(life.controller, decided)
+            # What the old controller holds is free before the new one begins.
+            del life
+            self._replace(following)
+            await following.begun
+        self._read = new
+        return list(found.all)
+
+    def _replace(self, following: Life) -> None:
+        self._next = following
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _prepare(self, controller: Controller, new: Config) -> Life:
+        """Returns a life that has the turn and may begin. Raises what would keep it from that."""
+        session = controller.connection.primary
+        if session is None:
+            raise ReloadError("the switch is not connected; reload again when it is")
+        old = self._life.config
+        record = SpdStore(new.state_dir).load()
+        rules_at_start(new, record)
+        controller.policy.check_room(new)
+        probe(old, new, self._parts.start.places.namespaces)
+        following = Life(self._parts, new, takes_over=session.election_id)
+        yielding = self._life.primacy
+        yielding.is_yielding = True
+        try:
+            await following.take_turn()
+        except P4RuntimeError:
+            yielding.is_yielding = False
+            following.close()
+            raise
+        return following
+
+    # -- answers
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        """Answers a request of the API. Raises BadRequestError."""
+        if request.get("command") == "reload":
+            try:
+                return {"changed": await self.reload()}
+            except ReloadError as error:
+                raise BadRequestError(str(error)) from error
+        return await self._life.answer(request)
+
+    async def turn(self) -> None:
+        """See `Life.turn`."""
+        await self._life.turn()
+
+
+def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None = None) -> Client:
+    """Raises P4RuntimeError."""
+    switch = config.switch
+    keys = transport.prepare(switch)
+    server_name = None if switch.tls is None else switch.tls.server_name
+    if fast_path is not None:
+        fast_path.connects(switch, keys)
+    try:
+        return P4RuntimeClient(
+            str(switch.address),
+            switch.device_id,
+            election_id,
+            tls=keys,
+            server_name=server_name,
+            fast_path=None if fast_path is None else fast_path.native,
+        )
+    except ValueError as error:  # what the files hold is no certificate or key
+        raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error
+
+
+def _tap_names(config: Config) -> set[tuple[str, int]]:
+    """The TAPs, each with the number of its network namespace."""
+    return {(one.name, one.vrf.place) for one in config.interfaces}
+
+
+def _say_ready(manager: ServiceManager) -> None:
+    print("sluice: ready", file=sys.stderr, flush=True)
+    manager.tell("READY=1\nSTATUS=the switch is programmed")
