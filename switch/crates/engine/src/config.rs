@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::queue::Congestion;
+
 /// Which engine runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
@@ -47,6 +49,10 @@ pub struct Config {
     pub max_action_steps: u32,
     /// Machine code tells where packets are: see [`crate::native::NativeProfiled`].
     pub profile: bool,
+    /// Queues of each port, at least 1: a packet of this priority or a higher one is dropped.
+    pub queues: u32,
+    /// Whether packets may have to wait for egress.
+    pub congestion: Congestion,
     /// Where `random` starts; equal seeds give equal sequences.
     pub seed: u64,
 }
@@ -59,6 +65,8 @@ impl Default for Config {
             max_parser_steps: 10_000,
             max_action_steps: 100_000,
             profile: false,
+            queues: 1,
+            congestion: Congestion::default(),
             seed: 1,
         }
     }

@@ -2,7 +2,7 @@
 //! What happened to packets, by name.
 
 /// Counts of one worker. Every packet that comes in, and every copy made of one, ends in exactly one
-/// of the first group.
+/// of the first group, unless it waits in a port's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent by a port.
@@ -11,6 +11,10 @@ pub struct Counters {
     pub dropped_ingress: u64,
     /// `egress_spec` was the drop port at the end of egress.
     pub dropped_egress: u64,
+    /// The queue of the port was full.
+    pub dropped_queue_full: u64,
+    /// The priority was that of no queue ([`crate::Config::queues`]).
+    pub dropped_priority: u64,
     /// Multicast to a group that does not exist or has no replica.
     pub dropped_no_replica: u64,
     /// Resubmitted, recirculated or copied more often than [`crate::Config::max_passes`].
@@ -48,6 +52,8 @@ impl Counters {
         self.transmitted += other.transmitted;
         self.dropped_ingress += other.dropped_ingress;
         self.dropped_egress += other.dropped_egress;
+        self.dropped_queue_full += other.dropped_queue_full;
+        self.dropped_priority += other.dropped_priority;
         self.dropped_no_replica += other.dropped_no_replica;
         self.dropped_pass_limit += other.dropped_pass_limit;
         self.dropped_parser_limit += other.dropped_parser_limit;
@@ -65,13 +71,15 @@ impl Counters {
     }
 
     /// All counters with their names, in a fixed order.
-    pub fn named(&self) -> [(&'static str, u64); 17] {
+    pub fn named(&self) -> [(&'static str, u64); 19] {
         [
             ("received", self.received),
             ("copies", self.copies),
             ("transmitted", self.transmitted),
             ("dropped_ingress", self.dropped_ingress),
             ("dropped_egress", self.dropped_egress),
+            ("dropped_queue_full", self.dropped_queue_full),
+            ("dropped_priority", self.dropped_priority),
             ("dropped_no_replica", self.dropped_no_replica),
             ("dropped_pass_limit", self.dropped_pass_limit),
             ("dropped_parser_limit", self.dropped_parser_limit),

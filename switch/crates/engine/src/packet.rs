@@ -4,6 +4,7 @@
 use sluice_program::{DigestId, FieldListId, Program};
 
 use crate::phv::Phv;
+use crate::queue::{Admission, Arrival};
 
 /// A packet as it came in.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,12 @@ pub trait Sink {
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         headers.extend_from_slice(payload);
         self.transmit(port, headers);
+    }
+
+    /// A packet is about to enter egress while packets may have to wait ([`crate::Congestion`]): says whether it does.
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        let _ = arrival;
+        Admission::Pass
     }
 
     /// A digest for the control plane: each field in (width + 7) / 8 big-endian bytes, one after
@@ -178,6 +185,11 @@ impl Packet {
         if let Some(data) = &other.recirculated {
             self.set_recirculated(data);
         }
+    }
+
+    /// Whether it has its bytes itself: what came in does not matter any more.
+    pub(crate) fn is_recirculated(&self) -> bool {
+        self.recirculated.is_some()
     }
 
     fn set_recirculated(&mut self, data: &[u8]) {

@@ -6,6 +6,7 @@ use sluice_program::{FieldListId, Program, Slot};
 use crate::bits;
 use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
+use crate::queue::Stamps;
 
 /// Where a field lies. It has its bytes to itself, as metadata has ([`sluice_program::layout`]), with unused bits first;
 /// and is written and read as machine code does it: a number that was written in other pieces than it is read in is late.
@@ -98,11 +99,14 @@ pub(crate) struct Standard {
     egress_rid: Seen,
     egress_spec: Place,
     mcast_grp: Option<Place>,
-    /// What has the time at the beginning of egress.
-    egress_times: Vec<Place>,
-    /// What is 0 at the beginning of egress: queues are never longer than what one worker holds in its
-    /// hands, so their depth and delay are 0.
-    queue: Vec<Place>,
+    egress_time: Seen,
+    /// None also where the program never writes it.
+    priority: Option<Place>,
+    enqueue_time: Seen,
+    enqueue_depth: Seen,
+    dequeue_delay: Seen,
+    dequeue_depth: Seen,
+    queue: Seen,
 }
 
 impl Standard {
@@ -110,7 +114,6 @@ impl Standard {
     pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
         let all = &program.standard_metadata;
         let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(Place::new);
-        let places = |slots: &[Option<Slot>]| slots.iter().copied().filter_map(place).collect();
         Self {
             ingress_port: place(Some(all.ingress_port)),
             packet_length: place(Some(all.packet_length)),
@@ -120,8 +123,13 @@ impl Standard {
             egress_rid: place(all.egress_rid),
             egress_spec: Place::new(all.egress_spec),
             mcast_grp: all.mcast_grp.map(Place::new),
-            egress_times: places(&[all.egress_global_timestamp, all.enq_timestamp]),
-            queue: places(&[all.enq_qdepth, all.deq_qdepth, all.deq_timedelta]),
+            egress_time: place(all.egress_global_timestamp),
+            priority: all.priority.map(Place::new),
+            enqueue_time: place(all.enq_timestamp),
+            enqueue_depth: place(all.enq_qdepth),
+            dequeue_delay: place(all.deq_timedelta),
+            dequeue_depth: place(all.deq_qdepth),
+            queue: place(all.qid),
         }
     }
 
@@ -154,18 +162,32 @@ impl Standard {
 
     /// What a packet has when it enters egress.
     #[inline]
-    pub(crate) fn enter_egress(&self, packet: &mut Packet, port: u32, now_us: u64, drop_port: u32) {
+    pub(crate) fn enter_egress(
+        &self,
+        packet: &mut Packet,
+        port: u32,
+        now_us: u64,
+        drop_port: u32,
+        stamps: Stamps,
+    ) {
         if let Some(place) = &self.egress_port {
             place.store(packet, port.into());
         }
         // Anything but the drop port: egress drops by setting it.
         self.egress_spec.store(packet, u64::from(drop_port) + 1);
         self.set_length(packet);
-        for place in &self.egress_times {
-            place.store(packet, now_us);
-        }
-        for place in &self.queue {
-            place.store(packet, 0);
+        let values = [
+            (&self.egress_time, now_us),
+            (&self.enqueue_time, stamps.enqueued_us),
+            (&self.enqueue_depth, stamps.enqueued_depth.into()),
+            (&self.dequeue_delay, stamps.delay_us),
+            (&self.dequeue_depth, stamps.dequeued_depth.into()),
+            (&self.queue, stamps.priority.into()),
+        ];
+        for (place, value) in values {
+            if let Some(place) = place {
+                place.store(packet, value);
+            }
         }
     }
 
@@ -187,6 +209,12 @@ impl Standard {
     #[inline]
     pub(crate) fn egress_spec(&self, packet: &Packet) -> u32 {
         self.egress_spec.load(packet)
+    }
+
+    /// The queue that ingress asked for.
+    #[inline]
+    pub(crate) fn priority(&self, packet: &Packet) -> u32 {
+        self.priority.as_ref().map_or(0, |place| place.load(packet))
     }
 
     /// The multicast group that ingress asked for; 0 for none.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! parser -> ingress -> clone, digest -> resubmit | multicast | drop | unicast
-//!                                                     egress -> clone -> drop | deparser -> recirculate | port
+//!                                            [queue ->] egress -> clone -> drop | deparser -> recirculate | port
 //! ```
 //!
 //! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in
@@ -22,6 +22,7 @@ use crate::interpreter::{Engine, Parsed, Way};
 use crate::machine::Context;
 use crate::packet::{InstanceType, Packet, PacketIn, Sink};
 use crate::profile::Place;
+use crate::queue::{Admission, Arrival, Congestion, Queued, Stamps};
 use crate::standard::Standard;
 use crate::trace::{self, Fate, Step};
 
@@ -38,6 +39,7 @@ enum Stage {
 pub struct Switch<E> {
     engine: E,
     standard: Standard,
+    congestion: Congestion,
     /// The one that came in.
     packet: Packet,
     out: Vec<u8>,
@@ -56,6 +58,7 @@ impl<E: Engine> Switch<E> {
         let program = Arc::clone(engine.program());
         Self {
             standard: Standard::new(&program, |slot| engine.looks_at(slot)),
+            congestion: engine.config().congestion.clone(),
             packet: Packet::new(&program),
             program,
             engine,
@@ -99,6 +102,10 @@ impl<E: Engine> Switch<E> {
             self.packet.start(input.data.len(), input.port);
             self.standard.enter_ingress(&mut self.packet, input.now_us);
         }
+        if self.congestion.is_on() {
+            // Has machine code stop at the end of ingress.
+            self.packet.requested = true;
+        }
         if self.engine.config().max_passes == 0 {
             return self.pass_limit();
         }
@@ -126,9 +133,43 @@ impl<E: Engine> Switch<E> {
         self.passes = 1;
         self.after_forward(context, way, &mut packet, sink);
         self.spare.push(packet);
+        self.run_copies(context, sink);
+    }
+
+    fn run_copies(&mut self, context: Context<'_>, sink: &mut dyn Sink) {
         while let Some((stage, packet)) = self.waiting.pop_front() {
             self.run(context, stage, packet, sink);
         }
+    }
+
+    /// Processes a packet that has waited in a queue, and every copy of it, to the end; behind it there are `depth` in
+    /// the queue. The packet's place holds another one of the same program afterwards. Invariant: a switch of machine
+    /// code takes any packet, one that interprets only those of an interpreter.
+    pub fn leave_queue(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        now_us: u64,
+        queued: &mut Queued,
+        depth: u32,
+        sink: &mut dyn Sink,
+    ) {
+        let context = Context {
+            side,
+            externs,
+            now_us,
+            input: &queued.data,
+        };
+        self.passes = queued.passes;
+        let stamps = Stamps {
+            enqueued_us: queued.enqueued_us,
+            enqueued_depth: queued.enqueued_depth,
+            delay_us: now_us.saturating_sub(queued.enqueued_us),
+            dequeued_depth: depth,
+            priority: queued.priority,
+        };
+        self.enter_egress(context, queued.port, &mut queued.packet, stamps, sink);
+        self.run_copies(context, sink);
     }
 
     fn take_spare(&mut self) -> Box<Packet> {
@@ -166,10 +207,10 @@ impl<E: Engine> Switch<E> {
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         let stage = trace::Stage::Ingress(packet.ingress_port);
         enter(&mut self.engine, &self.standard, stage, packet);
-        let way = if self.waiting.is_empty() {
+        let way = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Its turn to go on comes after theirs.
+            // Its turn to go on comes after theirs, or it may have to wait.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Way::Ingress,
                 Parsed::Limit => Way::ParserLimit,
@@ -264,6 +305,7 @@ impl<E: Engine> Switch<E> {
         true
     }
 
+    /// A packet for this port: through its queue, if it has to.
     fn egress(
         &mut self,
         context: Context<'_>,
@@ -271,9 +313,45 @@ impl<E: Engine> Switch<E> {
         packet: &mut Packet,
         sink: &mut dyn Sink,
     ) {
+        let priority = self.standard.priority(packet);
+        if priority >= self.engine.config().queues {
+            self.engine.counters().dropped_priority += 1;
+            return self.fate(Fate::Priority(priority));
+        }
+        if self.congestion.is_on() {
+            let mut arrival = Arrival {
+                program: &self.program,
+                packet,
+                input: context.input,
+                passes: self.passes,
+                port,
+                priority,
+                now_us: context.now_us,
+            };
+            match sink.queue(&mut arrival) {
+                Admission::Pass => {}
+                Admission::Waits => return self.fate(Fate::Queued { port, priority }),
+                Admission::Full => {
+                    self.engine.counters().dropped_queue_full += 1;
+                    return self.fate(Fate::QueueFull { port, priority });
+                }
+            }
+        }
+        let stamps = Stamps::passing(context.now_us, priority);
+        self.enter_egress(context, port, packet, stamps, sink);
+    }
+
+    fn enter_egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        stamps: Stamps,
+        sink: &mut dyn Sink,
+    ) {
         let drop_port = self.engine.config().drop_port;
         self.standard
-            .enter_egress(packet, port, context.now_us, drop_port);
+            .enter_egress(packet, port, context.now_us, drop_port, stamps);
         let stage = trace::Stage::Egress(port);
         enter(&mut self.engine, &self.standard, stage, packet);
         self.engine.egress(context, packet, sink);

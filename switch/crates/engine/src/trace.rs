@@ -108,6 +108,22 @@ pub enum Fate {
     DroppedIngress,
     /// `egress_spec` was the drop port at the end of egress.
     DroppedEgress,
+    /// Waits in the queue of a port. What becomes of it later is not told.
+    Queued {
+        /// The port.
+        port: u32,
+        /// The queue of the port.
+        priority: u32,
+    },
+    /// The queue of the port is full.
+    QueueFull {
+        /// The port.
+        port: u32,
+        /// The queue of the port.
+        priority: u32,
+    },
+    /// The port has no queue of this priority.
+    Priority(u32),
     /// The multicast group does not exist or has no replica.
     NoReplica(u32),
     /// Processed, or copied, too often.

@@ -30,15 +30,25 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
 
 #[test]
 fn every_program_does_what_its_cases_say() {
-    run_all::<Interpreter>();
+    run_all::<Interpreter>(false);
 }
 
 #[test]
 fn every_program_does_what_its_cases_say_as_machine_code() {
-    run_all::<Native>();
+    run_all::<Native>(false);
 }
 
-fn run_all<E: cases::Runs>() {
+#[test]
+fn what_programs_do_does_not_change_where_packets_wait_before_egress() {
+    run_all::<Interpreter>(true);
+}
+
+#[test]
+fn what_machine_code_does_does_not_change_where_packets_wait_before_egress() {
+    run_all::<Native>(true);
+}
+
+fn run_all<E: cases::Runs>(through_queues: bool) {
     let folder = folder();
     let programs = with_extension(&folder, "case");
     assert!(!programs.is_empty(), "no program in {}", folder.display());
@@ -48,7 +58,8 @@ fn run_all<E: cases::Runs>() {
         let json = folder.join("build").join(name).with_extension("json");
         let case = program.clone();
         // A program that makes the engine panic must not hide the others.
-        let result = std::panic::catch_unwind(|| cases::run_file::<E>(&json, &case));
+        let result =
+            std::panic::catch_unwind(|| cases::run_file::<E>(&json, &case, through_queues));
         match result {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => failures.push(failure),

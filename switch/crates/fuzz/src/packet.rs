@@ -150,6 +150,8 @@ fn check_balance(counters: &sluice_engine::Counters) {
     let ends = counters.transmitted
         + counters.dropped_ingress
         + counters.dropped_egress
+        + counters.dropped_queue_full
+        + counters.dropped_priority
         + counters.dropped_no_replica
         + counters.dropped_pass_limit
         + counters.dropped_parser_limit

@@ -8,6 +8,7 @@ mod externs;
 mod headers;
 mod parsers;
 mod pipelines;
+mod priority;
 mod references;
 mod unseen;
 mod zero_width;
@@ -114,6 +115,7 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
         field_lists: externs.field_lists,
         standard_metadata,
     };
+    priority::note(&mut program);
     unseen::note(&mut program);
     Ok(program)
 }

@@ -46,7 +46,9 @@ pub struct StandardMetadata {
     pub deq_timedelta: Option<Slot>,
     /// Queue length at the end.
     pub deq_qdepth: Option<Slot>,
-    /// Priority for the queue.
+    /// The queue that it went through.
+    pub qid: Option<Slot>,
+    /// Priority for the queue. None also where the program never writes it: it is 0 then.
     pub priority: Option<Slot>,
 }
 

@@ -216,6 +216,13 @@ impl Recorder {
             }
             Fate::DroppedIngress => dropped("dropped_ingress"),
             Fate::DroppedEgress => dropped("dropped_egress"),
+            Fate::Queued { port, priority } => {
+                line("queued").with("port", port).with("priority", priority)
+            }
+            Fate::QueueFull { port, priority } => dropped("dropped_queue_full")
+                .with("port", port)
+                .with("priority", priority),
+            Fate::Priority(priority) => dropped("dropped_priority").with("priority", priority),
             Fate::NoReplica(group) => dropped("dropped_no_replica").with("group", group),
             Fate::PassLimit => dropped("dropped_pass_limit"),
             Fate::ParserLimit => dropped("dropped_parser_limit"),

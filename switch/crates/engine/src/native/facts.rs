@@ -113,7 +113,10 @@ impl Facts {
     fn observe_inputs(&self, program: &Program) {
         let standard = &program.standard_metadata;
         self.observe(standard.egress_spec);
-        if let Some(slot) = standard.mcast_grp {
+        for slot in [standard.mcast_grp, standard.priority]
+            .into_iter()
+            .flatten()
+        {
             self.observe(slot);
         }
         let lists = program.field_lists.iter();

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! What is certain at the end of ingress, which headers are valid above all, is so in egress and in the deparser. Where
-//! the program asked for something (a clone, a digest, another pass, a multicast group), the function ends, with the
-//! packet as the traffic manager ([`crate::Switch`]) expects it to be between two parts.
+//! the program asked for something (a clone, a digest, another pass, a multicast group), the priority is that of no queue,
+//! or packets may have to wait for egress ([`crate::Congestion`]), the function ends, with the packet as the traffic
+//! manager ([`crate::Switch`]) expects it to be between two parts.
 
 use std::mem::offset_of;
 
@@ -153,9 +154,30 @@ impl Lower<'_> {
             return self.jump(ends.dropped);
         }
         self.unless(dropped, ends.dropped);
+        let priority = match standard.priority {
+            Some(slot) => self.standard(slot),
+            None => self.int(0),
+        };
+        let beyond = self.is_beyond_queues(priority);
+        if self.constant(beyond) == Some(1) {
+            return self.jump(ends.manager);
+        }
+        self.unless(beyond, ends.manager);
         self.b.def_var(ends.port, port);
-        self.enter_egress(port);
+        self.enter_egress(port, priority);
         self.enter_pipeline(egress);
+    }
+
+    /// Whether there is no queue of this priority.
+    fn is_beyond_queues(&mut self, priority: Value) -> Value {
+        match self.constant(priority) {
+            Some(priority) => self.byte(priority >= self.config.queues.into()),
+            None => {
+                let queues = self.int(self.config.queues.into());
+                let how = IntCC::UnsignedGreaterThanOrEqual;
+                self.compare(how, priority, queues)
+            }
+        }
     }
 
     /// Goes on where the condition does not hold.
@@ -169,7 +191,7 @@ impl Lower<'_> {
     }
 
     /// What a packet has when it enters egress: as [`crate::standard::Standard`] writes it.
-    fn enter_egress(&mut self, port: Value) {
+    fn enter_egress(&mut self, port: Value, priority: Value) {
         let standard = &self.program.standard_metadata;
         self.set_observed(Some(standard.instance_type), |lower| {
             lower.int(InstanceType::Normal as u64)
@@ -194,6 +216,7 @@ impl Lower<'_> {
         ] {
             self.set_observed(slot, |lower| lower.int(0));
         }
+        self.set_observed(standard.qid, |_| priority);
     }
 
     /// Writes a metadata field, if somebody looks at it.

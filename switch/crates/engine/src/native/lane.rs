@@ -21,6 +21,7 @@ use super::fiber::{Fiber, Place, enter, leave};
 use super::jobs::Jobs;
 use crate::counters::Counters;
 use crate::packet::Sink;
+use crate::queue::{Admission, Arrival};
 use crate::switch::Switch;
 
 /// Bytes of a lane's stack. The page below it cannot be touched.
@@ -283,6 +284,12 @@ impl Sink for InTurn {
         if let Some(sink) = self.sink() {
             sink.transmit_parts(port, headers, payload);
         }
+    }
+
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        // After a panic nothing is sent: it does not matter where the packet goes.
+        self.sink()
+            .map_or(Admission::Pass, |sink| sink.queue(arrival))
     }
 
     fn digest(&mut self, digest: DigestId, fields: &[u8]) {

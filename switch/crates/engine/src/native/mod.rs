@@ -77,11 +77,12 @@ pub struct Native {
 
 impl Native {
     /// An engine that runs this code. Of the configuration only what the code does not contain is used:
-    /// the seed and the limit of passes.
+    /// the seed, the limit of passes and the congestion.
     pub fn new(code: Arc<Code>, config: Config) -> Self {
         let config = Config {
             seed: config.seed,
             max_passes: config.max_passes,
+            congestion: config.congestion,
             ..code.config().clone()
         };
         let work = Work {

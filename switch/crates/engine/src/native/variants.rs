@@ -88,8 +88,11 @@ impl Interest {
         for step in 0..2 * MANY {
             self.field(facts, standard.egress_spec, (3, step as u32));
         }
-        if let Some(group) = standard.mcast_grp {
-            self.field(facts, group, (3, 0));
+        for slot in [standard.mcast_grp, standard.priority]
+            .into_iter()
+            .flatten()
+        {
+            self.field(facts, slot, (3, 0));
         }
         self.end_of_egress(program);
     }

@@ -71,6 +71,12 @@ pub(super) enum Command {
         pattern: String,
     },
     Nothing,
+    /// Packets wait in queues that hold so many.
+    Queues {
+        room: usize,
+    },
+    /// The oldest packet that waits goes on.
+    Leave,
     Digest {
         name: String,
         fields: Vec<u8>,
@@ -248,6 +254,10 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>> {
             }
         }
         "nothing" => Command::Nothing,
+        "queues" => Command::Queues {
+            room: number(rest)? as usize,
+        },
+        "leave" => Command::Leave,
         "digest" => {
             let (name, fields) = split(rest, "=")?;
             Command::Digest {

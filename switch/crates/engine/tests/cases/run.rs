@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Running a case file against the engine, with packets in memory.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
 use sluice_engine::native::{Code, Native};
-use sluice_engine::{Config, Engine, Interpreter, PacketIn, Sink, Switch};
+use sluice_engine::{
+    Admission, Arrival, Config, Congestion, Engine, Interpreter, PacketIn, Queued, Sink, Switch,
+};
 use sluice_program::{ActionId, DigestId, ProfileId, Program, TableId};
 use sluice_tables::{
     ActionCall, CloneSession, Entry, EntryAction, EntrySpec, GroupMember, GroupSpec, KeyField,
@@ -22,11 +25,32 @@ struct Outputs {
     packets: Vec<(u32, Vec<u8>)>,
     digests: Vec<(DigestId, Vec<u8>)>,
     logs: Vec<String>,
+    /// Packets that wait, with their ports and priorities.
+    queued: VecDeque<((u32, u32), Box<Queued>)>,
+    /// How many may wait for each port and priority.
+    room: usize,
+}
+
+impl Outputs {
+    fn waiting(&self, place: (u32, u32)) -> usize {
+        self.queued.iter().filter(|(at, _)| *at == place).count()
+    }
 }
 
 impl Sink for Outputs {
     fn transmit(&mut self, port: u32, data: &[u8]) {
         self.packets.push((port, data.to_vec()));
+    }
+
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        let place = (arrival.port, arrival.priority);
+        let depth = self.waiting(place);
+        if depth >= self.room {
+            return Admission::Full;
+        }
+        let queued = arrival.take(None, depth as u32);
+        self.queued.push_back((place, queued));
+        Admission::Waits
     }
 
     fn digest(&mut self, digest: DigestId, fields: &[u8]) {
@@ -38,27 +62,29 @@ impl Sink for Outputs {
     }
 }
 
+/// Queues of each port.
+const QUEUES: u32 = 4;
+
 /// What runs programs here.
 pub(crate) trait Runs: Engine + Sized {
     /// A new one for a program.
     ///
     /// # Errors
     /// Why it cannot run the program, or not all of it by itself.
-    fn program(program: &Arc<Program>) -> Result<Self>;
+    fn program(program: &Arc<Program>, config: Config) -> Result<Self>;
 }
 
 impl Runs for Interpreter {
-    fn program(program: &Arc<Program>) -> Result<Self> {
-        Ok(Self::new(Arc::clone(program), Config::default()))
+    fn program(program: &Arc<Program>, config: Config) -> Result<Self> {
+        Ok(Self::new(Arc::clone(program), config))
     }
 }
 
 impl Runs for Native {
-    fn program(program: &Arc<Program>) -> Result<Self> {
-        let (code, report) =
-            Code::compile(program, &Config::default()).map_err(|error| error.to_string())?;
+    fn program(program: &Arc<Program>, config: Config) -> Result<Self> {
+        let (code, report) = Code::compile(program, &config).map_err(|error| error.to_string())?;
         if report.not_compiled.is_empty() {
-            Ok(Self::new(code, Config::default()))
+            Ok(Self::new(code, config))
         } else {
             Err(format!("not compiled: {:?}", report.not_compiled))
         }
@@ -71,20 +97,26 @@ pub(crate) struct Bench<E> {
     pub(crate) reader: Reader,
     pub(crate) switch: Switch<E>,
     outputs: Outputs,
+    congestion: Congestion,
+    /// Every packet waits, and goes on at once.
+    through_queues: bool,
     /// The last command about packets was an expectation: the next packet begins something new.
     expecting: bool,
     now_us: u64,
 }
 
-/// Runs a case file against a compiled program.
+/// Runs a case file against a compiled program; `through_queues`: packets wait before egress, for no time.
 ///
 /// # Errors
 /// The first line that does not hold, and why.
 #[allow(dead_code)] // the benchmark has no case file
-pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path) -> Result<()> {
+pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path, through_queues: bool) -> Result<()> {
     let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
     let name = case.display().to_string();
     let mut bench = Bench::<E>::load(json)?;
+    if through_queues && !text.lines().any(|line| line.starts_with("queues ")) {
+        bench.through_queues();
+    }
     bench.run_text(&text, &name)?;
     bench
         .nothing_left()
@@ -100,15 +132,40 @@ impl<E: Runs> Bench<E> {
         let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
         let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
         let store = Store::new(Arc::clone(&program));
+        let config = Config {
+            queues: QUEUES,
+            ..Config::default()
+        };
         Ok(Self {
+            congestion: config.congestion.clone(),
+            through_queues: false,
             reader: store.reader(),
-            switch: Switch::new(<E as Runs>::program(&program)?),
+            switch: Switch::new(<E as Runs>::program(&program, config)?),
             program,
             store,
             outputs: Outputs::default(),
             expecting: false,
             now_us: 0,
         })
+    }
+
+    fn through_queues(&mut self) {
+        self.through_queues = true;
+        self.outputs.room = usize::MAX;
+        self.congestion.set(true);
+    }
+
+    /// The oldest packet that waits goes on; false if there is none.
+    fn leave(&mut self) -> bool {
+        let Some((place, mut queued)) = self.outputs.queued.pop_front() else {
+            return false;
+        };
+        let depth = self.outputs.waiting(place) as u32;
+        let (side, externs) = (self.reader.pin(), self.store.externs());
+        let (now_us, outputs) = (self.now_us, &mut self.outputs);
+        self.switch
+            .leave_queue(&side, externs, now_us, &mut queued, depth, outputs);
+        true
     }
 
     /// Runs lines of a case file.
@@ -139,6 +196,11 @@ impl<E: Runs> Bench<E> {
                 };
                 self.switch
                     .process(&side, self.store.externs(), input, &mut self.outputs);
+                drop(side);
+                if self.through_queues {
+                    // The queue of a recirculated packet, too.
+                    while self.leave() {}
+                }
                 Ok(())
             }
             Command::Expect { port, pattern } => {
@@ -146,6 +208,13 @@ impl<E: Runs> Bench<E> {
                 self.expect(port, &pattern)
             }
             Command::Nothing => self.nothing_left(),
+            Command::Queues { room } => {
+                self.outputs.room = room;
+                self.congestion.set(true);
+                Ok(())
+            }
+            Command::Leave if self.leave() => Ok(()),
+            Command::Leave => Err("no packet waits".to_owned()),
             Command::Digest { name, fields } => {
                 // p4c makes one list for each call of digest(), all with the type's name.
                 let named = |id: DigestId| self.program.digest(id).name == name;

@@ -272,6 +272,7 @@ impl Headers {
             enq_qdepth: either("queueing_metadata", "enq_qdepth")?,
             deq_timedelta: either("queueing_metadata", "deq_timedelta")?,
             deq_qdepth: either("queueing_metadata", "deq_qdepth")?,
+            qid: either("queueing_metadata", "qid")?,
         })
     }
 }

@@ -171,6 +171,7 @@ impl Sights {
             enq_qdepth,
             deq_timedelta,
             deq_qdepth,
+            qid,
             priority,
         } = standard;
         let always = [
@@ -191,6 +192,7 @@ impl Sights {
             enq_qdepth,
             deq_timedelta,
             deq_qdepth,
+            qid,
             priority,
         ];
         let slots = always.into_iter().chain(maybe.into_iter().flatten());

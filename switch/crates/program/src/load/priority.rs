@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The priority of packets in a program that never gives them one: nobody has to look at it.
+
+use crate::action::{LValue, Op};
+use crate::expr::HeaderRef;
+use crate::layout::Slot;
+use crate::parser::ParserOp;
+use crate::program::Program;
+
+/// Forgets the field of the priority where nothing writes it.
+pub(crate) fn note(program: &mut Program) {
+    let priority = program.standard_metadata.priority;
+    program.standard_metadata.priority = priority.filter(|slot| is_written(program, slot));
+}
+
+/// Whether anything in the program may write some bit of a slot.
+fn is_written(program: &Program, slot: &Slot) -> bool {
+    let meets = |other: &Slot| {
+        let end = |slot: &Slot| slot.bit() + usize::from(slot.width);
+        other.bit() < end(slot) && slot.bit() < end(other)
+    };
+    let actions = program.actions.iter().flat_map(|action| &action.ops);
+    let mut ops = actions.chain(&program.deparser.ops);
+    let mut parser = program.states.iter().flat_map(|state| &state.ops);
+    let mut meters = program.tables.iter().filter_map(|table| table.meter);
+    ops.any(|op| op_writes(program, op, &meets))
+        || parser.any(|op| match op {
+            ParserOp::Run(op) => op_writes(program, op, &meets),
+            ParserOp::Lookahead { target, .. } => meets(target),
+            // Headers that come off a packet are no metadata.
+            ParserOp::Extract(_)
+            | ParserOp::ExtractVarbit(..)
+            | ParserOp::Advance(_)
+            | ParserOp::Verify(..) => false,
+        })
+        || meters.any(|(_, target)| meets(&target))
+}
+
+/// Whether an operation writes a slot that `meets`. A field of a stack's element is no metadata.
+fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool {
+    match op {
+        Op::Move { to, .. } => meets(to),
+        Op::Assign(target, _)
+        | Op::ExecuteMeter(_, _, target)
+        | Op::RegisterRead(target, ..)
+        | Op::Hash { target, .. }
+        | Op::Random(target, ..) => match target {
+            LValue::Field(slot) => meets(slot),
+            LValue::HeaderField(HeaderRef::Fixed(id), slot) => {
+                meets(&slot.moved(program.header(*id).offset))
+            }
+            LValue::HeaderField(..) => false,
+        },
+        Op::MarkToDrop(Some((port, group))) => meets(port) || group.as_ref().is_some_and(meets),
+        // Metadata as a whole.
+        Op::AssignHeader(HeaderRef::Fixed(id), _)
+        | Op::AddHeader(HeaderRef::Fixed(id))
+        | Op::RemoveHeader(HeaderRef::Fixed(id)) => program.header(*id).metadata,
+        _ => false,
+    }
+}
