@@ -228,7 +228,7 @@ impl FileTransmitter {
 }
 
 impl Transmitter for FileTransmitter {
-    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let bytes = headers.len() + payload.len();
         if bytes > MAX_FRAME {
             self.counters.send_dropped(SendDrop::Length, 1);
@@ -237,12 +237,14 @@ impl Transmitter for FileTransmitter {
         } else {
             self.counters.send_dropped(SendDrop::LinkDown, 1);
         }
+        true
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         if let Err(error) = self.writer.flush() {
             tracing::warn!(%error, "output file not written");
         }
+        true
     }
 }
 

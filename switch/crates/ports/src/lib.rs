@@ -17,8 +17,8 @@
 //! * [`recorder`]: writes what another port receives and sends into pcap files
 //! * [`poller`]: waiting for any of many receivers, and for other threads
 //!
-//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; a full queue drops and counts,
-//! it never blocks; loaded ports make no system call per packet, idle ones none but the link monitor's check every few
+//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; a full queue drops and
+//! counts, or says so to who sends, it never blocks; loaded ports make no system call per packet, idle ones none but the link monitor's check every few
 //! seconds; nothing of what arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
@@ -44,6 +44,7 @@ pub use counters::{PortCounters, PortStatistics, SendDrop};
 
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 /// A data-plane port number as P4 programs see it (9 bits in v1model; wider ones are the program's concern).
 pub type PortId = u16;
@@ -97,14 +98,29 @@ pub trait Receiver: Send {
 /// The sending half of one port.
 pub trait Transmitter: Send {
     /// Queues a copy of a frame, which is given in two parts; sends when its batch is full. What cannot be sent is
-    /// dropped and counted.
-    fn push_parts(&mut self, headers: &[u8], payload: &[u8]);
+    /// dropped and counted. False if the port takes no more: the caller should wait ([`retry`](Self::retry)) and flush.
+    /// A batch or so that is pushed nevertheless is kept.
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool;
 
     /// Likewise, a frame in one part.
-    fn push(&mut self, frame: &[u8]) {
-        self.push_parts(frame, &[]);
+    fn push(&mut self, frame: &[u8]) -> bool {
+        self.push_parts(frame, &[])
     }
 
-    /// Sends what is queued.
-    fn flush(&mut self);
+    /// Sends what is queued. False if frames remain because the port takes no more.
+    fn flush(&mut self) -> bool;
+
+    /// When to flush a port that takes no more; none if it takes.
+    fn retry(&self) -> Option<Retry<'_>> {
+        None
+    }
+}
+
+/// When a port may take frames again.
+#[derive(Clone, Copy, Debug)]
+pub enum Retry<'a> {
+    /// When this descriptor is writable.
+    Writable(BorrowedFd<'a>),
+    /// At this time: nothing tells.
+    At(Instant),
 }

@@ -158,7 +158,7 @@ pub struct MemoryTransmitter {
 }
 
 impl Transmitter for MemoryTransmitter {
-    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let bytes = headers.len() + payload.len();
         if bytes > MAX_FRAME {
             self.counters.send_dropped(SendDrop::Length, 1);
@@ -167,9 +167,12 @@ impl Transmitter for MemoryTransmitter {
         } else {
             self.counters.send_dropped(SendDrop::QueueFull, 1);
         }
+        true
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) -> bool {
+        true
+    }
 }
 
 /// The other end of a memory port's wire.

@@ -56,6 +56,25 @@ impl Poller {
         Ok(())
     }
 
+    /// Adds a descriptor that is waited for until it can be written to, once: after that it has to be added again.
+    pub fn add_writable(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let events = (libc::EPOLLOUT | libc::EPOLLONESHOT) as u32;
+        let control = |operation| {
+            let mut event = libc::epoll_event { events, u64: token };
+            // SAFETY: both descriptors are open and `event` is live during the call.
+            unsafe {
+                let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_raw_fd());
+                sys::check(libc::epoll_ctl(epoll, operation, fd, &mut event))
+            }
+        };
+        match control(libc::EPOLL_CTL_MOD) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                control(libc::EPOLL_CTL_ADD).map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+
     /// Takes a descriptor out that lives on.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both descriptors are open; the kernel reads no event for this operation.
@@ -70,16 +89,42 @@ impl Poller {
         Ok(())
     }
 
+    /// Waits until something is ready or the time has passed, to the microsecond or so.
+    fn wait_precisely(&self, timeout: Duration) -> io::Result<()> {
+        if timeout.is_zero() {
+            return Ok(());
+        }
+        let mut epoll = libc::pollfd {
+            fd: self.epoll.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: one descriptor and one time, both live during the call; the signal mask stays.
+        let ready = unsafe { libc::ppoll(&mut epoll, 1, &time, std::ptr::null()) };
+        match sys::check(ready) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
     /// Waits until something is ready or the time has passed (`None`: for ever), and reports what is ready.
     /// An interrupting signal is reported as nothing ready.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // Rounded up, so that a wait for less than a millisecond does not spin.
-        let milliseconds = timeout.map_or(-1, |t| {
-            t.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32
-        });
+        // epoll waits for whole milliseconds.
+        let milliseconds = match timeout {
+            None => -1,
+            Some(timeout) => {
+                self.wait_precisely(timeout)?;
+                0
+            }
+        };
         self.events.clear();
         // SAFETY: the vector has room for MAX_EVENTS events and is given the length that the kernel filled.
         unsafe {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::pcap::Writer;
-use crate::{Deliver, Receiver, Transmitter};
+use crate::{Deliver, Receiver, Retry, Transmitter};
 
 /// A capture file, shared by the workers that write to it.
 #[derive(Debug, Clone)]
@@ -97,14 +97,18 @@ impl RecordedTransmitter {
 }
 
 impl Transmitter for RecordedTransmitter {
-    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         self.capture.write(headers, payload);
-        self.inner.push_parts(headers, payload);
+        self.inner.push_parts(headers, payload)
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         self.capture.flush();
-        self.inner.flush();
+        self.inner.flush()
+    }
+
+    fn retry(&self) -> Option<Retry<'_>> {
+        self.inner.retry()
     }
 }
 

@@ -218,10 +218,11 @@ impl DiscardTransmitter {
 }
 
 impl Transmitter for DiscardTransmitter {
-    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+    fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let (start, bytes) = (self.slot * SLOT, headers.len() + payload.len());
         let Some(room) = self.ring[start..start + SLOT].get_mut(..bytes) else {
-            return self.counters.send_dropped(SendDrop::Length, 1);
+            self.counters.send_dropped(SendDrop::Length, 1);
+            return true;
         };
         let (first, second) = room.split_at_mut(headers.len());
         first.copy_from_slice(headers);
@@ -229,11 +230,13 @@ impl Transmitter for DiscardTransmitter {
         self.slot = (self.slot + 1) % SLOTS;
         self.packets += 1;
         self.bytes += bytes as u64;
+        true
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> bool {
         self.counters.sent(self.packets, self.bytes);
         (self.packets, self.bytes) = (0, 0);
+        true
     }
 }
 

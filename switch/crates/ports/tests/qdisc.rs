@@ -6,10 +6,14 @@ mod support;
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use sluice_ports::af_packet::BatchTransmitter;
 use sluice_ports::interface::SilentInterface;
-use sluice_ports::qdisc;
-use support::{frame, is_ours, open, sh, with_veth};
+use sluice_ports::poller::Poller;
+use sluice_ports::{Retry, Transmitter, qdisc};
+use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 /// Frames that the root qdisc of `sw` has let pass and dropped, as `tc -s` tells.
 fn passed() -> String {
@@ -65,6 +69,100 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
         assert_eq!(peer.receive(1, is_ours), sent[9..], "round it again");
         sh("tc qdisc del dev sw root");
         assert_eq!(qdisc::of(silent.index()).unwrap(), None);
+    });
+}
+
+/// The end `sw`, which keeps what the interface does not take, and sends through the qdisc.
+fn holding() -> support::Port {
+    let mut switch = open("sw");
+    let transmitter = BatchTransmitter::open("sw", switch.counters.clone()).unwrap();
+    switch.transmitter = transmitter.holding();
+    switch.transmitter.path().honour_qdisc(true).unwrap();
+    switch
+}
+
+#[test]
+fn what_a_full_qdisc_refuses_is_kept_in_order_until_it_has_room() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        if !put("handle 5: tbf rate 8bit burst 2100 limit 2100") {
+            return;
+        }
+        let (mut peer, mut switch) = (open("peer"), holding());
+        let sent: Vec<_> = (0..200).map(|n| frame(n, 1000)).collect();
+        switch.send(&sent[..100]);
+        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        assert!(matches!(switch.transmitter.retry(), Some(Retry::At(_))));
+        assert!(!switch.transmitter.flush());
+        let counted = switch.counters.read();
+        assert_eq!((counted.tx_packets, counted.tx_dropped), (4, 0));
+        // As many are kept as two batches have.
+        switch.send(&sent[100..]);
+        let counted = switch.counters.read();
+        let refused = 200 - 4 - 128;
+        assert_eq!((counted.tx_packets, counted.tx_queue_full), (4, refused));
+        // With the two that waited in it.
+        sh("tc qdisc del dev sw root");
+        assert!(switch.transmitter.flush());
+        assert!(switch.transmitter.retry().is_none());
+        assert_eq!(peer.receive(128, is_ours), sent[4..132]);
+        assert_eq!(switch.counters.read().tx_packets, 132);
+    });
+}
+
+#[test]
+fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        if !put("handle 5: tbf rate 8bit burst 2100 limit 1000000") {
+            return;
+        }
+        let (mut peer, mut switch) = (open("peer"), holding());
+        let sent: Vec<_> = (0..100).map(|n| frame(n, 1000)).collect();
+        switch.send(&sent);
+        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        assert!(!switch.transmitter.flush());
+        let went = switch.counters.read().tx_packets as usize;
+        assert!((10..60).contains(&went), "{went}");
+        let mut poller = Poller::new().unwrap();
+        let Some(Retry::Writable(fd)) = switch.transmitter.retry() else {
+            panic!("{:?}", switch.transmitter.retry());
+        };
+        poller.add_writable(fd, 7).unwrap();
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+        sh("tc qdisc del dev sw root");
+        let tokens = |poller: &mut Poller| -> Vec<u64> {
+            let events = poller.wait(Some(DEADLINE)).unwrap();
+            events.map(|event| event.token).collect()
+        };
+        assert_eq!(tokens(&mut poller), [7]);
+        assert!(switch.transmitter.flush());
+        assert_eq!(peer.receive(100 - went, is_ours), sent[went..]);
+        // Told once.
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_frame_that_is_refused_for_ever_does_not_block_the_others() {
+    with_veth(|| {
+        let _silent = SilentInterface::take("sw").unwrap();
+        // It never takes a frame that is longer than the burst.
+        if !put("handle 5: tbf rate 1gbit burst 500 limit 1000000") {
+            return;
+        }
+        let (mut peer, mut switch) = (open("peer"), holding());
+        let short = frame(2, 100);
+        switch.send(&[frame(1, 1000), short.clone()]);
+        assert!(switch.transmitter.retry().is_some());
+        let deadline = Instant::now() + DEADLINE;
+        while !switch.transmitter.flush() {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+        assert_eq!(peer.receive(1, is_ours), [short]);
+        let counted = switch.counters.read();
+        assert_eq!((counted.tx_packets, counted.tx_queue_full), (1, 1));
     });
 }
 

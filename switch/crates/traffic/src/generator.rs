@@ -132,11 +132,14 @@ mod tests {
     struct Loop(Tally);
 
     impl Transmitter for Loop {
-        fn push_parts(&mut self, headers: &[u8], payload: &[u8]) {
+        fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool {
             self.0.receive(&[headers, payload].concat(), clock::now());
+            true
         }
 
-        fn flush(&mut self) {}
+        fn flush(&mut self) -> bool {
+            true
+        }
     }
 
     fn plan(rate: Option<f64>, count: u64, duration: u64) -> Plan {

@@ -56,7 +56,9 @@ pub(crate) fn open(name: &str) -> Port {
 
 impl Port {
     pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
-        frames.iter().for_each(|frame| self.transmitter.push(frame));
+        for frame in frames {
+            self.transmitter.push(frame);
+        }
         self.transmitter.flush();
     }
 
