@@ -76,7 +76,7 @@ impl Attachment {
         for _ in 0..workers {
             let transmitter = BatchTransmitter::open(&self.name, self.counters.clone())?;
             self.paths.push(transmitter.path());
-            transmitters.push(Box::new(transmitter));
+            transmitters.push(Box::new(transmitter.holding()));
         }
         self.follow_qdisc()?;
         let counters = self.counters.clone();

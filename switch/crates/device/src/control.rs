@@ -13,6 +13,7 @@ use sluice_tables::Store;
 
 use crate::attach::Attachment;
 use crate::counters::count;
+use crate::levels::{PortLevels, QueueSetting};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;
 use crate::running::Engines;
@@ -25,6 +26,8 @@ pub(crate) struct PortState {
     pub(crate) attachment: Option<Attachment>,
     /// The worker that receives from it.
     pub(crate) receiving: usize,
+    /// Its queues.
+    pub(crate) levels: Arc<PortLevels>,
 }
 
 /// What the control side works on, one at a time.
@@ -35,6 +38,8 @@ pub(crate) struct Control {
     pub(crate) store: Option<Arc<Store>>,
     /// What its engines are made of.
     pub(crate) engines: Option<Engines>,
+    /// What is set for queues of ports to come, by priority.
+    pub(crate) queues: Vec<QueueSetting>,
 }
 
 impl Control {
@@ -58,6 +63,7 @@ pub(crate) fn hand_out(
     receiving: usize,
     mut receiver: Option<Box<dyn Receiver>>,
     transmitters: Vec<Box<dyn Transmitter>>,
+    levels: &Arc<PortLevels>,
 ) {
     for (index, (mailbox, transmitter)) in mailboxes.iter().zip(transmitters).enumerate() {
         let receiver = if index == receiving {
@@ -65,7 +71,12 @@ pub(crate) fn hand_out(
         } else {
             None
         };
-        mailbox.send(Command::AddPort(number, receiver, transmitter));
+        mailbox.send(Command::AddPort(
+            number,
+            receiver,
+            transmitter,
+            Arc::clone(levels),
+        ));
     }
 }
 
@@ -115,6 +126,7 @@ impl LinkObserver for Links {
                 state.receiving,
                 receiver,
                 halves.transmitters,
+                &state.levels,
             );
             tracing::info!(port, name = state.name, "the interface is back");
         }

@@ -48,11 +48,20 @@ counters! {
     packet_out_dropped,
     /// Digests that nobody took: dropped.
     digest_dropped,
+    /// Packets that waited in a port's queue when the program was replaced: dropped.
+    queue_program_replaced,
+    /// Packets that waited in the queue of a port that was removed: dropped.
+    queue_port_removed,
     /// Times that an interface was found open to the host's network stack and was closed again.
     port_closed_again,
 }
 
 /// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    add(counter, 1);
+}
+
+/// Adds several.
+pub(crate) fn add(counter: &AtomicU64, several: usize) {
+    counter.fetch_add(several as u64, Ordering::Relaxed);
 }

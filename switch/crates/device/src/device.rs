@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device: starts and stops workers, attaches ports, swaps programs.
 
+mod queues;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU32;
@@ -22,6 +24,7 @@ use crate::attach::Port;
 use crate::clock::Clock;
 use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, count};
+use crate::levels::{PortLevels, QueueSetting};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;
 use crate::priority::go_first;
@@ -29,6 +32,8 @@ use crate::running::Engines;
 use crate::sweeper::Sweeper;
 use crate::trace::{Filter, TraceHandle, TraceSink};
 use crate::worker::Worker;
+
+pub use queues::{QueueChange, QueueInfo};
 
 /// Packets from the control plane that may wait for a worker.
 const PACKET_OUT_QUEUE: usize = 1024;
@@ -46,6 +51,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// How much programs' state may grow where the program does not say.
     pub limits: Limits,
+    /// Queues of each port, at least 1: a packet of this priority or a higher one is dropped.
+    pub queues: u32,
     /// The niceness of threads that process packets, from -20 to 19.
     pub worker_nice: i32,
 }
@@ -58,6 +65,7 @@ impl Default for Config {
             drop_port: 511,
             engine: EngineKind::default(),
             limits: Limits::default(),
+            queues: 1,
             worker_nice: 0,
         }
     }
@@ -83,6 +91,9 @@ pub enum DeviceError {
     /// There is no such port.
     #[error("there is no port {0}")]
     NoSuchPort(PortId),
+    /// The port has no queue of this priority.
+    #[error("there is no priority {0}: each port has {1} queues (--priority-queues)")]
+    NoSuchQueue(u32, u32),
     /// No program is loaded.
     #[error("no program is loaded")]
     NoProgram,
@@ -135,6 +146,10 @@ impl Device {
     /// Starts a device without ports and program.
     pub fn start(config: Config, handler: Arc<dyn Handler>) -> io::Result<Self> {
         let clock = Clock::start();
+        let control = Control {
+            queues: vec![QueueSetting::default(); config.queues.max(1) as usize],
+            ..Control::default()
+        };
         let shared = Arc::new(Shared {
             handler: handler.clone(),
             counters: DeviceCounters::default(),
@@ -165,7 +180,7 @@ impl Device {
             config,
             shared,
             packet_out,
-            control: Arc::default(),
+            control: Arc::new(Mutex::new(control)),
             mailboxes: mailboxes.into(),
             threads: Mutex::new(threads),
             sweeper: Sweeper::start(handler, clock)?,
@@ -182,6 +197,7 @@ impl Device {
             port,
             receiver,
             Box::new(memory.transmitter),
+            Arc::new(PortLevels::new(&[])),
         ));
         Ok(memory.handle)
     }
@@ -223,7 +239,8 @@ impl Device {
         }
         let engines = store.as_ref().map(|store| self.engines(store));
         let commands = self.mailboxes.iter().map(|mailbox| {
-            let running = engines.as_ref().map(|engines| Box::new(engines.running()));
+            let running = |engines: &Engines| Box::new(engines.running(&mailbox.congestion));
+            let running = engines.as_ref().map(running);
             (mailbox, mailbox.send(Command::Load(running)))
         });
         let sent: Vec<_> = commands.collect();
@@ -239,6 +256,7 @@ impl Device {
     fn engines(&self, store: &Arc<Store>) -> Engines {
         let config = sluice_engine::Config {
             drop_port: self.config.drop_port,
+            queues: self.config.queues.max(1),
             ..sluice_engine::Config::default()
         };
         Engines::new(store, self.config.engine, config)
@@ -277,6 +295,7 @@ impl Device {
             counters: port.counters,
             attachment: port.attachment,
             receiving: control.least_busy(self.mailboxes.len()),
+            levels: Arc::new(PortLevels::new(&control.queues)),
         };
         let receiving = state.receiving;
         hand_out(
@@ -285,6 +304,7 @@ impl Device {
             receiving,
             port.receiver,
             port.transmitters,
+            &state.levels,
         );
         control.ports.insert(number, state);
         if let Some(store) = &control.store {

@@ -5,13 +5,16 @@
 //! its descriptor may live on elsewhere, readable for ever.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortId, Receiver};
 
 /// The token of the worker's own waker; receivers have their index.
 const COMMANDS: u64 = u64::MAX;
+/// The token of ports that take frames again.
+const ROOM: u64 = u64::MAX - 1;
 
 /// A receiver and the port that it came with.
 pub(crate) struct Input {
@@ -66,13 +69,22 @@ impl Inputs {
         }
     }
 
-    /// Waits for packets or commands; true if there are commands. To be called when no receiver had anything.
-    pub(crate) fn wait(&mut self) -> io::Result<bool> {
+    /// Has the next wait end when a port can be sent to.
+    pub(crate) fn end_when_writable(&self, port: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add_writable(port, ROOM)
+    }
+
+    /// Waits for packets or commands, or as long as it is given; true if there are commands. To be called when no receiver
+    /// had anything.
+    pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();
-        for event in self.poller.wait(None)? {
+        for event in self.poller.wait(time)? {
             if event.token == COMMANDS {
                 commands = true;
+                continue;
+            }
+            if event.token == ROOM {
                 continue;
             }
             let index = event.token as usize;
@@ -107,7 +119,6 @@ impl Inputs {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::time::Duration;
 
     use sluice_ports::files::{self, Input as FileInput};
     use sluice_ports::pcap::Writer;
@@ -140,7 +151,7 @@ mod tests {
         );
         let mut seen = 0;
         while inputs.iter_mut().next().is_some() {
-            assert!(!inputs.wait().unwrap());
+            assert!(!inputs.wait(None).unwrap());
             for input in inputs.iter_mut() {
                 seen += input
                     .receiver
@@ -150,7 +161,7 @@ mod tests {
         assert_eq!(seen, 1);
         assert!(quiet(&mut inputs));
         waker.wake();
-        assert!(inputs.wait().unwrap());
+        assert!(inputs.wait(None).unwrap());
     }
 
     #[test]

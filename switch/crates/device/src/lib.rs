@@ -11,6 +11,9 @@
 //! nothing to do. A program is swapped, and ports come and go, between two batches; whoever asked waits until all workers
 //! have done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
+//! A port that takes no more makes packets wait between ingress and egress, in queues as BMv2 has them (`port_queues`,
+//! `levels`). While no port does, a worker does not look at queues.
+//!
 //! [`trace`] tells what happens to packets, step by step, to whoever asks.
 //!
 //! Promises: a worker never blocks on anything but its poller; queues are bounded, and what does not fit is dropped and
@@ -22,8 +25,10 @@ mod control;
 mod counters;
 mod device;
 mod inputs;
+mod levels;
 mod mailbox;
 mod outputs;
+mod port_queues;
 mod priority;
 mod running;
 mod sweeper;
@@ -33,7 +38,7 @@ mod worker;
 pub use attach::{InterfaceOptions, Port, file_ports, memory_port, named_port, replay_port};
 pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
-pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport};
+pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport, QueueChange, QueueInfo};
 pub use sluice_engine::{EngineKind, Row};
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use sluice_engine::Profile;
 use sluice_engine::native::Code;
+use sluice_engine::{Congestion, Profile};
 use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 
+use crate::levels::PortLevels;
 use crate::running::Running;
 
 /// What engines have counted, by name.
@@ -22,10 +23,17 @@ pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 pub(crate) enum Command {
     /// Run this program, or none.
     Load(Option<Box<Running>>),
-    /// Take over the halves of a port.
-    AddPort(PortId, Option<Box<dyn Receiver>>, Box<dyn Transmitter>),
+    /// Take over the halves of a port, which has these queues.
+    AddPort(
+        PortId,
+        Option<Box<dyn Receiver>>,
+        Box<dyn Transmitter>,
+        Arc<PortLevels>,
+    ),
     /// Drop the halves of a port.
     RemovePort(PortId),
+    /// Look at what is set for queues again.
+    QueuesChanged,
     /// Add what the running program's engine has counted to this list.
     Report(Arc<Mutex<EngineCounters>>),
     /// Measure one packet of so many from now on, by this code if machine code runs.
@@ -42,6 +50,8 @@ pub(crate) struct Mailbox {
     pending: AtomicBool,
     done: Condvar,
     pub(crate) waker: Waker,
+    /// Whether the worker's packets may have to wait for ports.
+    pub(crate) congestion: Congestion,
 }
 
 #[derive(Default)]
@@ -61,6 +71,7 @@ impl Mailbox {
             pending,
             done: Condvar::new(),
             waker,
+            congestion: Congestion::default(),
         }))
     }
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a worker's packets go: the ports' sending halves, and the control plane.
+//! Where a worker's packets go: the ports' sending halves, with their queues, and the control plane.
+//!
+//! A port is *congested* while it takes no more, while packets wait in its queues, or while a rate or a depth of 0 is set for
+//! one. Only then is it looked at for each packet and after each batch.
 
 use std::sync::Arc;
 
-use sluice_engine::Sink;
-use sluice_ports::{PortId, Transmitter};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use sluice_engine::{Admission, Arrival, Congestion, Queued, Sink};
+use sluice_ports::{PortId, Retry, Transmitter};
 use sluice_program::DigestId;
 
 use crate::Handler;
 use crate::clock::Clock;
-use crate::counters::{DeviceCounters, count};
+use crate::counters::{DeviceCounters, add, count};
+use crate::levels::PortLevels;
+use crate::port_queues::{Leaving, PortQueues, Spares};
 use crate::trace::{KnownPorts, Tracing};
 
 /// What workers share.
@@ -26,7 +34,26 @@ struct Port {
     transmitter: Box<dyn Transmitter>,
     /// It has frames that have not been flushed.
     dirty: bool,
+    /// It takes no more.
+    blocked: bool,
+    /// It is among the congested ones.
+    congested: bool,
+    queues: PortQueues,
 }
+
+impl Port {
+    /// Flushes a port that is blocked, if it is time.
+    fn try_again(&mut self) {
+        let wait =
+            matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
+        if self.blocked && !wait {
+            self.blocked = !self.transmitter.flush();
+        }
+    }
+}
+
+/// See [`Outputs::next_of`].
+pub(crate) struct NoMorePorts;
 
 /// Where processed packets go.
 pub(crate) struct Outputs {
@@ -35,36 +62,159 @@ pub(crate) struct Outputs {
     ports: Vec<Option<Port>>,
     /// Ports with frames that have not been flushed.
     dirty: Vec<usize>,
+    /// Ports that are congested.
+    congested: Vec<usize>,
+    /// On while there are some.
+    congestion: Congestion,
+    spares: Spares,
 }
 
 impl Outputs {
     /// No ports yet.
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, congestion: Congestion) -> Self {
         Self {
             shared,
             ports: Vec::new(),
             dirty: Vec::new(),
+            congested: Vec::new(),
+            congestion,
+            spares: Spares::default(),
         }
     }
 
-    /// A port's sending half, in place of the one there was.
-    pub(crate) fn add(&mut self, port: PortId, transmitter: Box<dyn Transmitter>) {
+    /// A port's sending half, in place of the one there was; what waits in its queues stays.
+    pub(crate) fn add(
+        &mut self,
+        port: PortId,
+        transmitter: Box<dyn Transmitter>,
+        levels: Arc<PortLevels>,
+    ) {
         let index = usize::from(port);
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
         }
         self.dirty.retain(|dirty| *dirty != index);
+        let (queues, congested) = match self.ports[index].take() {
+            Some(before) => (before.queues, before.congested),
+            None => (PortQueues::new(levels), false),
+        };
         self.ports[index] = Some(Port {
             transmitter,
             dirty: false,
+            blocked: false,
+            congested,
+            queues,
         });
+        self.look_at_queues();
     }
 
-    /// Drops a port's sending half.
+    /// Drops a port's sending half and what waits for it.
     pub(crate) fn remove(&mut self, port: PortId) {
-        if let Some(port) = self.ports.get_mut(usize::from(port)) {
-            *port = None;
+        let index = usize::from(port);
+        if let Some(mut port) = self.ports.get_mut(index).and_then(Option::take) {
+            let dropped = port.queues.clear();
+            add(&self.shared.counters.queue_port_removed, dropped);
+            self.settle();
         }
+    }
+
+    /// Drops all packets that wait.
+    pub(crate) fn drop_queued(&mut self) {
+        let ports = self.ports.iter_mut().flatten();
+        let dropped = ports.map(|port| port.queues.clear()).sum();
+        add(&self.shared.counters.queue_program_replaced, dropped);
+        self.spares.clear();
+        self.settle();
+    }
+
+    /// Notes ports for whose queues something was set.
+    pub(crate) fn look_at_queues(&mut self) {
+        for index in 0..self.ports.len() {
+            if matches!(&self.ports[index], Some(port) if port.queues.are_restricted()) {
+                self.congest(index);
+            }
+        }
+        self.settle();
+    }
+
+    /// A port is congested.
+    #[cold]
+    fn congest(&mut self, index: usize) {
+        if let Some(Some(port)) = self.ports.get_mut(index)
+            && !port.congested
+        {
+            port.congested = true;
+            self.congested.push(index);
+            self.congestion.set(true);
+        }
+    }
+
+    /// A port has said that it takes no more.
+    #[cold]
+    fn block(&mut self, index: usize) {
+        if let Some(Some(port)) = self.ports.get_mut(index) {
+            port.blocked = true;
+            self.congest(index);
+        }
+    }
+
+    /// Whether ports are congested.
+    #[inline]
+    pub(crate) fn are_congested(&self) -> bool {
+        !self.congested.is_empty()
+    }
+
+    /// Flushes blocked ports again whose time has come.
+    pub(crate) fn try_again(&mut self) {
+        for &index in &self.congested {
+            if let Some(port) = &mut self.ports[index] {
+                port.try_again();
+            }
+        }
+    }
+
+    /// The next packet of the congested port at this place, from 0 on, that leaves its queue now; an error if there are
+    /// not so many ports.
+    pub(crate) fn next_of(&mut self, place: usize) -> Result<Option<Leaving>, NoMorePorts> {
+        let &index = self.congested.get(place).ok_or(NoMorePorts)?;
+        let port = self.ports[index].as_mut().filter(|port| !port.blocked);
+        Ok(port.and_then(|port| port.queues.next(self.shared.clock.now_ns())))
+    }
+
+    /// Takes the buffers of a packet that has left.
+    pub(crate) fn take_back(&mut self, queued: Box<Queued>) {
+        self.spares.put(queued);
+    }
+
+    /// Forgets ports that are not congested any more.
+    pub(crate) fn settle(&mut self) {
+        let ports = &mut self.ports;
+        self.congested.retain(|index| {
+            let Some(port) = &mut ports[*index] else {
+                return false;
+            };
+            port.congested = port.blocked || !port.queues.are_idle();
+            port.congested
+        });
+        self.congestion.set(self.are_congested());
+    }
+
+    /// What congested ports wait for: descriptors to be writable, or a time.
+    pub(crate) fn waited_for(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
+        let (mut writable, mut until) = (Vec::new(), None::<Instant>);
+        let ports = self.congested.iter().map(|index| &self.ports[*index]);
+        for port in ports.flatten() {
+            let time = match port.transmitter.retry() {
+                Some(Retry::Writable(fd)) => {
+                    writable.push(fd);
+                    None
+                }
+                Some(Retry::At(time)) => Some(time),
+                None => port.queues.due_ns().map(|ns| self.shared.clock.at_ns(ns)),
+            };
+            until = until.into_iter().chain(time).min();
+        }
+        (writable, until)
     }
 
     /// The ports that there are.
@@ -81,10 +231,13 @@ impl Outputs {
 
     /// Sends what ports have queued.
     pub(crate) fn flush(&mut self) {
-        for index in self.dirty.drain(..) {
+        while let Some(index) = self.dirty.pop() {
             if let Some(Some(port)) = self.ports.get_mut(index) {
                 port.dirty = false;
-                port.transmitter.flush();
+                // A blocked one is flushed when its time has come.
+                if !port.blocked && !port.transmitter.flush() {
+                    self.block(index);
+                }
             }
         }
     }
@@ -96,10 +249,13 @@ impl Outputs {
         let Some(Some(port)) = self.ports.get_mut(index) else {
             return count(&self.shared.counters.no_such_port);
         };
-        port.transmitter.push_parts(headers, payload);
+        let takes_more = port.transmitter.push_parts(headers, payload);
         if !port.dirty {
             port.dirty = true;
             self.dirty.push(index);
+        }
+        if !takes_more {
+            self.block(index);
         }
     }
 
@@ -132,6 +288,17 @@ impl Sink for Outputs {
         }
     }
 
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        let to_controllers = self.shared.cpu_port == Some(arrival.port);
+        let port = self.ports.get_mut(arrival.port as usize);
+        match port.and_then(Option::as_mut) {
+            Some(port) if port.congested && !to_controllers => {
+                port.queues.offer(arrival, port.blocked, &mut self.spares)
+            }
+            _ => Admission::Pass,
+        }
+    }
+
     fn digest(&mut self, digest: DigestId, fields: &[u8]) {
         if !self.shared.handler.digest(digest, fields) {
             count(&self.shared.counters.digest_dropped);
@@ -142,3 +309,6 @@ impl Sink for Outputs {
         tracing::info!("{message}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use sluice_engine::native::{Code, Lanes, Native, NativeProfiled};
 use sluice_engine::{
-    Clocked, Config, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled, Switch,
+    Clocked, Config, Congestion, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled,
+    Switch,
 };
 use sluice_ports::{Deliver, Frame, PortId, Receiver};
 use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Side, Store};
 
 use crate::mailbox::EngineCounters;
-use crate::outputs::Outputs;
+use crate::outputs::{NoMorePorts, Outputs};
 use crate::trace::{Recorder, Tracing, Watchers, who_wants};
 
 /// Packets taken from one receiver before the next has its turn, on one version of the tables.
@@ -146,9 +147,13 @@ impl Engines {
         }
     }
 
-    /// A program that has seen no packet.
-    pub(crate) fn running(&self) -> Running {
-        let (store, config) = (Arc::clone(&self.store), self.config.clone());
+    /// A program that has seen no packet, for a worker whose packets may have to wait as this says.
+    pub(crate) fn running(&self, congestion: &Congestion) -> Running {
+        let store = Arc::clone(&self.store);
+        let config = Config {
+            congestion: congestion.clone(),
+            ..self.config.clone()
+        };
         let program = Arc::clone(store.shared_program());
         let plain = match &self.code {
             Some(code) => {
@@ -280,6 +285,43 @@ impl Running {
             }
             Plain::Native(switch, _) => batch.serve(switch, receivers, outputs),
         }
+    }
+
+    /// Has packets leave their queues, as far as their ports take them and up to a batch: one of each port in turn, each
+    /// sent at once, so that what is more urgent can go before the next.
+    pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
+        outputs.try_again();
+        let side = self.reader.pin();
+        let externs = self.store.externs();
+        let (mut place, mut found) = (0, false);
+        for _ in 0..BATCH {
+            let leaving = match outputs.next_of(place) {
+                Ok(leaving) => leaving,
+                Err(NoMorePorts) if found => {
+                    (place, found) = (0, false);
+                    continue;
+                }
+                Err(NoMorePorts) => break,
+            };
+            place += 1;
+            let Some(mut leaving) = leaving else {
+                continue;
+            };
+            found = true;
+            let now_us = outputs.shared.clock.now_us();
+            let (queued, depth) = (&mut leaving.queued, leaving.depth);
+            match &mut self.plain {
+                Plain::Interpreter(switch) => {
+                    switch.leave_queue(&side, externs, now_us, queued, depth, outputs);
+                }
+                Plain::Native(switch, _) => {
+                    switch.leave_queue(&side, externs, now_us, queued, depth, outputs);
+                }
+            }
+            outputs.flush();
+            outputs.take_back(leaving.queued);
+        }
+        outputs.settle();
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_ports::{Frame, PortId};
 
@@ -30,7 +30,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(mailbox: Arc<Mailbox>, shared: Arc<Shared>) -> io::Result<Self> {
         let inputs = Inputs::new(&mailbox.waker)?;
-        let outputs = Outputs::new(shared);
+        let outputs = Outputs::new(shared, mailbox.congestion.clone());
         Ok(Self {
             mailbox,
             inputs,
@@ -56,7 +56,11 @@ impl Worker {
                 }
             }
             // Loaded: look at the mailbox without a system call, so that commands are not kept waiting.
-            commands = if self.serve() > 0 {
+            let packets = self.serve();
+            if self.outputs.are_congested() {
+                self.drain();
+            }
+            commands = if packets > 0 {
                 self.mailbox.pending()
             } else {
                 self.poll()
@@ -80,9 +84,28 @@ impl Worker {
         packets
     }
 
+    /// Sends what waits for ports that take frames again.
+    fn drain(&mut self) {
+        match &mut self.running {
+            Some(running) => running.drain(&mut self.outputs),
+            // Without a program nothing waits but in ports.
+            None => {
+                self.outputs.try_again();
+                self.outputs.settle();
+            }
+        }
+    }
+
     /// Waits for packets or commands; true if there are commands.
     fn poll(&mut self) -> bool {
-        self.inputs.wait().unwrap_or_else(|error| {
+        let Self {
+            inputs, outputs, ..
+        } = self;
+        let waited = match outputs.are_congested() {
+            false => inputs.wait(None),
+            true => wait_for_room(inputs, outputs),
+        };
+        waited.unwrap_or_else(|error| {
             tracing::error!(%error, "waiting for packets failed");
             std::thread::sleep(PAUSE);
             true
@@ -92,14 +115,19 @@ impl Worker {
     /// Carries out a command; false to stop.
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Load(running) => self.running = running,
-            Command::AddPort(port, receiver, transmitter) => {
+            Command::Load(running) => {
+                // They are the old program's.
+                self.outputs.drop_queued();
+                self.running = running;
+            }
+            Command::QueuesChanged => self.outputs.look_at_queues(),
+            Command::AddPort(port, receiver, transmitter, levels) => {
                 // An interface that came back: the old one's halves are of no use.
                 self.inputs.remove(port);
                 if let Some(receiver) = receiver {
                     self.inputs.add(port, receiver);
                 }
-                self.outputs.add(port, transmitter);
+                self.outputs.add(port, transmitter, levels);
             }
             Command::RemovePort(port) => {
                 self.inputs.remove(port);
@@ -124,4 +152,13 @@ impl Worker {
         }
         true
     }
+}
+
+/// Waits for packets, commands, a port that takes frames again, or the time at which a packet may leave its queue.
+fn wait_for_room(inputs: &mut Inputs, outputs: &Outputs) -> io::Result<bool> {
+    let (ports, until) = outputs.waited_for();
+    for port in ports {
+        inputs.end_when_writable(port)?;
+    }
+    inputs.wait(until.map(|until| until.saturating_duration_since(Instant::now())))
 }

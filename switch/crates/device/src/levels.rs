@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How full the queues of a port may be and how fast they empty: shared by the workers, each of which has its own packets
+//! in them.
+//!
+//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate are kept together; the order
+//! of packets and of priorities is that of each worker.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Packets that a queue holds, unless told otherwise.
+const DEFAULT_DEPTH: u32 = 64;
+
+/// What can be set for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueSetting {
+    /// Packets that it holds.
+    pub(crate) depth: u32,
+    /// Packets that leave it in a second at most; 0 for no limit.
+    pub(crate) rate: u64,
+}
+
+impl Default for QueueSetting {
+    fn default() -> Self {
+        Self {
+            depth: DEFAULT_DEPTH,
+            rate: 0,
+        }
+    }
+}
+
+/// What a queue does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It does not have to wait.
+    Pass,
+    /// It waits until this time at least, in nanoseconds, behind so many.
+    Waits { depth: u32, due_ns: u64 },
+    /// There is no room.
+    Full,
+}
+
+/// One queue of a port.
+#[derive(Debug)]
+pub(crate) struct Level {
+    size: AtomicU32,
+    depth: AtomicU32,
+    rate: AtomicU64,
+    /// When the last packet that was admitted may leave, in nanoseconds.
+    last_due_ns: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Level {
+    fn new(setting: QueueSetting) -> Self {
+        Self {
+            size: AtomicU32::new(0),
+            depth: AtomicU32::new(setting.depth),
+            rate: AtomicU64::new(setting.rate),
+            last_due_ns: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Admits a packet at this time, or not; one that `must_wait` waits even if it is due.
+    pub(crate) fn admit(&self, now_ns: u64, must_wait: bool) -> Verdict {
+        let depth = self.depth.load(Relaxed);
+        let one_more = |size: u32| (size < depth).then(|| size + 1);
+        let Ok(before) = self.size.fetch_update(Relaxed, Relaxed, one_more) else {
+            self.dropped.fetch_add(1, Relaxed);
+            return Verdict::Full;
+        };
+        let due_ns = self.stamp(now_ns);
+        if due_ns <= now_ns && !must_wait {
+            self.leave();
+            return Verdict::Pass;
+        }
+        Verdict::Waits {
+            depth: before,
+            due_ns,
+        }
+    }
+
+    /// When a packet that comes now may leave: the rate counts from when the one before it may.
+    fn stamp(&self, now_ns: u64) -> u64 {
+        let rate = self.rate.load(Relaxed);
+        let interval = 1_000_000_000u64.checked_div(rate).unwrap_or(0);
+        let due = |last: u64| now_ns.max(last + interval);
+        let before = self
+            .last_due_ns
+            .fetch_update(Relaxed, Relaxed, |last| Some(due(last)));
+        // It always succeeds.
+        due(before.unwrap_or_else(|last| last))
+    }
+
+    /// As if a packet may leave at this time only.
+    #[cfg(test)]
+    pub(crate) fn hold_until(&self, due_ns: u64) {
+        self.last_due_ns.store(due_ns, Relaxed);
+    }
+
+    /// A packet leaves; how many remain.
+    pub(crate) fn leave(&self) -> u32 {
+        self.size.fetch_sub(1, Relaxed) - 1
+    }
+
+    /// Packets in it.
+    pub(crate) fn size(&self) -> u32 {
+        self.size.load(Relaxed)
+    }
+
+    /// Packets that found no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    pub(crate) fn setting(&self) -> QueueSetting {
+        QueueSetting {
+            depth: self.depth.load(Relaxed),
+            rate: self.rate.load(Relaxed),
+        }
+    }
+
+    /// For packets that come from now on; those that are in it keep their times.
+    pub(crate) fn set(&self, setting: QueueSetting) {
+        self.depth.store(setting.depth, Relaxed);
+        self.rate.store(setting.rate, Relaxed);
+    }
+}
+
+/// The queues of a port by priority.
+#[derive(Debug)]
+pub(crate) struct PortLevels(Box<[Level]>);
+
+impl PortLevels {
+    /// Empty ones.
+    pub(crate) fn new(settings: &[QueueSetting]) -> Self {
+        Self(settings.iter().copied().map(Level::new).collect())
+    }
+
+    pub(crate) fn all(&self) -> &[Level] {
+        &self.0
+    }
+
+    /// Whether packets may have to wait though the port takes them.
+    pub(crate) fn are_restricted(&self) -> bool {
+        self.0.iter().any(|level| {
+            let setting = level.setting();
+            setting.rate != 0 || setting.depth == 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    fn waits(depth: u32, due_ns: u64) -> Verdict {
+        Verdict::Waits { depth, due_ns }
+    }
+
+    #[test]
+    fn a_full_queue_drops_what_comes_last_and_counts_it() {
+        let level = Level::new(QueueSetting { depth: 2, rate: 0 });
+        assert_eq!(level.admit(5, true), waits(0, 5));
+        assert_eq!(level.admit(6, true), waits(1, 6));
+        assert_eq!(level.admit(7, true), Verdict::Full);
+        assert_eq!(level.admit(7, true), Verdict::Full);
+        assert_eq!((level.size(), level.dropped()), (2, 2));
+        assert_eq!(level.leave(), 1);
+        assert_eq!(level.admit(8, true), waits(1, 8));
+    }
+
+    #[test]
+    fn packets_are_stamped_when_they_come_by_the_rate_of_then() {
+        let level = Level::new(QueueSetting {
+            depth: 64,
+            rate: 100,
+        });
+        let start = 1_000 * MILLISECOND;
+        assert_eq!(level.admit(start, false), Verdict::Pass);
+        assert_eq!(
+            level.admit(start, false),
+            waits(0, start + 10 * MILLISECOND)
+        );
+        assert_eq!(
+            level.admit(start, false),
+            waits(1, start + 20 * MILLISECOND)
+        );
+        // Those that wait keep their times; the next one counts from the last of them.
+        level.set(QueueSetting {
+            depth: 64,
+            rate: 1_000,
+        });
+        assert_eq!(
+            level.admit(start, false),
+            waits(2, start + 21 * MILLISECOND)
+        );
+        level.set(QueueSetting { depth: 64, rate: 0 });
+        assert_eq!(
+            level.admit(start, false),
+            waits(3, start + 21 * MILLISECOND)
+        );
+        // A pause is not made up for.
+        let later = start + 1_000 * MILLISECOND;
+        level.set(QueueSetting {
+            depth: 64,
+            rate: 100,
+        });
+        assert_eq!(level.admit(later, false), Verdict::Pass);
+        assert_eq!(
+            level.admit(later, false),
+            waits(4, later + 10 * MILLISECOND)
+        );
+    }
+
+    #[test]
+    fn a_queue_without_room_lets_nothing_pass() {
+        let level = Level::new(QueueSetting { depth: 0, rate: 0 });
+        assert_eq!(level.admit(1, false), Verdict::Full);
+        assert!(PortLevels(Box::new([level])).are_restricted());
+        assert!(!PortLevels::new(&[QueueSetting::default(); 2]).are_restricted());
+    }
+}
