@@ -83,7 +83,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/docs
 	cd controller && ../$(CONTROLLER)/mypy
 	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
 	MYPYPATH=packaging/tests $(CONTROLLER)/mypy --config-file mypy.ini packaging/tests
-	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/foreign
+	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/crates/esp switch/foreign
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable .venv/docs/bin/python docs/site
 	cd controller && ../$(CONTROLLER)/lint-imports
 
@@ -109,6 +109,8 @@ unit-python: $(STAMPS)/controller $(STAMPS)/ptf switch ## Unit tests of the cont
 	cd controller && ../$(CONTROLLER)/python -m pytest -q tests/integration
 	cd testkit && ../$(CONTROLLER)/python -m pytest -q
 	cd switch/conformance && ../../$(PTF)/python -m pytest -q
+	cd switch && cargo build --quiet --release --locked -p sluice-esp --example esp-frames
+	cd switch/crates/esp && ../../../$(PTF)/python -m pytest -q tests
 
 .PHONY: ptf
 ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET

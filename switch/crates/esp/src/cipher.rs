@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Encrypts and decrypts ESP packets in place. A packet is header, IV, payload with trailer, ICV (RFC 4303, 2).
+//!
+//! The IV of an AEAD is the 64-bit sequence number, also without ESN, where its upper half is zero. So a nonce is unique
+//! if the sequence number is, which [`crate::reservation`] sees to. The IV of AES-CBC is random.
+
+use std::ops::Range;
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use aws_lc_rs::cipher::{
+    AES_128, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
+    UnboundCipherKey,
+};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+use aws_lc_rs::iv::FixedLength;
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+
+use crate::algorithm::Algorithm;
+use crate::counters::Drop;
+use crate::key::Key;
+
+/// SPI and sequence number.
+pub const HEADER: usize = 8;
+/// Pad length and next header.
+pub const TRAILER: usize = 2;
+
+const SALT: usize = 4;
+const CBC_BLOCK: usize = 16;
+
+/// An algorithm with its keys. The library erases them when this is dropped.
+pub struct Cipher {
+    algorithm: Algorithm,
+    /// Sequence numbers have 64 bits.
+    esn: bool,
+    keys: Keys,
+}
+
+enum Keys {
+    Aead { key: LessSafeKey, salt: [u8; SALT] },
+    Cbc(Box<CbcKeys>),
+    Integrity(Box<hmac::Key>),
+    Nothing,
+}
+
+struct CbcKeys {
+    encrypt: EncryptingKey,
+    decrypt: DecryptingKey,
+    integrity: hmac::Key,
+}
+
+impl Cipher {
+    /// Takes keys whose lengths are those of the algorithm.
+    ///
+    /// # Errors
+    /// Says which length is wrong.
+    pub fn new(
+        algorithm: Algorithm,
+        key: &Key,
+        integrity: &Key,
+        esn: bool,
+    ) -> Result<Self, String> {
+        for (name, key, expected) in [
+            ("key", key, algorithm.key_len()),
+            ("integrity_key", integrity, algorithm.integrity_key_len()),
+        ] {
+            if key.bytes().len() != expected {
+                let found = key.bytes().len();
+                return Err(format!(
+                    "{name} has {found} bytes, the algorithm takes {expected}"
+                ));
+            }
+        }
+        let refused = |_| "the library refuses the key".to_owned();
+        let (bytes, hmac_key) = (key.bytes(), integrity.bytes());
+        let keys = match algorithm {
+            Algorithm::Aes128Gcm | Algorithm::Aes256Gcm | Algorithm::ChaCha20Poly1305 => {
+                let aead = match algorithm {
+                    Algorithm::Aes128Gcm => &AES_128_GCM,
+                    Algorithm::Aes256Gcm => &AES_256_GCM,
+                    _ => &CHACHA20_POLY1305,
+                };
+                let (secret, last) = bytes.split_at(bytes.len() - SALT);
+                let mut salt = [0; SALT];
+                salt.copy_from_slice(last);
+                let key = LessSafeKey::new(UnboundKey::new(aead, secret).map_err(refused)?);
+                Keys::Aead { key, salt }
+            }
+            Algorithm::Aes128CbcHmacSha256 | Algorithm::Aes256CbcHmacSha256 => {
+                let aes = match algorithm {
+                    Algorithm::Aes128CbcHmacSha256 => &AES_128,
+                    _ => &AES_256,
+                };
+                let unbound = || UnboundCipherKey::new(aes, bytes).map_err(refused);
+                Keys::Cbc(Box::new(CbcKeys {
+                    encrypt: EncryptingKey::cbc(unbound()?).map_err(refused)?,
+                    decrypt: DecryptingKey::cbc(unbound()?).map_err(refused)?,
+                    integrity: hmac::Key::new(hmac::HMAC_SHA256, hmac_key),
+                }))
+            }
+            Algorithm::NullHmacSha256 => {
+                Keys::Integrity(Box::new(hmac::Key::new(hmac::HMAC_SHA256, hmac_key)))
+            }
+            Algorithm::NullWithoutIntegrity => Keys::Nothing,
+        };
+        Ok(Self {
+            algorithm,
+            esn,
+            keys,
+        })
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Encrypts a packet whose header, payload and trailer are in place; writes IV and ICV. A sequence number must be
+    /// used once only.
+    ///
+    /// # Errors
+    /// The library's, as a drop. The packet must not be sent then.
+    pub fn seal(&self, sequence: u64, packet: &mut [u8]) -> Result<(), Drop> {
+        let failed = |_| Drop::EncryptionFailed;
+        let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
+        let end = packet
+            .len()
+            .checked_sub(icv_len)
+            .ok_or(Drop::EncryptionFailed)?;
+        let (clear, icv) = packet.split_at_mut(end);
+        if clear.len() < HEADER + iv_len {
+            return Err(Drop::EncryptionFailed);
+        }
+        match &self.keys {
+            Keys::Aead { key, salt } => {
+                let (header, rest) = clear.split_at_mut(HEADER);
+                let (iv, text) = rest.split_at_mut(iv_len);
+                iv.copy_from_slice(&sequence.to_be_bytes());
+                let (aad, length) = self.aad(header, sequence);
+                let nonce = nonce(salt, iv);
+                key.seal_in_place_scatter(nonce, Aad::from(&aad[..length]), text, &[], icv)
+                    .map_err(failed)
+            }
+            Keys::Cbc(keys) => {
+                let (iv, text) = clear[HEADER..].split_at_mut(iv_len);
+                SystemRandom::new().fill(iv).map_err(failed)?;
+                let context = EncryptionContext::Iv128(cbc_iv(iv));
+                keys.encrypt
+                    .less_safe_encrypt(text, context)
+                    .map_err(failed)?;
+                icv.copy_from_slice(
+                    &self.tag(&keys.integrity, clear, sequence).as_ref()[..icv_len],
+                );
+                Ok(())
+            }
+            Keys::Integrity(integrity) => {
+                icv.copy_from_slice(&self.tag(integrity, clear, sequence).as_ref()[..icv_len]);
+                Ok(())
+            }
+            Keys::Nothing => Ok(()),
+        }
+    }
+
+    /// Checks and decrypts a packet; returns where payload and trailer are. `sequence` is the whole number that the
+    /// header's lower half stands for.
+    ///
+    /// # Errors
+    /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The packet's bytes are of no use then.
+    pub fn open(&self, sequence: u64, packet: &mut [u8]) -> Result<Range<usize>, Drop> {
+        let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
+        let text = HEADER + iv_len;
+        let end = packet.len().checked_sub(icv_len).ok_or(Drop::EspLength)?;
+        if end < text + TRAILER || !(end - text).is_multiple_of(self.algorithm.block()) {
+            return Err(Drop::EspLength);
+        }
+        let failed = |_| Drop::IntegrityFailed;
+        match &self.keys {
+            Keys::Aead { key, salt } => {
+                let (header, rest) = packet.split_at_mut(HEADER);
+                let (iv, rest) = rest.split_at_mut(iv_len);
+                let (text, icv) = rest.split_at_mut(end - HEADER - iv_len);
+                let (aad, length) = self.aad(header, sequence);
+                let aad = Aad::from(&aad[..length]);
+                key.open_in_place_separate_tag(nonce(salt, iv), aad, icv, text)
+                    .map_err(failed)?;
+            }
+            Keys::Cbc(keys) => {
+                self.check(&keys.integrity, packet, end, sequence)?;
+                let (iv, rest) = packet[HEADER..].split_at_mut(iv_len);
+                let context = DecryptionContext::Iv128(cbc_iv(iv));
+                keys.decrypt
+                    .decrypt(&mut rest[..end - text], context)
+                    .map_err(failed)?;
+            }
+            Keys::Integrity(integrity) => self.check(integrity, packet, end, sequence)?,
+            Keys::Nothing => {}
+        }
+        Ok(text..end)
+    }
+
+    /// SPI and sequence number, the latter whole with ESN (RFC 4106, 5).
+    fn aad(&self, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
+        let mut aad = [0; 12];
+        aad[..4].copy_from_slice(&header[..4]);
+        if self.esn {
+            aad[4..].copy_from_slice(&sequence.to_be_bytes());
+            return (aad, 12);
+        }
+        aad[4..8].copy_from_slice(&header[4..8]);
+        (aad, 8)
+    }
+
+    /// The HMAC of a packet up to its ICV; with ESN the upper half of the sequence number follows (RFC 4303, 2.2.1).
+    fn tag(&self, key: &hmac::Key, packet: &[u8], sequence: u64) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(key);
+        context.update(packet);
+        if self.esn {
+            context.update(&((sequence >> 32) as u32).to_be_bytes());
+        }
+        context.sign()
+    }
+
+    fn check(&self, key: &hmac::Key, packet: &[u8], end: usize, sequence: u64) -> Result<(), Drop> {
+        let (body, icv) = packet.split_at(end);
+        let tag = self.tag(key, body, sequence);
+        let expected = tag.as_ref().get(..icv.len()).ok_or(Drop::EspLength)?;
+        verify_slices_are_equal(expected, icv).map_err(|_| Drop::IntegrityFailed)
+    }
+}
+
+fn nonce(salt: &[u8; SALT], iv: &[u8]) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..SALT].copy_from_slice(salt);
+    nonce[SALT..].copy_from_slice(iv);
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn cbc_iv(iv: &[u8]) -> FixedLength<CBC_BLOCK> {
+    let mut bytes = [0; CBC_BLOCK];
+    bytes.copy_from_slice(iv);
+    FixedLength::from(bytes)
+}

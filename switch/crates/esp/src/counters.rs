@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What became of packets: how many were served, and how many were dropped for which reason.
+
+use std::fmt;
+
+macro_rules! drops {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Drop {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Drop {
+            /// All reasons.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name that it is counted under.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+drops! {
+    /// A frame without the shim's EtherType.
+    NotShim = "not_shim",
+    /// A frame that ends within the shim.
+    ShimTruncated = "shim_truncated",
+    /// A shim that asks for neither encryption nor decryption.
+    ShimKind = "shim_kind",
+    /// The packet behind the shim is no well-formed IP packet.
+    Malformed = "malformed_packet",
+    /// To encrypt: there is no SA of this number.
+    UnknownSa = "unknown_sa",
+    /// To decrypt: there is no SA of this SPI in the VRF.
+    UnknownSpi = "unknown_spi",
+    /// To decrypt: neither ESP nor ESP in UDP.
+    NotEsp = "not_esp",
+    /// To decrypt: a fragment of an ESP packet.
+    EspFragment = "esp_fragment",
+    /// The shim and the SA name different bundles.
+    WrongBundle = "wrong_bundle",
+    /// The shim and the SA name different VRFs.
+    WrongVrf = "wrong_vrf",
+    /// ESP in UDP for an SA without it, or the reverse.
+    WrongEncapsulation = "wrong_encapsulation",
+    /// The SA has reached a hard lifetime.
+    HardLifetime = "hard_lifetime",
+    /// The SA has used all its sequence numbers.
+    SequenceExhausted = "sequence_exhausted",
+    /// The next sequence numbers are not on disk yet.
+    SequenceNotReserved = "sequence_not_reserved",
+    /// The packet does not fit into an IP packet when encrypted.
+    TooLong = "too_long",
+    /// Transport mode: the packet is not between the SA's two addresses.
+    TransportAddresses = "transport_addresses",
+    /// Transport mode: a fragment.
+    TransportFragment = "transport_fragment",
+    /// The library refused to encrypt.
+    EncryptionFailed = "encryption_failed",
+    /// ESP that is too short for its algorithm, or not a multiple of its block.
+    EspLength = "esp_length",
+    /// The sequence number was seen before.
+    Replayed = "replayed",
+    /// The sequence number is older than the window.
+    Late = "late",
+    /// The integrity check value is wrong.
+    IntegrityFailed = "integrity_failed",
+    /// The padding is longer than the payload, or not 1, 2, 3 and so on.
+    BadPadding = "bad_padding",
+    /// Tunnel mode: the payload is no IP.
+    BadNextHeader = "bad_next_header",
+    /// Tunnel mode: the IP packet in the tunnel is longer than its payload, or no IP packet.
+    InnerMalformed = "inner_malformed",
+    /// Tunnel mode: congestion was marked on the way, and the packet inside cannot carry the mark (RFC 6040).
+    EcnNotCapable = "ecn_not_capable",
+    /// A dummy packet (RFC 4303, 2.6).
+    Dummy = "dummy",
+}
+
+/// Counts of one SA, or of packets that met none.
+#[derive(Clone, Default)]
+pub struct Counters {
+    /// Packets that were encrypted or decrypted.
+    pub packets: u64,
+    /// Their bytes, as they are in clear.
+    pub bytes: u64,
+    /// Times that the peer's address or port changed (RFC 3948).
+    pub peer_moved: u64,
+    drops: [u64; Drop::ALL.len()],
+}
+
+impl Counters {
+    /// Counts a packet that was served.
+    pub fn served(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Counts a packet that was dropped.
+    pub fn dropped(&mut self, why: Drop) {
+        self.drops[why as usize] += 1;
+    }
+
+    /// How many were dropped for a reason.
+    pub fn drops(&self, why: Drop) -> u64 {
+        self.drops[why as usize]
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn nonzero(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Drop::ALL
+            .iter()
+            .map(|why| (why.name(), self.drops(*why)))
+            .filter(|(_, count)| *count != 0)
+    }
+
+    /// How many were dropped.
+    pub fn all_drops(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Counters");
+        shown
+            .field("packets", &self.packets)
+            .field("bytes", &self.bytes);
+        for (name, count) in self.nonzero() {
+            shown.field(name, &count);
+        }
+        shown.finish()
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One inbound SA: an ESP packet becomes the packet in clear.
+
+use std::net::IpAddr;
+
+use crate::cipher::{Cipher, HEADER};
+use crate::counters::{Counters, Drop};
+use crate::ip::{self, View, protocol};
+use crate::lifetime::{Age, Lifetime, Nanoseconds};
+use crate::replay::Window;
+use crate::reservation::Fingerprint;
+use crate::shim::PACKET;
+use crate::spec::{Mode, SaSpec};
+
+const UDP_HEADER: usize = 8;
+const NAT_TRAVERSAL: [u8; 2] = crate::spec::NAT_TRAVERSAL.to_be_bytes();
+const DEFAULT_WINDOW: u32 = 64;
+
+/// Where ESP is in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Its SPI.
+    pub spi: u32,
+    /// The lower half of its sequence number.
+    pub sequence: u32,
+    /// Where it begins.
+    pub at: usize,
+    /// The source port, if it is in UDP.
+    pub port: Option<u16>,
+}
+
+impl Sealed {
+    /// Finds ESP, in UDP or not.
+    ///
+    /// # Errors
+    /// [`Drop::EspFragment`], [`Drop::NotEsp`], [`Drop::EspLength`].
+    pub fn find(packet: &[u8], view: &View) -> Result<Self, Drop> {
+        if view.fragment {
+            return Err(Drop::EspFragment);
+        }
+        let upper = &packet[view.upper..view.length];
+        let (skipped, port) = match view.protocol {
+            protocol::ESP => (0, None),
+            protocol::UDP => {
+                let udp = upper.get(..UDP_HEADER).ok_or(Drop::NotEsp)?;
+                let size = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+                if (udp[..2] != NAT_TRAVERSAL && udp[2..4] != NAT_TRAVERSAL) || size != upper.len()
+                {
+                    return Err(Drop::NotEsp);
+                }
+                (UDP_HEADER, Some(u16::from_be_bytes([udp[0], udp[1]])))
+            }
+            _ => return Err(Drop::NotEsp),
+        };
+        let header = upper
+            .get(skipped..skipped + HEADER)
+            .ok_or(Drop::EspLength)?;
+        let word =
+            |at| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let this = Self {
+            spi: word(0),
+            sequence: word(4),
+            at: view.upper + skipped,
+            port,
+        };
+        // RFC 3948, 2.2: IKE behind a marker of zeros.
+        if this.spi == 0 {
+            Err(Drop::NotEsp)
+        } else {
+            Ok(this)
+        }
+    }
+}
+
+/// A packet that was decrypted: where it is in the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// Where the packet ends; it begins where the shim ends.
+    pub end: usize,
+    /// Its EtherType.
+    pub ether_type: u16,
+    /// The peer, as the newest authentic packet in UDP has it.
+    pub peer: Option<(IpAddr, u16)>,
+}
+
+/// An SA that decrypts.
+pub struct InboundSa {
+    spec: SaSpec,
+    fingerprint: Fingerprint,
+    /// None once a hard lifetime has ended it.
+    cipher: Option<Cipher>,
+    window: Window,
+    lifetime: Lifetime,
+    counters: Counters,
+}
+
+impl InboundSa {
+    /// An SA whose specification was checked. It keeps no copy of the keys but the cipher's.
+    ///
+    /// # Errors
+    /// Says what is wrong with the keys.
+    pub fn new(mut spec: SaSpec, now: Nanoseconds) -> Result<Self, String> {
+        let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
+        (spec.key, spec.integrity_key) = (None, None);
+        Ok(Self {
+            cipher: Some(Cipher::new(spec.algorithm, &key, &integrity, spec.esn)?),
+            window: Window::new(spec.replay_window.unwrap_or(DEFAULT_WINDOW), spec.esn),
+            lifetime: Lifetime::new(spec.soft, spec.hard, now),
+            fingerprint: crate::reservation::fingerprint(&key, &integrity),
+            spec,
+            counters: Counters::default(),
+        })
+    }
+
+    /// What it was made of, without keys.
+    pub fn spec(&self) -> &SaSpec {
+        &self.spec
+    }
+
+    /// Stands for its keys.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What became of its packets.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Counts a drop.
+    pub(crate) fn dropped(&mut self, why: Drop) {
+        self.counters.dropped(why);
+    }
+
+    /// The highest sequence number accepted.
+    pub fn sequence(&self) -> u64 {
+        self.window.top()
+    }
+
+    /// Looks at the clock: an SA whose time is over gives up its keys.
+    pub fn tick(&mut self, now: Nanoseconds) -> Age {
+        let age = self.lifetime.tick(now);
+        if age == Age::Hard {
+            self.cipher = None;
+        }
+        self.lifetime.age().max(age)
+    }
+
+    /// Decrypts a packet into `out`, to where a frame's shim ends.
+    ///
+    /// # Errors
+    /// The drop that it is; nothing of `out` may be sent then.
+    pub fn open(
+        &mut self,
+        packet: &[u8],
+        view: &View,
+        sealed: &Sealed,
+        now: Nanoseconds,
+        out: &mut [u8],
+    ) -> Result<Opened, Drop> {
+        if self.spec.encapsulated != sealed.port.is_some() {
+            return Err(Drop::WrongEncapsulation);
+        }
+        let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
+        let sequence = self.window.check(sealed.sequence)?;
+        // What is decrypted shall lie behind the shim, and in transport mode behind its IP header.
+        let header = match self.spec.mode {
+            Mode::Tunnel => 0,
+            Mode::Transport => view.upper,
+        };
+        let esp = &packet[sealed.at..view.length];
+        let at = PACKET + header - HEADER - cipher.algorithm().iv_len();
+        let work = &mut out[at..at + esp.len()];
+        work.copy_from_slice(esp);
+        let clear = cipher.open(sequence, work)?;
+        // Authentic from here on.
+        let newest = sequence > self.window.top();
+        self.window.accept(sequence);
+        let (payload, next_header) = unpadded(&work[clear])?;
+        if next_header == protocol::NONE {
+            return Err(Drop::Dummy);
+        }
+        if !self.lifetime.serves(payload, now) {
+            self.cipher = None;
+            return Err(Drop::HardLifetime);
+        }
+        let (end, ether_type) = match self.spec.mode {
+            Mode::Tunnel => self.leave_tunnel(packet, payload, next_header, out)?,
+            Mode::Transport => {
+                restore(packet, view, header, payload, next_header, sealed, out)?;
+                (PACKET + header + payload, view.ether_type())
+            }
+        };
+        let peer = match sealed.port {
+            Some(port) if newest => Some((ip::addresses(packet).0, port)),
+            _ => None,
+        };
+        self.counters.served(payload);
+        Ok(Opened {
+            end,
+            ether_type,
+            peer,
+        })
+    }
+
+    /// The packet in the tunnel; returns where it ends, and its EtherType.
+    fn leave_tunnel(
+        &self,
+        packet: &[u8],
+        payload: usize,
+        next_header: u8,
+        out: &mut [u8],
+    ) -> Result<(usize, u16), Drop> {
+        let version = match next_header {
+            protocol::IPV4 => 4,
+            protocol::IPV6 => 6,
+            _ => return Err(Drop::BadNextHeader),
+        };
+        let inner = &mut out[PACKET..PACKET + payload];
+        // What follows the packet is padding against traffic analysis.
+        let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
+        if view.version != version {
+            return Err(Drop::InnerMalformed);
+        }
+        if self.spec.ecn {
+            let (outer, class) = (ip::traffic_class(packet) & 3, ip::traffic_class(inner));
+            let ecn = decapsulated_ecn(class & 3, outer)?;
+            if ecn != class & 3 {
+                ip::set_traffic_class(inner, class & 0xfc | ecn);
+            }
+        }
+        Ok((PACKET + view.length, view.ether_type()))
+    }
+}
+
+/// Length of the payload, and the next header (RFC 4303, 2.4 and 2.6).
+fn unpadded(clear: &[u8]) -> Result<(usize, u8), Drop> {
+    let [before @ .., padding, next_header] = clear else {
+        return Err(Drop::EspLength);
+    };
+    let payload = before
+        .len()
+        .checked_sub(usize::from(*padding))
+        .ok_or(Drop::BadPadding)?;
+    let mut expected = 1..=255_u8;
+    if before[payload..]
+        .iter()
+        .all(|byte| Some(*byte) == expected.next())
+    {
+        Ok((payload, *next_header))
+    } else {
+        Err(Drop::BadPadding)
+    }
+}
+
+/// The ECN of what leaves a tunnel (RFC 6040, 4.2), by that inside and that outside.
+fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
+    const NOT_ECT: u8 = 0;
+    const ECT_1: u8 = 1;
+    const ECT_0: u8 = 2;
+    const CE: u8 = 3;
+    match (inner, outer) {
+        (NOT_ECT, CE) => Err(Drop::EcnNotCapable),
+        (ECT_0 | ECT_1, CE) => Ok(CE),
+        (ECT_0, ECT_1) => Ok(ECT_1),
+        _ => Ok(inner),
+    }
+}
+
+/// Transport mode: the packet's own headers before what was decrypted.
+fn restore(
+    packet: &[u8],
+    view: &View,
+    header: usize,
+    payload: usize,
+    next_header: u8,
+    sealed: &Sealed,
+    out: &mut [u8],
+) -> Result<(), Drop> {
+    let whole = &mut out[PACKET..PACKET + header + payload];
+    whole[..header].copy_from_slice(&packet[..header]);
+    whole[view.protocol_at] = next_header;
+    if view.version == 4 {
+        let length = u16::try_from(whole.len()).map_err(|_| Drop::InnerMalformed)?;
+        whole[2..4].copy_from_slice(&length.to_be_bytes());
+        ip::write_ipv4_checksum(&mut whole[..header]);
+    } else {
+        let length = u16::try_from(whole.len() - 40).map_err(|_| Drop::InnerMalformed)?;
+        whole[4..6].copy_from_slice(&length.to_be_bytes());
+    }
+    if sealed.port.is_some() {
+        renew_checksum(whole, header, next_header);
+    }
+    Ok(())
+}
+
+/// NAT has changed the addresses that the checksum inside was made with (RFC 3948, 3.1.2). The contents are authentic.
+fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
+    let size = whole.len() - upper;
+    let field = match next_header {
+        protocol::TCP if size >= 20 => 16,
+        // Without a checksum there is none to renew.
+        protocol::UDP if size >= 8 && whole[upper + 6..upper + 8] != [0, 0] => 6,
+        _ => return,
+    };
+    let at = upper + field;
+    whole[at..at + 2].fill(0);
+    let checksum = match ip::upper_checksum(whole, upper, size, next_header) {
+        0 if next_header == protocol::UDP => 0xffff,
+        other => other,
+    };
+    whole[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_is_counted_from_one() {
+        assert_eq!(unpadded(&[7, 1, 2, 2, 4]), Ok((1, 4)));
+        assert_eq!(unpadded(&[0, 59]), Ok((0, 59)));
+        for bad in [
+            &[7, 1, 3, 2, 4][..],
+            &[7, 0, 1, 2, 4],
+            &[7, 1, 2, 4, 4],
+            &[1, 4],
+        ] {
+            assert_eq!(unpadded(bad), Err(Drop::BadPadding), "{bad:?}");
+        }
+        assert_eq!(unpadded(&[4]), Err(Drop::EspLength));
+        let longest: Vec<u8> = (1..=255).chain([255, 41]).collect();
+        assert_eq!(unpadded(&longest), Ok((0, 41)));
+    }
+
+    #[test]
+    fn ecn_is_rfc_6040_s_table() {
+        let drop = Err(Drop::EcnNotCapable);
+        for (inner, row) in [
+            (0, [Ok(0), Ok(0), Ok(0), drop]),
+            (2, [Ok(2), Ok(1), Ok(2), Ok(3)]),
+            (1, [Ok(1), Ok(1), Ok(1), Ok(3)]),
+            (3, [Ok(3), Ok(3), Ok(3), Ok(3)]),
+        ] {
+            // Outer: Not-ECT, ECT(1), ECT(0), CE.
+            for (outer, expected) in row.into_iter().enumerate() {
+                assert_eq!(
+                    decapsulated_ecn(inner, outer as u8),
+                    expected,
+                    "{inner} {outer}"
+                );
+            }
+        }
+    }
+}

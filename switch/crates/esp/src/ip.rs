@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checked views of IPv4 and IPv6 packets, and checksums.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::counters::Drop;
+use crate::shim::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+
+/// Protocol numbers.
+pub mod protocol {
+    /// IPv4 in IP.
+    pub const IPV4: u8 = 4;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// IPv6 in IP.
+    pub const IPV6: u8 = 41;
+    /// ESP.
+    pub const ESP: u8 = 50;
+    /// No next header: a dummy packet in ESP.
+    pub const NONE: u8 = 59;
+}
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+/// Don't fragment, in the upper byte of the fragment field.
+pub const DF: u8 = 0x40;
+
+/// What an IP packet's headers say. Offsets are from its beginning, and within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// 4 or 6.
+    pub version: u8,
+    /// Length of the packet.
+    pub length: usize,
+    /// Where the upper layer begins: behind options and extension headers.
+    pub upper: usize,
+    /// Its protocol.
+    pub protocol: u8,
+    /// Where the byte is that names the protocol.
+    pub protocol_at: usize,
+    /// A fragment, and not a whole packet.
+    pub fragment: bool,
+    /// IPv6: the end of the headers that every node on the way reads, and where that names what follows. ESP in transport
+    /// mode begins there (RFC 4303, 3.1.1).
+    pub hops_end: usize,
+    /// Where the byte is that names what begins at `hops_end`.
+    pub hops_next_at: usize,
+}
+
+impl View {
+    /// Reads the packet at the beginning of `bytes`; what follows it is not part of it.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? >> 4 {
+            4 => Self::read_ipv4(bytes),
+            6 => Self::read_ipv6(bytes),
+            _ => None,
+        }
+    }
+
+    /// Likewise, of the version that an EtherType says.
+    ///
+    /// # Errors
+    /// [`Drop::Malformed`].
+    pub fn of(ether_type: u16, bytes: &[u8]) -> Result<Self, Drop> {
+        let view = Self::read(bytes).ok_or(Drop::Malformed)?;
+        if view.ether_type() == ether_type {
+            Ok(view)
+        } else {
+            Err(Drop::Malformed)
+        }
+    }
+
+    fn read_ipv4(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..IPV4_HEADER)?;
+        let upper = usize::from(header[0] & 15) * 4;
+        let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if upper < IPV4_HEADER || length < upper || bytes.len() < length {
+            return None;
+        }
+        Some(Self {
+            version: 4,
+            length,
+            upper,
+            protocol: header[9],
+            protocol_at: 9,
+            // More fragments, or an offset.
+            fragment: header[6] & 0x3f != 0 || header[7] != 0,
+            hops_end: upper,
+            hops_next_at: 9,
+        })
+    }
+
+    fn read_ipv6(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..IPV6_HEADER)?;
+        let length = IPV6_HEADER + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let bytes = bytes.get(..length)?;
+        let mut view = Self {
+            version: 6,
+            length,
+            upper: IPV6_HEADER,
+            protocol: header[6],
+            protocol_at: 6,
+            fragment: false,
+            hops_end: IPV6_HEADER,
+            hops_next_at: 6,
+        };
+        loop {
+            let size = match view.protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION => {
+                    8 + usize::from(*bytes.get(view.upper + 1)?) * 8
+                }
+                FRAGMENT => {
+                    let fields = bytes.get(view.upper + 2..view.upper + 4)?;
+                    // The lowest three bits are reserved, reserved and "more".
+                    let field = u16::from_be_bytes([fields[0], fields[1]]);
+                    view.fragment |= field & 0xfff9 != 0;
+                    if field & 0xfff8 != 0 {
+                        // A later fragment: what follows is data.
+                        view.protocol_at = view.upper;
+                        view.protocol = *bytes.get(view.upper)?;
+                        view.upper += 8;
+                        return (view.upper <= length).then_some(view);
+                    }
+                    8
+                }
+                _ => return Some(view),
+            };
+            let for_hops = matches!(view.protocol, HOP_BY_HOP | ROUTING);
+            view.protocol_at = view.upper;
+            view.protocol = *bytes.get(view.upper)?;
+            view.upper += size;
+            if view.upper > length {
+                return None;
+            }
+            if for_hops {
+                view.hops_end = view.upper;
+                view.hops_next_at = view.protocol_at;
+            }
+        }
+    }
+
+    /// The EtherType of its version.
+    pub fn ether_type(&self) -> u16 {
+        Self::of_version(self.version)
+    }
+
+    /// The EtherType of a version.
+    pub fn of_version(version: u8) -> u16 {
+        if version == 4 {
+            ETHERTYPE_IPV4
+        } else {
+            ETHERTYPE_IPV6
+        }
+    }
+}
+
+/// Source and destination of a packet that has been viewed.
+pub fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
+    fn four(bytes: &[u8]) -> IpAddr {
+        let mut address = [0; 4];
+        address.copy_from_slice(bytes);
+        Ipv4Addr::from(address).into()
+    }
+    fn six(bytes: &[u8]) -> IpAddr {
+        let mut address = [0; 16];
+        address.copy_from_slice(bytes);
+        Ipv6Addr::from(address).into()
+    }
+    if packet[0] >> 4 == 4 {
+        (four(&packet[12..16]), four(&packet[16..20]))
+    } else {
+        (six(&packet[8..24]), six(&packet[24..40]))
+    }
+}
+
+/// DSCP and ECN of a packet that has been viewed.
+pub fn traffic_class(packet: &[u8]) -> u8 {
+    if packet[0] >> 4 == 4 {
+        packet[1]
+    } else {
+        packet[0] << 4 | packet[1] >> 4
+    }
+}
+
+/// Changes DSCP and ECN, and IPv4's checksum with them.
+pub fn set_traffic_class(packet: &mut [u8], class: u8) {
+    if packet[0] >> 4 == 4 {
+        let before = u16::from_be_bytes([packet[0], packet[1]]);
+        packet[1] = class;
+        let after = u16::from_be_bytes([packet[0], packet[1]]);
+        let checksum = u16::from_be_bytes([packet[10], packet[11]]);
+        // RFC 1624: a packet that was damaged stays damaged.
+        let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+        packet[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
+    } else {
+        packet[0] = packet[0] & 0xf0 | class >> 4;
+        packet[1] = packet[1] & 0x0f | class << 4;
+    }
+}
+
+/// Computes an IPv4 header's checksum anew.
+pub fn write_ipv4_checksum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let checksum = !fold(sum(0, header));
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// The checksum of an upper layer with the pseudo-header of the packet that it is in; the checksum's own field must be 0.
+pub fn upper_checksum(packet: &[u8], upper: usize, length: usize, protocol: u8) -> u16 {
+    let addresses = if packet[0] >> 4 == 4 {
+        &packet[12..20]
+    } else {
+        &packet[8..40]
+    };
+    let pseudo = sum(u32::from(protocol) + length as u32, addresses);
+    !fold(sum(pseudo, &packet[upper..upper + length]))
+}
+
+fn sum(start: u32, bytes: &[u8]) -> u32 {
+    let pairs = bytes.chunks_exact(2);
+    let odd = pairs
+        .remainder()
+        .first()
+        .map_or(0, |last| u32::from(*last) << 8);
+    // 64 KiB in 32 bits: 2^15 numbers below 2^16.
+    pairs.fold(start + odd, |sum, pair| {
+        sum + u32::from(u16::from_be_bytes([pair[0], pair[1]]))
+    })
+}
+
+fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ESP engine (RFC 4303): encrypts and decrypts what the pipeline steers to it behind the shim (p4src/headers.p4).
+//!
+//! ```text
+//!   frame ─► shim ─► ENCRYPT: SA by number ─► outbound ─► cipher ─► ENCRYPTED frame
+//!                └─► DECRYPT: ip ─► SA by VRF and SPI ─► replay ─► cipher ─► inbound ─► DECRYPTED frame
+//! ```
+//!
+//! * [`engine`]: all SAs, one frame in, one frame or a [`Drop`] out
+//! * [`outbound`], [`inbound`]: one SA each way
+//! * [`cipher`], [`algorithm`], [`key`]: algorithms over a crypto library
+//! * [`replay`], [`lifetime`]: anti-replay window, limits by bytes, packets and time
+//! * [`reservation`]: sequence numbers, on disk ahead of their use
+//! * [`ip`], [`shim`]: checked views of bytes
+//! * [`spec`]: an SA as JSON
+//!
+//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; no packet allocates; each packet has
+//! one outcome, counted by name; nothing leaves that is not encrypted; a pair of key and sequence number is never used
+//! twice, whenever the process dies; keys are erased when their SA ends, and never printed.
+
+pub mod algorithm;
+pub mod cipher;
+pub mod counters;
+pub mod engine;
+pub mod inbound;
+pub mod ip;
+pub mod key;
+pub mod lifetime;
+pub mod outbound;
+pub mod replay;
+pub mod reservation;
+pub mod shim;
+pub mod spec;
+
+pub use algorithm::Algorithm;
+pub use counters::{Counters, Drop};
+pub use engine::{Engine, MAX_OUTPUT};
+pub use key::Key;
+pub use reservation::Reservations;
+pub use spec::{Direction, SaSpec};

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lifetimes of an SA: soft limits say that it is time to rekey, hard limits end it.
+
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds of a clock that never goes back.
+pub type Nanoseconds = u64;
+
+/// Limits by one measure each; none where there is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of packets in clear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Seconds since the SA was added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+}
+
+/// How far an SA is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Age {
+    /// Below all limits.
+    Fresh,
+    /// A soft limit is reached: it serves on, and should be replaced.
+    Soft,
+    /// A hard limit is reached: it serves no packet any more.
+    Hard,
+}
+
+/// An SA's limits, and how much of them is used.
+#[derive(Debug, Clone)]
+pub struct Lifetime {
+    soft: Limits,
+    hard: Limits,
+    added: Nanoseconds,
+    bytes: u64,
+    packets: u64,
+    age: Age,
+}
+
+impl Lifetime {
+    /// Begins now.
+    pub fn new(soft: Limits, hard: Limits, now: Nanoseconds) -> Self {
+        Self {
+            soft,
+            hard,
+            added: now,
+            bytes: 0,
+            packets: 0,
+            age: Age::Fresh,
+        }
+    }
+
+    /// How far the SA is.
+    pub fn age(&self) -> Age {
+        self.age
+    }
+
+    /// Counts a packet if the SA may still serve it. The first packet that would exceed a hard limit ends the SA.
+    pub fn serves(&mut self, length: usize, now: Nanoseconds) -> bool {
+        if self.age == Age::Hard {
+            return false;
+        }
+        let bytes = self.bytes.saturating_add(length as u64);
+        let packets = self.packets.saturating_add(1);
+        if exceeds(&self.hard, bytes, packets) || self.is_over(&self.hard, now) {
+            self.age = Age::Hard;
+            return false;
+        }
+        self.bytes = bytes;
+        self.packets = packets;
+        if reaches(&self.soft, bytes, packets) || self.is_over(&self.soft, now) {
+            self.age = self.age.max(Age::Soft);
+        }
+        true
+    }
+
+    /// Looks at the clock only.
+    pub fn tick(&mut self, now: Nanoseconds) -> Age {
+        if self.is_over(&self.hard, now) {
+            self.age = Age::Hard;
+        } else if self.is_over(&self.soft, now) {
+            self.age = self.age.max(Age::Soft);
+        }
+        self.age
+    }
+
+    fn is_over(&self, limits: &Limits, now: Nanoseconds) -> bool {
+        let lived = now.saturating_sub(self.added) / 1_000_000_000;
+        limits.seconds.is_some_and(|limit| lived >= limit)
+    }
+}
+
+fn exceeds(limits: &Limits, bytes: u64, packets: u64) -> bool {
+    limits.bytes.is_some_and(|limit| bytes > limit)
+        || limits.packets.is_some_and(|limit| packets > limit)
+}
+
+fn reaches(limits: &Limits, bytes: u64, packets: u64) -> bool {
+    limits.bytes.is_some_and(|limit| bytes >= limit)
+        || limits.packets.is_some_and(|limit| packets >= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn limits(bytes: u64, packets: u64, seconds: u64) -> Limits {
+        let some = |limit| (limit != 0).then_some(limit);
+        Limits {
+            bytes: some(bytes),
+            packets: some(packets),
+            seconds: some(seconds),
+        }
+    }
+
+    #[test]
+    fn each_measure_has_a_soft_and_a_hard_end() {
+        let mut packets = Lifetime::new(limits(0, 2, 0), limits(0, 3, 0), 0);
+        let ages: Vec<_> = (0..5)
+            .map(|_| (packets.serves(1, 0), packets.age()))
+            .collect();
+        let (fresh, soft, hard) = ((true, Age::Fresh), (true, Age::Soft), (false, Age::Hard));
+        assert_eq!(ages, [fresh, soft, soft, hard, hard]);
+
+        let mut bytes = Lifetime::new(limits(100, 0, 0), limits(150, 0, 0), 0);
+        assert!(bytes.serves(100, 0));
+        assert_eq!(bytes.age(), Age::Soft);
+        assert!(bytes.serves(50, 0));
+        assert!(!bytes.serves(1, 0));
+        assert!(!bytes.serves(0, 0), "ended for good");
+
+        let mut time = Lifetime::new(limits(0, 0, 10), limits(0, 0, 20), 5 * SECOND);
+        assert!(time.serves(1, 15 * SECOND - 1) && time.age() == Age::Fresh);
+        assert!(time.serves(1, 15 * SECOND) && time.age() == Age::Soft);
+        assert!(time.serves(1, 25 * SECOND - 1));
+        assert!(!time.serves(1, 25 * SECOND));
+        assert!(!time.serves(1, 0), "ended for good");
+    }
+
+    #[test]
+    fn the_clock_alone_ends_an_idle_sa() {
+        let mut time = Lifetime::new(limits(0, 0, 10), limits(0, 0, 20), 0);
+        assert_eq!(time.tick(9 * SECOND), Age::Fresh);
+        assert_eq!(time.tick(10 * SECOND), Age::Soft);
+        assert_eq!(time.tick(20 * SECOND), Age::Hard);
+    }
+}

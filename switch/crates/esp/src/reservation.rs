@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sequence numbers of outbound SAs, on disk ahead of their use.
+//!
+//! A nonce is the sequence number, so a number must never be used twice with a key, also when the process is killed and the
+//! same SA is given to it again. A file holds for each key the highest number that may have been used. Numbers are taken
+//! below it only; a thread of its own writes the next limit while half of the numbers are left. Who comes back after a
+//! crash goes on above the limit on disk, and leaves out what was not used.
+//!
+//! The file has a record of 32 bytes for each key that ever encrypted here: a fingerprint that does not tell the key, the
+//! limit, a checksum. Records are never deleted, since a key might come back. Promises: a number is returned only when a
+//! limit not below it has reached the disk; a record that cannot be read is an error, not a guess; one process has the
+//! file, and one SA a key.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use aws_lc_rs::{digest, hmac};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::counters::Drop as PacketDrop;
+use crate::key::Key;
+
+/// The file's name in the state directory.
+pub const FILE: &str = "sequence-numbers";
+/// Numbers that are reserved at a time.
+pub const CHUNK: u64 = 1 << 20;
+
+const RECORD: usize = 32;
+/// Requests that may wait for the disk; a request that finds no room is repeated by the next packet.
+const WAITING: usize = 1024;
+
+/// Stands for a key without telling it.
+pub type Fingerprint = [u8; 16];
+
+/// The fingerprint of an SA's keys.
+pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
+    let by = hmac::Key::new(hmac::HMAC_SHA256, b"sluice-esp sequence numbers 1");
+    let mut context = hmac::Context::with_key(&by);
+    context.update(&[key.bytes().len() as u8]);
+    context.update(key.bytes());
+    context.update(integrity.bytes());
+    let mut short = [0; 16];
+    short.copy_from_slice(&context.sign().as_ref()[..16]);
+    short
+}
+
+/// The sequence numbers of all keys. Dropping it ends its thread.
+pub struct Reservations {
+    store: Arc<Store>,
+    requests: Option<Sender<Arc<Reserved>>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// Why an SA gets no sequence numbers.
+#[derive(Debug, thiserror::Error)]
+pub enum ReservationError {
+    /// Another outbound SA has this key.
+    #[error("another outbound SA uses this key: each needs a key of its own")]
+    InUse,
+    /// All numbers may have been used already.
+    #[error("all sequence numbers of this key may have been used: rekey")]
+    Exhausted,
+    /// The file cannot be written.
+    #[error("cannot reserve sequence numbers on disk: {0}")]
+    Io(#[from] io::Error),
+}
+
+struct Store {
+    file: File,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    records: HashMap<Fingerprint, Record>,
+}
+
+struct Record {
+    slot: u64,
+    limit: u64,
+    used: bool,
+}
+
+/// What an SA and the keeper share.
+struct Reserved {
+    fingerprint: Fingerprint,
+    /// The highest number that may be used.
+    limit: AtomicU64,
+    /// The highest number that there is.
+    last: u64,
+    asked: AtomicBool,
+}
+
+/// The sequence numbers of one SA.
+pub struct Numbers {
+    next: u64,
+    reserved: Arc<Reserved>,
+    requests: Sender<Arc<Reserved>>,
+    store: Arc<Store>,
+}
+
+impl Reservations {
+    /// Opens the file in a directory, which is made if it is absent.
+    ///
+    /// # Errors
+    /// The kernel's; another process has the file; a record cannot be read.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory)?;
+        let path = directory.join(FILE);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.mode(0o600).open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            let problem = format!("{}: another process has it ({error})", path.display());
+            io::Error::new(io::ErrorKind::AddrInUse, problem)
+        })?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let state = read(&bytes).map_err(|slot| {
+            let problem = format!(
+                "{}: record {slot} is damaged, so it is not known which sequence numbers were used; give all SAs new \
+                 keys, then remove the file",
+                path.display()
+            );
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        })?;
+        file.sync_all()?;
+        fs::File::open(directory)?.sync_all()?;
+        let store = Arc::new(Store {
+            file,
+            state: Mutex::new(state),
+        });
+        let (requests, waiting) = bounded(WAITING);
+        let keeper = {
+            let store = Arc::clone(&store);
+            thread::Builder::new()
+                .name("esp-numbers".into())
+                .spawn(move || keep(&store, &waiting))?
+        };
+        Ok(Self {
+            store,
+            requests: Some(requests),
+            keeper: Some(keeper),
+        })
+    }
+
+    /// Reserves the first numbers of a key, above all that may have been used. `last` is the highest that there is.
+    ///
+    /// # Errors
+    /// See [`ReservationError`].
+    pub fn claim(&self, fingerprint: Fingerprint, last: u64) -> Result<Numbers, ReservationError> {
+        let mut state = self.store.lock();
+        let slots = state.records.len() as u64;
+        let record = state.records.entry(fingerprint).or_insert(Record {
+            slot: slots,
+            limit: 0,
+            used: false,
+        });
+        if record.used {
+            return Err(ReservationError::InUse);
+        }
+        if record.limit >= last {
+            return Err(ReservationError::Exhausted);
+        }
+        let next = record.limit + 1;
+        let limit = next_limit(record.limit, last);
+        let slot = record.slot;
+        let written = self.store.write(slot, &fingerprint, limit);
+        if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
+            // What reached the disk is not known: a new slot stays taken, and the old limit is still a lower bound.
+            return Err(error.into());
+        }
+        record.limit = limit;
+        record.used = true;
+        let requests = self.requests.clone().ok_or(ReservationError::Exhausted)?;
+        Ok(Numbers {
+            next,
+            reserved: Arc::new(Reserved {
+                fingerprint,
+                limit: AtomicU64::new(limit),
+                last,
+                asked: AtomicBool::new(false),
+            }),
+            requests,
+            store: Arc::clone(&self.store),
+        })
+    }
+}
+
+impl Drop for Reservations {
+    fn drop(&mut self) {
+        self.requests = None;
+        // With SAs that live on the thread lives on, too.
+        if let Some(keeper) = self.keeper.take()
+            && Arc::strong_count(&self.store) == 2
+        {
+            // It does not panic; if it did, its numbers are not renewed any more.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Numbers {
+    /// The next number, which nobody had or will have.
+    ///
+    /// # Errors
+    /// [`PacketDrop::SequenceExhausted`], [`PacketDrop::SequenceNotReserved`].
+    #[inline]
+    pub fn take(&mut self) -> Result<u64, PacketDrop> {
+        let limit = self.reserved.limit.load(Ordering::Acquire);
+        if limit - self.next.min(limit) < CHUNK / 2 && limit < self.reserved.last {
+            self.ask();
+        }
+        if self.next > limit {
+            return Err(if limit >= self.reserved.last {
+                PacketDrop::SequenceExhausted
+            } else {
+                PacketDrop::SequenceNotReserved
+            });
+        }
+        let number = self.next;
+        self.next += 1;
+        Ok(number)
+    }
+
+    /// Stands for the key that the numbers are of.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.reserved.fingerprint
+    }
+
+    /// The number that [`Numbers::take`] returned last, or the one before the first.
+    pub fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    #[cold]
+    fn ask(&self) {
+        let asked = &self.reserved.asked;
+        if !asked.swap(true, Ordering::AcqRel)
+            && self.requests.try_send(Arc::clone(&self.reserved)).is_err()
+        {
+            asked.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        if let Some(record) = self
+            .store
+            .lock()
+            .records
+            .get_mut(&self.reserved.fingerprint)
+        {
+            record.used = false;
+        }
+    }
+}
+
+impl Store {
+    /// State changes in single steps, so a panic elsewhere leaves it whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, slot: u64, fingerprint: &Fingerprint, limit: u64) -> io::Result<()> {
+        self.file
+            .write_all_at(&encode(fingerprint, limit), slot * RECORD as u64)
+    }
+}
+
+/// Writes limits until nobody can ask any more. What is asked for meanwhile shares one sync.
+fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
+    while let Ok(first) = requests.recv() {
+        let wanted: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
+        let mut state = store.lock();
+        let raised = raise(store, &state, &wanted);
+        for (at, reserved) in wanted.iter().enumerate() {
+            if let Ok(limits) = &raised
+                && let Some(record) = state.records.get_mut(&reserved.fingerprint)
+            {
+                record.limit = record.limit.max(limits[at]);
+                reserved.limit.store(limits[at], Ordering::Release);
+            }
+            // Whatever became of it, the next packet may ask again.
+            reserved.asked.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Writes new limits; the record in memory is raised when they are on disk.
+fn raise(store: &Store, state: &State, wanted: &[Arc<Reserved>]) -> io::Result<Vec<u64>> {
+    let mut limits = Vec::with_capacity(wanted.len());
+    for reserved in wanted {
+        let Some(record) = state.records.get(&reserved.fingerprint) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let limit = next_limit(record.limit, reserved.last);
+        store.write(record.slot, &reserved.fingerprint, limit)?;
+        limits.push(limit);
+    }
+    store.file.sync_data()?;
+    Ok(limits)
+}
+
+fn next_limit(limit: u64, last: u64) -> u64 {
+    limit.saturating_add(CHUNK).min(last)
+}
+
+fn encode(fingerprint: &Fingerprint, limit: u64) -> [u8; RECORD] {
+    let mut record = [0; RECORD];
+    record[..16].copy_from_slice(fingerprint);
+    record[16..24].copy_from_slice(&limit.to_be_bytes());
+    let sum = digest::digest(&digest::SHA256, &record[..24]);
+    record[24..].copy_from_slice(&sum.as_ref()[..8]);
+    record
+}
+
+/// The records of a file, or the number of one that is damaged. A record that is cut off, or zero, at the very end was
+/// being added when the machine stopped: no number of it was used.
+fn read(bytes: &[u8]) -> Result<State, usize> {
+    let mut state = State::default();
+    let whole = bytes.len() / RECORD;
+    for (slot, record) in bytes.chunks_exact(RECORD).enumerate() {
+        if record.iter().all(|byte| *byte == 0) && slot + 1 == whole {
+            continue;
+        }
+        let (mut fingerprint, mut limit) = ([0; 16], [0; 8]);
+        fingerprint.copy_from_slice(&record[..16]);
+        limit.copy_from_slice(&record[16..24]);
+        let limit = u64::from_be_bytes(limit);
+        if encode(&fingerprint, limit) != record {
+            return Err(slot);
+        }
+        let slot_number = slot as u64;
+        let record = Record {
+            slot: slot_number,
+            limit,
+            used: false,
+        };
+        if state.records.insert(fingerprint, record).is_some() {
+            return Err(slot);
+        }
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Fingerprint = [1; 16];
+    const B: Fingerprint = [2; 16];
+
+    /// What a process that was killed leaves behind: the file as it is, and no lock.
+    fn crashed(directory: &Path) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();
+        copy
+    }
+
+    #[test]
+    fn after_a_crash_no_number_comes_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let mut a = reservations.claim(A, u64::MAX).unwrap();
+        let mut b = reservations.claim(B, u64::MAX).unwrap();
+        let mut used = 0;
+        // A copy at any moment is what a crash would leave at that moment.
+        for round in 0..20 {
+            for _ in 0..CHUNK / 3 {
+                match a.take() {
+                    Ok(number) => {
+                        assert_eq!(number, used + 1);
+                        used = number;
+                    }
+                    Err(why) => {
+                        assert_eq!(why, PacketDrop::SequenceNotReserved);
+                        thread::yield_now();
+                    }
+                }
+            }
+            assert_eq!(b.take(), Ok(round + 1));
+            let copy = crashed(directory.path());
+            let again = Reservations::open(copy.path()).unwrap();
+            assert!(again.claim(A, u64::MAX).unwrap().take().unwrap() > used);
+            assert!(again.claim(B, u64::MAX).unwrap().take().unwrap() > round + 1);
+        }
+        assert!(used > 2 * CHUNK, "the keeper renewed them meanwhile");
+    }
+
+    #[test]
+    fn a_key_is_one_sa_s_and_goes_on_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let mut first = reservations.claim(A, u64::MAX).unwrap();
+        assert_eq!(first.take(), Ok(1));
+        assert!(matches!(
+            reservations.claim(A, u64::MAX),
+            Err(ReservationError::InUse)
+        ));
+        drop(first);
+        assert_eq!(
+            reservations.claim(A, u64::MAX).unwrap().take(),
+            Ok(CHUNK + 1)
+        );
+    }
+
+    #[test]
+    fn numbers_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let mut few = reservations.claim(A, 3).unwrap();
+        let taken: Vec<_> = (0..5).map(|_| few.take()).collect();
+        let end = Err(PacketDrop::SequenceExhausted);
+        assert_eq!(taken, [Ok(1), Ok(2), Ok(3), end, end]);
+        drop(few);
+        assert!(matches!(
+            reservations.claim(A, 3),
+            Err(ReservationError::Exhausted)
+        ));
+        let mut all = reservations.claim(B, u64::MAX).unwrap();
+        all.next = u64::MAX - 1;
+        all.reserved.limit.store(u64::MAX, Ordering::Release);
+        assert_eq!(all.take(), Ok(u64::MAX - 1));
+    }
+
+    #[test]
+    fn one_process_has_the_file_and_damage_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let error = Reservations::open(directory.path()).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(reservations.claim(A, 9).unwrap());
+        drop(reservations.claim(B, 9).unwrap());
+        drop(reservations);
+        let path = directory.path().join(FILE);
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(whole.len(), 2 * RECORD);
+        for damaged in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[damaged] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            let error = Reservations::open(directory.path()).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        // An addition that the crash cut off, or that is there as zeros.
+        for tail in [&[7; 31][..], &[0; RECORD], &[0; 40]] {
+            fs::write(&path, [&whole, tail].concat()).unwrap();
+            let again = Reservations::open(directory.path()).unwrap();
+            let mut new = again.claim([3; 16], 9).unwrap();
+            assert_eq!(new.take(), Ok(1));
+            drop((new, again));
+            let reread = Reservations::open(directory.path()).unwrap();
+            assert!(matches!(
+                reread.claim([3; 16], 9),
+                Err(ReservationError::Exhausted)
+            ));
+        }
+    }
+}

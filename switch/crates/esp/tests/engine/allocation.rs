@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! No packet allocates: neither Rust's code nor the C library's. Every allocation of the process ends in these functions.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use sluice_esp::algorithm::ALGORITHMS;
+use sluice_esp::spec::Mode;
+
+use crate::support::*;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(old: *mut c_void, size: usize) -> *mut c_void;
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+/// Takes glibc's place.
+#[unsafe(no_mangle)]
+extern "C" fn malloc(size: usize) -> *mut c_void {
+    count();
+    // SAFETY: glibc's own function, under the name that it keeps for such uses.
+    unsafe { __libc_malloc(size) }
+}
+
+/// Takes glibc's place.
+#[unsafe(no_mangle)]
+extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
+    count();
+    // SAFETY: as above.
+    unsafe { __libc_calloc(number, size) }
+}
+
+/// Takes glibc's place.
+///
+/// # Safety
+/// As realloc(3).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
+    count();
+    // SAFETY: the caller's promise is glibc's.
+    unsafe { __libc_realloc(old, size) }
+}
+
+#[test]
+fn no_packet_allocates() {
+    let packet = ipv4("10.0.0.1", "10.0.0.2", 17, &[7; 500]);
+    let before = ALLOCATIONS.get();
+    drop(Box::new(packet.clone()));
+    assert!(ALLOCATIONS.get() > before, "allocations are counted");
+    for algorithm in ALGORITHMS {
+        for esn in [false, true] {
+            let mut pair = Pair::of(algorithm, Mode::Tunnel, esn);
+            let encrypt = to_encrypt().frame_of(&packet);
+            let mut sealed = vec![0; pair.out.len()];
+            let decrypt = to_decrypt().frame_of(&pair.seal(&packet).unwrap());
+            let template = decrypt[..28].to_vec();
+            let mut frame = vec![0; pair.out.len()];
+            let mut round = || {
+                let length = pair.sender.process(&encrypt, 0, &mut sealed).unwrap();
+                frame[..length].copy_from_slice(&sealed[..length]);
+                frame[..28].copy_from_slice(&template);
+                pair.receiver
+                    .process(&frame[..length], 0, &mut pair.out)
+                    .unwrap();
+                let replayed = pair.receiver.process(&frame[..length], 0, &mut pair.out);
+                assert!(replayed.is_err());
+            };
+            // The library's random generator is set up by its first use.
+            round();
+            let before = ALLOCATIONS.get();
+            (0..1000).for_each(|_| round());
+            assert_eq!(ALLOCATIONS.get(), before, "{algorithm:?} esn {esn}");
+        }
+    }
+}

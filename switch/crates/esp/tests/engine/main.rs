@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine from outside: frames in, frames or drops out.
+
+mod allocation;
+mod hostile;
+mod modes;
+mod round_trips;
+mod support;
+mod vectors;
