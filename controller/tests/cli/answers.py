@@ -16,6 +16,7 @@ COUNT = {"packets": 1234, "bytes": 99}
 ROUTE = {
     "prefix": "20.0.0.0/8",
     "vrf": 0,
+    "vrf_name": "default",
     "protocol": "bgp",
     "action": "group",
     "nexthops": [LEG | {"weight": 3}, LEG | {"weight": 1}],
@@ -144,6 +145,23 @@ ANSWERS: dict[str, Any] = {
             "error": None,
         },
     ],
+    "route": {
+        "address": "20.1.2.3",
+        "vrf": "default",
+        "own": False,
+        "route": ROUTE | {"id": 5},
+        "legs": [
+            LEG
+            | {"share": 0.75, "nexthop": 7, "installed": True, "error": None}
+            | {"neighbor": "reachable", "port": 1, "vlan": 10, "switch_port": "up"},
+            LEG
+            | {"share": 0.25, "nexthop": 8, "installed": False, "error": "RESOURCE_EXHAUSTED"}
+            | {"neighbor": None, "port": 2, "vlan": 0, "switch_port": None},
+        ],
+        "not_installed": [ROUTE | {"prefix": "20.1.0.0/16"}],
+    },
+    "clear counters": {},
+    "reload": {"changed": ["interfaces.eth1.mtu"]},
     "nexthops": {
         "nexthops": [LEG | {"id": 1, "used_by": 2, "sent": COUNT}],
         "groups": [{"id": 1, "used_by": 2, "members": [LEG | {"weight": 2}]}],

@@ -302,6 +302,72 @@ def test_a_check_of_the_status_fails_with_its_problems(
     assert (found.exit_code, found.output) == (0, "")
 
 
+def test_a_route_is_looked_up(daemon: Path) -> None:
+    found = sluice("show", "route", "20.1.2.3", "--vrf", "red", "--socket", str(daemon))
+    assert found.exit_code == 0, found.output
+    for word in (
+        "20.1.2.3 in VRF default:",
+        "20.0.0.0/8 (bgp), group, group 5",
+        "eth1        1.10   10.0.1.9   reachable   02:00:00:00:09:04",
+        "75%",
+        "RESOURCE_EXHAUSTED",
+        "20.1.0.0/16 (bgp) is not in the switch: not in the switch yet",
+    ):
+        assert word in found.stdout, found.stdout
+    (request,) = asked(daemon)
+    assert request["address"] == "20.1.2.3"
+    assert request["vrf"] == "red"
+
+
+def test_filters_are_the_controllers(daemon: Path) -> None:
+    for words, filters in (
+        (("interfaces", "eth1"), {"name": "eth1"}),
+        (("interfaces", "--vrf", "red"), {"vrf": "red"}),
+        (("routes", "--vrf", "red", "--protocol", "bgp"), {"vrf": "red", "protocol": "bgp"}),
+    ):
+        found = sluice("show", *words, "--socket", str(daemon))
+        assert found.exit_code == 0, found.output
+        assert asked(daemon)[-1].items() >= filters.items()
+
+
+def test_what_changes_something_says_so(daemon: Path) -> None:
+    assert sluice("reload", "--socket", str(daemon)).stdout == "interfaces.eth1.mtu\n"
+    assert sluice("clear", "counters", "--socket", str(daemon)).output == ""
+    assert [one["command"] for one in asked(daemon)] == ["reload", "clear counters"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("sluice show interfaces ", ["eth1"]),
+        ("sluice show interfaces x", []),
+        ("sluice show spd co", ["corp"]),
+        ("sluice spd export ", ["corp"]),
+        ("sluice show route 10.0.0.1 --vrf r", ["red"]),
+    ],
+)
+def test_names_are_completed(daemon: Path, words: str, expected: list[str]) -> None:
+    environment = {
+        "_SLUICE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "SLUICE_SOCKET": str(daemon),
+    }
+    found = CliRunner().invoke(cli, [], prog_name="sluice", env=environment)
+    assert [line.split(",")[1] for line in found.stdout.split()] == expected
+
+
+def test_without_a_controller_nothing_is_completed(tmp_path: Path) -> None:
+    environment = {
+        "_SLUICE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "sluice show spd ",
+        "COMP_CWORD": "3",
+        "SLUICE_SOCKET": str(tmp_path / "absent"),
+    }
+    found = CliRunner().invoke(cli, [], prog_name="sluice", env=environment)
+    assert found.output.strip() == ""
+
+
 def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
     """They have no number: the others have those of their file."""
     folded = sluice("show", "spd", "--socket", str(daemon)).stdout

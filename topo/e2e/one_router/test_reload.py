@@ -187,7 +187,7 @@ def test_an_interface_goes_and_comes_and_all_others_stay(network: OneRouter) -> 
 def test_an_interface_that_cannot_be_made_changes_nothing(network: OneRouter) -> None:
     """Its name is a device's that is no TAP."""
     controller, place = network.controller, network.router.namespace
-    place.run("ip", "link", "add", "taken", "type", "dummy")
+    place.run("ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken-peer")
     before = controller.show("status")
     fifth = {"name": "taken", "port": 5, "mac": "02:00:00:00:01:05", "spd": "open"}
     write(

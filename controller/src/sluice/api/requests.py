@@ -34,6 +34,7 @@ class Requests:
         self._views = Views(controller)
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "show": self._views.answer,
+            "clear counters": self._views.clear_counters,
             "spd check": self._check,
             "spd diff": self._diff,
             "spd commit": self._commit,

@@ -8,7 +8,7 @@ was there then, and once. Depends on controller.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from sluice.api.rows import Rows, Turn, sliced
 from sluice.api.server import BadRequestError
@@ -39,6 +39,13 @@ PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
 }
 
 
+class _Filter(NamedTuple):
+    """What routes are to be shown: of which VRF and protocol, None for all."""
+
+    vrf: int | None
+    protocol: str | None
+
+
 class RouteView:
     """The answer to `show routes`."""
 
@@ -46,13 +53,16 @@ class RouteView:
         self._controller = controller
         self._turn = turn
         self._tables = {vrf.id: vrf.table for vrf in controller.config.vrfs}
+        self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns the routes, behind `after` and `limit` at most. Raises BadRequestError."""
+        """Returns the routes, behind `after` and `limit` at most, of a VRF (by name) or protocol
+        alone where the request names one. Raises BadRequestError."""
         wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
         limit, vrf = _number(request, "limit"), _number(request, "after_vrf")
         start = None if after is None else RouteSlot(vrf or 0, after)
         more: dict[str, Any] = {}
+        only = _Filter(self._vrf(request.get("vrf")), request.get("protocol"))
         if wanted is None:
             slots = self._controller.fib.order.walk(start)
         else:
@@ -60,10 +70,31 @@ class RouteView:
             slots = iter(
                 [[slot for slot in found if start is None or _place(slot) > _place(start)]]
             )
-        return Rows(self._slices(slots, limit or None, more), more)
+        return Rows(self._slices(slots, limit or None, more, only), more)
+
+    def _vrf(self, name: Any) -> int | None:
+        """The number of the VRF of this name; None where none is asked for."""
+        if name is None:
+            return None
+        for number, known in self._vrf_names.items():
+            if known == name:
+                return number
+        names = ", ".join(self._vrf_names.values())
+        raise BadRequestError(f"there is no VRF {name!r}; this router has: {names}")
+
+    def row(self, slot: RouteSlot) -> dict[str, Any]:
+        """Returns one route, as `show routes` does."""
+        entry = self._entry(slot)
+        target = self._target(slot, entry)
+        legs = self.legs(target) if isinstance(target, Target) else []
+        return self._route(slot, entry, target, legs)
 
     async def _slices(
-        self, slots: Iterator[list[RouteSlot]], limit: int | None, more: dict[str, Any]
+        self,
+        slots: Iterator[list[RouteSlot]],
+        limit: int | None,
+        more: dict[str, Any],
+        only: _Filter,
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         shown, last = 0, None
         for block in slots:
@@ -71,7 +102,11 @@ class RouteView:
                 rows: list[dict[str, Any]] = []
                 legs: dict[Value | None, list[dict[str, Any]]] = {}  # of a slice's few targets
                 for slot in part:
+                    if only.vrf not in (None, slot.vrf):
+                        continue
                     entry = self._entry(slot)
+                    if only.protocol not in (None, _protocol(slot, entry)):
+                        continue
                     target = self._target(slot, entry)
                     if target is None and slot not in self._controller.fib.unrouted:
                         continue
@@ -111,6 +146,7 @@ class RouteView:
         failure = reconciler.failures.get(Kind.ROUTE, slot)
         return {
             "vrf": slot.vrf,
+            "vrf_name": self._vrf_names.get(slot.vrf, str(slot.vrf)),
             "prefix": str(slot.prefix),
             "protocol": _protocol(slot, entry),
             "nexthops": [leg for leg in legs if is_alive(leg)],

@@ -35,6 +35,7 @@ def standby_status(
         "role": STANDBY if primacy.is_standby else WAITING,
         "configuration": asdict(reloads),
         "uptime": round(uptime, 1),
+        "counters_cleared": None,
         "ready": False,
         "synced": False,
         "switch": {

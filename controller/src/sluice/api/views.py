@@ -17,8 +17,10 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
+from sluice.api.cleared import Cleared
 from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
+from sluice.api.route_lookup import RouteLookup
 from sluice.api.route_view import RouteView
 from sluice.api.rows import Rows, made, sliced
 from sluice.api.server import BadRequestError
@@ -46,21 +48,42 @@ class Views:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._turn = controller.views.next
+        self._cleared = Cleared()
         self._policy = PolicyViews(controller, self._read)
         self._paths = RouteView(controller, self._turn)
         self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
-            "interfaces": self._interfaces,
+            "interfaces": self._shown_interfaces,
             "routes": self._paths.answer,
+            "route": RouteLookup(controller, self._paths).answer,
             "nexthops": self._nexthops,
             "neighbors": self._neighbors,
-            "punts": self._punts,
-            "counters": self._counters,
+            "punts": self._shown_punts,
+            "counters": self._shown_counters,
             "metrics": self._metrics,
             "spd": self._policy.once_started(self._policy.spd),
             "flows": self._policy.once_started(self._policy.flows),
             "flow-cache": self._policy.once_started(self._policy.flow_cache),
         }
+
+    async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Has the views count from 0; the metrics go on."""
+        self._cleared.clear(
+            asyncio.get_running_loop().time(),
+            counters=await self._counters({}),
+            punts=await self._punts({}),
+            interfaces=await self._interfaces({}),
+        )
+        return {}
+
+    async def _shown_counters(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._cleared.counters(await self._counters(request))
+
+    async def _shown_punts(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._cleared.punts(await self._punts(request))
+
+    async def _shown_interfaces(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        return self._cleared.interfaces(await self._interfaces(request))
 
     async def answer(self, request: dict[str, Any]) -> Any:
         """Raises BadRequestError."""
@@ -78,13 +101,15 @@ class Views:
         controller, reconciler = self._controller, self._controller.reconciler
         connection, rib = controller.connection, controller.fib.rib
         failures = reconciler.failures
+        now, cleared = asyncio.get_running_loop().time(), self._cleared.at
         devices = controller.sources.host.vrf_devices
         return {
             "version": __version__,
             "router": controller.config.router,
             "role": self._role(),
             "configuration": asdict(controller.reloads),
-            "uptime": round(asyncio.get_running_loop().time() - controller.started_at, 1),
+            "uptime": round(now - controller.started_at, 1),
+            "counters_cleared": None if cleared is None else round(now - cleared, 1),
             "ready": controller.ready,
             "synced": bool(reconciler.synced and controller.sources.kernel.synced),
             "switch": {
@@ -195,11 +220,12 @@ class Views:
 
     async def _interfaces(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         schema = self._controller.counter_schema
-        states = self._controller.fib.interfaces.by_l3_if
+        states = self._asked_for(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
         # A target refuses the whole read when one of the entries is not there.
         admitted = self._controller.reconciler.installed.by_kind[Kind.L3_INTERFACE]
-        attachments = [key for key in admitted if isinstance(key, Attachment)]
+        wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
+        attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
         received = await self._read(
             [schema.admission_request(key.port, key.vlan) for key in attachments], schema.direct
         )
@@ -211,6 +237,24 @@ class Views:
             )
             for l3_if, state in states.items()
         ]
+
+    def _asked_for(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
+        """The interfaces of a `name` or a `vrf`, by number; all where neither is given."""
+        states = dict(self._controller.fib.interfaces.by_l3_if)
+        name, vrf = request.get("name"), request.get("vrf")
+        if name is not None:
+            states = {n: one for n, one in states.items() if one.spec.name == name}
+            if not states:
+                raise BadRequestError(
+                    f"there is no interface {name!r}; `sluice show interfaces` has all"
+                )
+        if vrf is not None:
+            ids = {one.name: one.id for one in self._controller.config.vrfs}
+            if vrf not in ids:
+                names = ", ".join(ids)
+                raise BadRequestError(f"there is no VRF {vrf!r}; this router has: {names}")
+            states = {n: one for n, one in states.items() if one.spec.vrf == ids[vrf]}
+        return states
 
     def _interface(
         self, state: InterfaceState, received: Count | None, sent: Count | None

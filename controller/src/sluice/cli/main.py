@@ -15,6 +15,7 @@ from click.shell_completion import get_completion_class
 
 from sluice.cli import route_table
 from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
+from sluice.cli.complete import INTERFACES, SPDS, VRFS
 from sluice.cli.policy import flow_cache, spd
 
 
@@ -101,7 +102,6 @@ def _add_show(what: str, text: str) -> None:
     show.command(what, help=text, epilog=EPILOG)(command)
 
 
-_add_show("interfaces", "Layer-3 interfaces: state, addresses, counters.")
 _add_show("nexthops", "Next hops and next-hop groups in use.")
 _add_show("neighbors", "Neighbours on the router's links.")
 _add_show("punts", "Packets sent to the CPU, by reason, and what became of them.")
@@ -126,6 +126,31 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
+_VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show this VRF's only.")
+
+
+@show.command("interfaces", epilog=EPILOG)
+@click.argument("name", required=False, shell_complete=INTERFACES)
+@_VRF
+@common
+def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_json: bool) -> None:
+    """Layer-3 interfaces: state, addresses, counters. One of them: NAME."""
+    _show("interfaces", socket, as_json, name=name, vrf=vrf)
+
+
+@show.command("route", epilog=EPILOG)
+@click.argument("address")
+@click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="In this VRF; default: default.")
+@common
+def show_route(address: str, vrf: str | None, socket: Path | None, as_json: bool) -> None:
+    """Look ADDRESS up as the switch does: by which route, next hop, neighbour and port it goes.
+
+    Longer prefixes that are not in the switch are named, with the reason. Which member of a group a
+    flow takes only the switch knows: `sluice-switch ctl trace` shows it.
+    """
+    _show("route", socket, as_json, address=address, vrf=vrf)
+
+
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
@@ -133,10 +158,14 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
 @click.option(
     "--after-vrf", type=click.IntRange(min=0), metavar="VRF", help="The VRF of --after; default: 0."
 )
+@_VRF
+@click.option("--protocol", metavar="NAME", help="Show one protocol's only: bgp, ospf, static ...")
 @common
 def show_routes(
     *,
     prefix: str | None,
+    vrf: str | None,
+    protocol: str | None,
     limit: int | None,
     after: str | None,
     after_vrf: int | None,
@@ -150,6 +179,7 @@ def show_routes(
     if after_vrf is not None and after is None:
         raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
     filters = {"prefix": prefix, "after": after, "after_vrf": after_vrf}
+    filters |= {"vrf": vrf, "protocol": protocol}
     asked: dict[str, Any] = {"command": "show", "what": "routes"}
     asked |= {name: value for name, value in filters.items() if value is not None}
     found = pages(socket, asked, limit)
@@ -169,7 +199,7 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 
 
 @show.command("spd", epilog=EPILOG)
-@click.argument("spd", required=False)
+@click.argument("spd", required=False, shell_complete=SPDS)
 @click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
 def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
@@ -181,7 +211,7 @@ def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: boo
 
 
 @show.command("flows", epilog=EPILOG)
-@click.argument("spd", required=False)
+@click.argument("spd", required=False, shell_complete=SPDS)
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most so many (default 1000).")
 @common
 def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
@@ -194,6 +224,23 @@ def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json:
 def metrics(socket: Path | None, as_json: bool) -> None:
     """Print all counts in Prometheus' text format."""
     _show("metrics", socket, as_json)
+
+
+@cli.group(epilog=EPILOG)
+def clear() -> None:
+    """Count from 0 again."""
+
+
+@clear.command("counters", epilog=EPILOG)
+@common
+def clear_counters(socket: Path | None, as_json: bool) -> None:
+    """Have `show counters`, `show punts` and `show interfaces` count from 0.
+
+    The counts themselves go on: metrics stay what they are, and so do the hits of rules.
+    """
+    done = request(socket, {"command": "clear counters"})
+    if as_json:
+        click.echo(json.dumps(done, indent=2))
 
 
 @cli.command(epilog=EPILOG)

@@ -12,16 +12,18 @@ import click
 import yaml
 
 from sluice.cli.asking import EPILOG, CommandFailedError, NoDaemonError, common, request
+from sluice.cli.complete import SPDS
 
 _FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
 _CONFIGURED = click.option(
     "--configured",
     metavar="SPD",
     multiple=True,
+    shell_complete=SPDS,
     help="Instead of FILE: the rules of this SPD that the router's configuration names, as its file"
     " has them now.",
 )
-_SPD = click.argument("spd", required=False)
+_SPD = click.argument("spd", required=False, shell_complete=SPDS)
 
 
 @click.group(epilog=EPILOG)
@@ -136,7 +138,7 @@ _add_spd(
 
 
 @spd.command("export", epilog=EPILOG)
-@click.argument("name", metavar="SPD")
+@click.argument("name", metavar="SPD", shell_complete=SPDS)
 @common
 def export(name: str, socket: Path | None, as_json: bool) -> None:
     """Print the rules of SPD that are in force, as a file that `sluice spd commit` takes."""

@@ -54,7 +54,16 @@ def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
         state, colour = f"not installed: {route['unrouted']}", "bright_black"
     if route["error"]:
         state, colour = route["error"], "red"
-    yield [route["prefix"], str(route["vrf"]), route["protocol"], legs[0], state], colour
+    yield (
+        [
+            route["prefix"],
+            route.get("vrf_name", str(route["vrf"])),
+            route["protocol"],
+            legs[0],
+            state,
+        ],
+        colour,
+    )
     for leg in legs[1:]:
         yield ["", "", "", leg, ""], ""
 

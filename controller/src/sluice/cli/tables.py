@@ -85,6 +85,9 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         for report in data["auditor"].values()
         for repair in report["last_repairs"][-3:]
     ]
+    if data.get("counters_cleared") is not None:
+        ago = _duration(data["counters_cleared"])
+        lines.append(("counters", f"cleared {ago} ago; metrics count on"))
     if switch["last_error"]:
         lines.append(("last error", Text(switch["last_error"], style="red")))
     if fpm["refused"]:
@@ -209,6 +212,53 @@ def _interface_state(item: dict[str, Any]) -> str | Text:
     if item["switch_port"] == "absent":
         return Text("no port", style="red")
     return _good(item["up"], "up", "down")
+
+
+def _route(console: Console, data: dict[str, Any]) -> None:
+    """One look-up: the route, its ways out, and what would have matched before it."""
+    console.print(f"{data['address']} in VRF {data['vrf']}:", highlight=False)
+    route = data["route"]
+    if data["own"]:
+        console.print("  this router's own address")
+    elif route is None:
+        console.print(Text("  no route in the switch: its packets are refused", style="red"))
+    else:
+        group = f", group {route['id']}" if route["action"] == "group" else ""
+        console.print(f"  {route['prefix']} ({route['protocol']}), {route['action']}{group}")
+    rows: list[Row] = [
+        [
+            leg["interface"] or "-",
+            _port_of(leg),
+            leg["gateway"] or "on link",
+            leg["neighbor"] or "-",
+            leg["mac"] or "-",
+            _leg_state(leg),
+            f"{leg['share']:.0%}",
+        ]
+        for leg in data["legs"]
+    ]
+    columns = ["interface", "port", "next hop", "neighbour", "MAC address", "~state", ">of flows"]
+    _table(console, columns, rows, "")
+    for one in data["not_installed"]:
+        why = one["unrouted"] or one["error"] or "not in the switch yet"
+        text = f"  {one['prefix']} ({one['protocol']}) is not in the switch: {why}"
+        console.print(Text(text, style="yellow"))
+
+
+def _port_of(leg: dict[str, Any]) -> str:
+    return f"{leg['port']}" + (f".{leg['vlan']}" if leg["vlan"] else "")
+
+
+def _leg_state(leg: dict[str, Any]) -> str | Text:
+    if leg["error"]:
+        return Text(leg["error"], style="red")
+    if leg["switch_port"] == "absent":
+        return Text("the switch has no such port", style="red")
+    if not leg["up"]:
+        return Text("down", style="red")
+    if leg["silent"]:
+        return Text("no answer", style="red")
+    return "installed" if leg["installed"] else Text("pending", style="yellow")
 
 
 def _nexthops(console: Console, data: dict[str, Any]) -> None:
@@ -492,6 +542,7 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
 _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "status": _status,
     "interfaces": _interfaces,
+    "route": _route,
     "nexthops": _nexthops,
     "neighbors": _neighbors,
     "punts": _punts,

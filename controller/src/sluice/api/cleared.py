@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts from 0 again, for people: what `sluice clear counters` does to `show`.
+
+Counts themselves go on, in the switch and here, so that metrics stay what they are: totals that
+only rise. What was counted at the last clearing is taken off what is shown. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+COUNTED = {
+    "counters": ("switch_drops", "controller"),
+    "punts": ("results", "held_packets"),
+    "reason": ("to_cpu", "metered_away", "queue_full", "handled"),
+    "interface": ("received", "sent"),
+}
+"""The keys of a view that are counts, or hold counts alone."""
+
+
+class Cleared:
+    """What the views had at the last clearing, nothing before the first."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self._before: dict[str, Any] = {}
+
+    def clear(
+        self,
+        now: float,
+        *,
+        counters: dict[str, Any],
+        punts: dict[str, Any],
+        interfaces: list[dict[str, Any]],
+    ) -> None:
+        """Counts from what these views say."""
+        self.at = now
+        by_name = {one["name"]: one for one in interfaces}
+        self._before = {"counters": counters, "punts": punts, "interfaces": by_name}
+
+    def counters(self, view: dict[str, Any]) -> dict[str, Any]:
+        """Returns the view `counters` since then."""
+        return _since(view, self._before.get("counters"), COUNTED["counters"])
+
+    def punts(self, view: dict[str, Any]) -> dict[str, Any]:
+        """Returns the view `punts` since then."""
+        before = self._before.get("punts") or {"reasons": {}}
+        reasons = {
+            name: _since(reason, before["reasons"].get(name), COUNTED["reason"])
+            for name, reason in view["reasons"].items()
+        }
+        return _since(view, before, COUNTED["punts"]) | {"reasons": reasons}
+
+    def interfaces(self, view: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns the view `interfaces` since then."""
+        before = self._before.get("interfaces", {})
+        return [_since(one, before.get(one["name"]), COUNTED["interface"]) for one in view]
+
+
+def _since(
+    view: dict[str, Any], before: dict[str, Any] | None, keys: tuple[str, ...]
+) -> dict[str, Any]:
+    before = before or {}
+    return view | {key: _less(view[key], before.get(key)) for key in keys}
+
+
+def _less(now: Any, before: Any) -> Any:
+    """Counts without those of before. One that is lower by now began anew: its switch did."""
+    if isinstance(now, dict) and isinstance(before, dict):
+        return {name: _less(count, before.get(name)) for name, count in now.items()}
+    if isinstance(now, int) and isinstance(before, int) and now >= before:
+        return now - before
+    return now

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One address looked up as the switch does, and why a longer prefix does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from scenes import gateway, neighbor, route, slot
+from sluice.api.requests import Requests
+from sluice.api.server import BadRequestError
+from sluice.api.views import Views
+from sluice.entities import Kind
+from test_controller import World, play  # noqa: F401 - a fixture
+
+Story = Callable[[World], Awaitable[None]]
+
+
+async def looked_up(world: World, address: str, **more: Any) -> dict[str, Any]:
+    request = {"command": "show", "what": "route", "address": address} | more
+    found: dict[str, Any] = await Views(world.controller).answer(request)
+    return found
+
+
+async def begin(world: World) -> None:
+    world.links()
+    legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
+    world.routes.put(route("169.254.7.0/24", gateway("10.0.1.9", 1)))
+    world.routes.put(route("0.0.0.0/0", gateway("10.0.2.9", 2)))
+    world.routes.put(route("20.0.0.0/8", *legs))
+    world.kernel.put(neighbor(1, "10.0.1.9", 4))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.synced()
+
+
+def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> None:  # noqa: F811
+    async def story(world: World) -> None:
+        await begin(world)
+        found = await looked_up(world, "20.1.2.3")
+        assert found["vrf"] == "default"
+        assert found["route"]["prefix"] == "20.0.0.0/8"
+        assert found["not_installed"] == []
+        first, second = found["legs"]
+        assert (first["share"], second["share"]) == (0.75, 0.25)
+        assert (first["neighbor"], first["port"], first["installed"]) == ("reachable", 1, True)
+        assert first["mac"] == "02:00:00:00:09:04"
+        assert second["neighbor"] is None
+        found = await looked_up(world, "10.0.1.1")
+        assert found["own"]
+        found = await looked_up(world, "10.0.1.9")
+        assert found["route"]["prefix"] == "10.0.1.9/32"
+        assert found["route"]["protocol"] == "neighbor"
+
+    play(story)
+
+
+def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], None]) -> None:  # noqa: F811
+    async def story(world: World) -> None:
+        await begin(world)
+        found = await looked_up(world, "169.254.7.1")
+        assert found["route"]["prefix"] == "0.0.0.0/0"
+        (longer,) = found["not_installed"]
+        assert longer["prefix"] == "169.254.7.0/24"
+        assert "link-local" in longer["unrouted"]
+        found = await looked_up(world, "2001:db8::1")
+        assert found["route"] is None
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [({"address": "10.0.0"}, "no IPv4 or IPv6"), ({"address": "10.0.0.1", "vrf": "x"}, "no VRF")],
+)
+def test_what_is_not_there_is_said(
+    play: Callable[[Story], None],  # noqa: F811
+    wanted: dict[str, str],
+    said: str,
+) -> None:
+    async def story(world: World) -> None:
+        with pytest.raises(BadRequestError, match=said):
+            await looked_up(world, **wanted)
+
+    play(story)
+
+
+def test_filters(play: Callable[[Story], None]) -> None:  # noqa: F811
+    async def story(world: World) -> None:
+        await begin(world)
+        show = {"command": "show"}
+        views = Views(world.controller)
+        (one,) = await views.answer(show | {"what": "interfaces", "name": "eth2"})
+        assert one["name"] == "eth2"
+        assert len(await views.answer(show | {"what": "interfaces", "vrf": "default"})) == 3
+        found = await views.answer(show | {"what": "routes", "protocol": "bgp", "limit": 2})
+        rows = await found.whole()
+        assert [row["protocol"] for row in rows] == ["bgp", "bgp"]
+        found = await views.answer(show | {"what": "routes", "vrf": "default"})
+        assert len(await found.whole()) > 2
+        for wrong in ({"name": "eth9"}, {"vrf": "red"}):
+            with pytest.raises(BadRequestError, match="there is no"):
+                await views.answer(show | {"what": "interfaces"} | wrong)
+
+    play(story)
+
+
+def test_cleared_counters_count_from_0_and_metrics_go_on(
+    play: Callable[[Story], None],  # noqa: F811
+) -> None:
+    async def story(world: World) -> None:
+        await begin(world)
+        requests = Requests(world.controller)
+        counters = {"command": "show", "what": "counters"}
+        world.controller.counters["packets out"] = 7
+        before = (await requests.answer(counters))["controller"]["controller"]["packets out"]
+        await requests.answer({"command": "clear counters"})
+        world.controller.counters["packets out"] += 2
+        assert before == 7
+        shown = await requests.answer(counters)
+        assert shown["controller"]["controller"]["packets out"] == 2
+        text = await requests.answer({"command": "show", "what": "metrics"})
+        assert 'part="controller",what="packets out"} 9' in text
+        status = await requests.answer({"command": "show", "what": "status"})
+        assert status["counters_cleared"] is not None
+
+    play(story)
