@@ -41,6 +41,10 @@ TOO_BIG_ERRORS = (
     (ICMP, 3 << 8 | 4, "ICMP fragmentation needed (3/4)"),
     (ICMPV6, 2 << 8, "ICMPv6 packet too big (2)"),
 )
+TIME_EXCEEDED = (
+    (ICMP, 11 << 8, "ICMP time exceeded (11)"),
+    (ICMPV6, 3 << 8, "ICMPv6 time exceeded (3)"),
+)
 
 
 class Guarded(NamedTuple):
@@ -66,6 +70,7 @@ def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
     """Sentences, none where there is nothing to say."""
     found = [*_configured_bgp(rules, around), *_configured_ospf(rules, around)]
     found += _path_mtu(rules, are_errors_checked=around.are_errors_checked)
+    found += _traceroute(rules)
     for direction, listed in rules.items():
         if not any(rule.action is not Action.DISCARD and not rule.generated for rule in listed):
             found.append(f"the {direction.value} list discards everything")
@@ -254,6 +259,26 @@ def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
                     f"no {direction.value} rule lets {name} pass, so that path MTU discovery fails"
                     f" for what is bypassed: write a bypass rule for it{other}"
                 )
+
+
+def _traceroute(rules: Rules) -> Iterator[str]:
+    """The router's own answers to traceroute leave by the interface that the probe came in by.
+
+    A list that lets nothing out is warned of as such.
+    """
+    outbound = rules.get(Direction.OUTBOUND, ())
+    lost = [
+        name
+        for protocol, icmp, name in TIME_EXCEEDED
+        if any(_bypasses_large(one, protocol) for one in rules.get(Direction.INBOUND, ()))
+        and not any(_lets_pass(one, protocol, icmp) for one in outbound)
+    ]
+    if lost and any(one.action is not Action.DISCARD and not one.generated for one in outbound):
+        yield (
+            f"no outbound rule lets this router's {' or '.join(lost)} pass, so that a traceroute"
+            " that comes in by an interface that this SPD guards shows `*` for this router: write"
+            " a bypass rule for it"
+        )
 
 
 def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:

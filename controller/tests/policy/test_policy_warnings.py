@@ -116,13 +116,14 @@ def test_a_peer_that_listens_on_another_port() -> None:
 
 
 def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
-    assert warned([Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=BGP)], [ALL],
-                  with_frr("hostname r1\n")) == []  # fmt: skip
+    web = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=BGP)
+    quiet = warned([web], [ALL], with_frr("hostname r1\n"))
+    assert all("traceroute" in one for one in quiet)
     peers = with_frr(
         "router bgp 1\n neighbor 10.0.0.2 remote-as 2\n neighbor 192.0.2.1 remote-as 3\n"
     )
     one_peer = ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("10.0.0.9/32")),))
-    found, _ = warned([one_peer], [ALL], peers)
+    found, _, _ = warned([one_peer], [ALL], peers)
     assert found.startswith("corp: the BGP session 10.0.0.1 - 10.0.0.2 (frr.conf:2) cannot come up")
     assert "no outbound rule lets it pass" in found
     assert warned([ACTIVE_OUT], [ACTIVE_IN], peers) == []
@@ -130,7 +131,7 @@ def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
     assert "10.0.0.1 - 192.0.2.1 (frr.conf:3)" in found
     assert found.endswith("if it goes by an interface that this SPD guards")
     unnumbered = with_frr("router bgp 1\n neighbor eth1 interface remote-as 2\n")
-    (found,) = warned([one_peer], [ALL], unnumbered)
+    found, *_ = warned([one_peer], [ALL], unnumbered)
     assert "fe80::1 - fe80::2 (frr.conf:2)" in found
 
 
@@ -201,7 +202,7 @@ def test_path_mtu_discovery_needs_its_errors(inbound: list[Rule], protocols: lis
 def test_errors_that_no_rule_matches_are_let_in_if_the_spd_checks_them() -> None:
     around = NO_FRR._replace(are_errors_checked=True)
     assert warned([ALL], [WEB], around) == []
-    found = warned([WEB], [ALL], around)
+    found = [one for one in warned([WEB], [ALL], around) if "path MTU" in one]
     assert len(found) == 2
     assert found[0] == (
         "corp: no outbound rule lets ICMP fragmentation needed (3/4) pass, so that path MTU"
@@ -209,6 +210,29 @@ def test_errors_that_no_rule_matches_are_let_in_if_the_spd_checks_them() -> None
     )
     (inbound, _) = warned([ALL], [WEB])
     assert inbound.endswith("write a bypass rule for it, or `icmp_errors: checked` for the SPD")
+
+
+TIME_EXCEEDED = NumberRange(11 << 8, (11 << 8) + 255)
+
+
+@pytest.mark.parametrize(
+    ("outbound", "inbound", "lost"),
+    [
+        ([WEB], [ALL], "ICMP time exceeded (11) or ICMPv6 time exceeded (3)"),
+        ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(TIME_EXCEEDED,))], [ALL],
+         "ICMPv6 time exceeded (3)"),
+        ([ALL], [ALL], None),
+        ([WEB], [Rule("secret", Action.PROTECT, "b")], None),  # no probe comes in
+    ],
+)  # fmt: skip
+def test_a_traceroute_through_a_guarded_interface_needs_the_router_s_errors(
+    outbound: list[Rule], inbound: list[Rule], lost: str | None
+) -> None:
+    found = [one for one in warned(outbound, inbound) if "traceroute" in one]
+    assert len(found) == (lost is not None)
+    if lost is not None:
+        assert f"lets this router's {lost} pass" in found[0]
+        assert "shows `*`" in found[0]
 
 
 def test_a_list_that_lets_nothing_pass() -> None:
