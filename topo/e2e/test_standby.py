@@ -46,7 +46,11 @@ class Second:
         self.place = place
         self.socket = directory / "second.sock"
         self.manager = Manager(directory / "notify")
-        config = first.controller.config | {"api": {"socket": str(self.socket)}}
+        self.metrics = directory / "metrics.sock"
+        config = first.controller.config | {
+            "api": {"socket": str(self.socket)},
+            "metrics": {"listen": f"unix:{self.metrics}"},
+        }
         if place is not first.namespace:
             config["state_dir"] = str(directory / "second-state")
         path = directory / "second.yaml"
@@ -58,6 +62,14 @@ class Second:
         """Exit code and output of a command for it."""
         done = run([str(where.sluice()), *words, "--socket", str(self.socket)], check=False)
         return done.returncode, done.stdout + done.stderr
+
+    def scrape(self) -> str:
+        """What Prometheus gets."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.metrics))
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n")
+            with connection.makefile("rb") as answer:
+                return answer.read().decode()
 
     def role(self) -> Any:
         """Its role, None while it does not answer."""
@@ -94,6 +106,7 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
     code, said = second.sluice("show", "routes")
     assert code == 1
     assert "this controller stands by" in said
+    assert 'sluice_role{router="r1",role="standby"} 1\n' in second.scrape()
     assert "INVALID_ARGUMENT" not in second.process.log()
     assert links(second.place) == before
     assert router.controller.synced()
@@ -101,6 +114,10 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
     router.controller.kill()
     second.manager.wait_for("STATUS=the switch is programmed")
     assert second.role() == "primary"
+    scraped = second.scrape()
+    assert scraped.startswith("HTTP/1.1 200 OK\r\n")
+    assert 'sluice_role{router="r1",role="primary"} 1\n' in scraped
+    assert 'sluice_interface_up{router="r1",interface="eth1"} 1\n' in scraped
     assert {"eth1", "eth2", "eth3"} <= set(links(second.place))
 
     router.controller.launch()

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from sluice import journal, privileges
+from sluice.api.metrics_server import MetricsServer
 from sluice.api.server import ApiServer
 from sluice.config import Config, load_config
 from sluice.host_sources import Start, check, sentence
@@ -72,6 +73,9 @@ async def _run(
             read.api_socket, service.answer, turn=service.turn, measured=stalls.measured
         )
         await stack.enter_async_context(api)
+        if read.metrics_listen is not None:
+            server = MetricsServer(read.metrics_listen, service.metrics)
+            await stack.enter_async_context(server)
         devices = parts.start.vrf_devices
         watching = asyncio.create_task(stalls.measured("VRF devices", devices.watch()))
         stack.callback(watching.cancel)

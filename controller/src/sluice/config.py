@@ -20,9 +20,11 @@ from sluice import scalars
 from sluice.connection_config import (
     FpmConfig,
     IkeConfig,
+    SwitchAddress,
     SwitchConfig,
     read_fpm,
     read_ike,
+    read_metrics,
     read_switch,
 )
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
@@ -191,6 +193,8 @@ class Config:
     punt_rates: dict[str, PuntRate] = field(default_factory=dict)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ike: IkeConfig = field(default_factory=IkeConfig)
+    metrics_listen: SwitchAddress | None = None
+    """Where metrics are served to Prometheus; None: nowhere."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
         """By number: the other VRFs by whose interfaces a VRF's routes may lead."""
@@ -241,6 +245,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
             vrfs=tuple(vrfs),
         ),
         ike=read_ike(root.section("ike")),
+        metrics_listen=read_metrics(root.section("metrics")),
     )
     root.section("api").close()
     root.close()

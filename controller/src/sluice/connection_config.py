@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `switch`, `fpm` and `ike`: where the switch is, and which peers and local
-users may connect.
+"""Configuration sections `switch`, `fpm`, `ike` and `metrics`: where the switch is, where metrics
+are served, and which peers and local users may connect.
 
 Peers that cannot be checked are refused here: P4Runtime over a network without mutual TLS, FPM
 from another host. Depends on yamlreader and scalars.
@@ -175,6 +175,13 @@ def read_fpm(section: Mapping) -> FpmConfig:
     return fpm
 
 
+def read_metrics(section: Mapping) -> SwitchAddress | None:
+    """The section `metrics`: where they are served; None: nowhere."""
+    listen = section.optional("listen", _metrics_listen, None)
+    section.close()
+    return listen
+
+
 def read_ike(section: Mapping) -> IkeConfig:
     """The section `ike`."""
     users = _read_users(section, "nobody could run IKE; name its user, like [root]")
@@ -228,6 +235,16 @@ def _fpm_listen(value: object) -> HostPort:
     if listen.port < 1024:
         raise ValueError(
             f"{listen}: the controller keeps no privilege for ports below 1024; use 2620"
+        )
+    return listen
+
+
+def _metrics_listen(value: object) -> SwitchAddress:
+    listen = _switch_address(value)
+    if isinstance(listen, HostPort) and not listen.is_loopback:
+        raise ValueError(
+            f"{listen} is not a loopback address: metrics have no authentication; use"
+            " 127.0.0.1:PORT or unix:PATH, and a proxy that has some"
         )
     return listen
 

@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts as Prometheus text (exposition format 0.0.4), made from the API's own views.
 
+Conventions are Prometheus': base units, `_total` for what only rises, names of parts and reasons as
+labels. Labels are bounded: a metric whose values are not all known here, or configured, has at most
+`MOST` of them, and the rest as `other`; of rules, `RULES` have metrics of their own.
+
 Pure: plain data in, lines of text out, made as they are taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 Sample = tuple[dict[str, str], float]
+Metric = tuple[str, str, str, Iterable[Sample]]
+
+MOST = 64
+OTHER = "other"
+RULES = 1000
+ROLES = ("primary", "standby", "waiting for the switch")
+TICKS, PAGE = 100, 4096
+"""USER_HZ of Linux, and its pages where this runs: proc(5)."""
 
 
 def lines(
@@ -23,16 +36,87 @@ def lines(
     policy: list[dict[str, Any]],
 ) -> Iterator[str]:
     """Yields the lines of all metrics; what the switch did not tell is left out."""
-    metrics = chain(_metrics(status, punts, counters, interfaces), _policy_metrics(policy))
+    found = chain(
+        _of_the_process(status),
+        _metrics(status, punts, counters, interfaces),
+        _policy_metrics(policy),
+    )
+    return _text(router, found)
+
+
+def standby_lines(status: dict[str, Any]) -> Iterator[str]:
+    """Yields the lines of a controller that is not primary."""
+    return _text(str(status["router"]), _of_the_process(status))
+
+
+def _text(router: str, metrics: Iterable[Metric]) -> Iterator[str]:
     for name, form, text, samples in metrics:
-        yield f"# HELP {name} {text}"
+        yield f"# HELP {name} {text[0].upper()}{text[1:]}."
         yield f"# TYPE {name} {form}"
         for labels, value in samples:
             joined = ",".join(
                 f'{label}="{_escape(content)}"'
                 for label, content in {"router": router, **labels}.items()
             )
-            yield f"{name}{{{joined}}} {value:g}"
+            yield f"{name}{{{joined}}} {_number(value)}"
+
+
+def _number(value: float) -> str:
+    """All digits of a count; six of anything else would lose the last packets of many."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """The first names, and the others together: texts of errors are among them."""
+    known = iter(samples)
+    yield from islice(known, MOST)
+    rest = [value for _, value in known]
+    if rest:
+        yield OTHER, sum(rest)
+
+
+def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
+    """What every controller knows, whether it is primary or not."""
+    build = {"version": str(status["version"])}
+    yield "sluice_build_info", "gauge", "1, with the version that runs", [(build, 1)]
+    roles: list[Sample] = [({"role": role}, role == status["role"]) for role in ROLES]
+    yield "sluice_role", "gauge", "1 for the role that this controller has", roles
+    found = len(status["problems"])
+    yield "sluice_problems", "gauge", "what `show status` names as problems", [({}, found)]
+    yield (
+        "sluice_switch_connected",
+        "gauge",
+        "1 while this controller is primary",
+        [({}, status["switch"]["connected"])],
+    )
+    uptime = status["uptime"]
+    yield "sluice_uptime_seconds", "gauge", "time since the controller started", [({}, uptime)]
+    configuration = status["configuration"]
+    yield (
+        "sluice_config_last_reload_successful",
+        "gauge",
+        "1 unless the last reload was refused",
+        [({}, configuration["refused"] is None)],
+    )
+    yield (
+        "sluice_config_last_reload_success_timestamp_seconds",
+        "gauge",
+        "when the configuration in force was read, since the epoch",
+        [({}, configuration["succeeded_at"])],
+    )
+    yield from _process()
+
+
+def _process() -> Iterator[Metric]:
+    """As Prometheus' own client libraries name them; nothing where /proc does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return
+    busy = (int(fields[11]) + int(fields[12])) / TICKS
+    resident = int(fields[21]) * PAGE
+    yield "process_cpu_seconds_total", "counter", "processor time, user and system", [({}, busy)]
+    yield "process_resident_memory_bytes", "gauge", "memory in RAM", [({}, resident)]
 
 
 def _metrics(
@@ -40,7 +124,7 @@ def _metrics(
     punts: dict[str, Any],
     counters: dict[str, Any],
     interfaces: list[dict[str, Any]],
-) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+) -> Iterator[Metric]:
     reconciler, switch = status["reconciler"], status["switch"]
     yield (
         "sluice_synced",
@@ -48,13 +132,8 @@ def _metrics(
         "1 when the switch holds what is desired",
         [({}, status["synced"])],
     )
-    yield "sluice_switch_connected", "gauge", "1 with a session", [({}, switch["connected"])]
     fpm_connected = status["fpm"]["peer"] is not None
     yield "sluice_fpm_connected", "gauge", "1 with a routing daemon", [({}, fpm_connected)]
-    found = len(status["problems"])
-    yield "sluice_problems", "gauge", "what `show status` names as problems", [({}, found)]
-    uptime = status["uptime"]
-    yield "sluice_uptime_seconds", "gauge", "since the controller started", [({}, uptime)]
     up: list[Sample] = [({"interface": one["name"]}, one["up"]) for one in interfaces]
     yield "sluice_interface_up", "gauge", "1 while an interface is up", up
     yield "sluice_routes", "gauge", "routes of the routing daemon", [({}, status["fpm"]["routes"])]
@@ -63,7 +142,7 @@ def _metrics(
         "sluice_routes_not_installed",
         "gauge",
         "routes that are never installed, by why not",
-        [({"reason": reason}, count) for reason, count in unrouted],
+        [({"reason": reason}, count) for reason, count in _bounded(unrouted)],
     )
     yield "sluice_pending_updates", "gauge", "updates to be made", [({}, reconciler["pending"])]
     yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
@@ -123,14 +202,14 @@ def _metrics(
     samples = [
         ({"part": part, "what": what}, count)
         for part, values in counters["controller"].items()
-        for what, count in values.items()
+        for what, count in _bounded(values.items())
     ]
     yield "sluice_controller_events_total", "counter", "the controller's own counters", samples
 
 
 def _policy_metrics(
     lists: list[dict[str, Any]],
-) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+) -> Iterator[Metric]:
     """One item of `lists` for each list of each SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
@@ -145,17 +224,39 @@ def _policy_metrics(
         ("hits", "packets that the flow cache served by a rule"),
         ("searched", "packets that the controller searched and found a rule for"),
     ):
+        samples = [(labels, _sum(one, field)) for labels, one in named if _is_known(one, field)]
+        yield f"sluice_spd_{field}_total", "counter", text.replace("a rule", "the list"), samples
         yield f"sluice_rule_{field}_total", "counter", text, _rule_samples(named, field)
+    left_out = sum(len(one["rules"]) + 1 for one in lists) - RULES
+    yield (
+        "sluice_rules_left_out",
+        "gauge",
+        f"rules beyond {RULES}, which have no metrics of their own",
+        [({}, max(0, left_out))],
+    )
 
 
 def _rule_samples(
     named: list[tuple[dict[str, str], dict[str, Any]]], field: str
 ) -> Iterator[Sample]:
-    """One at a time: lists may have tens of thousands of rules."""
-    for labels, one in named:
-        for rule in chain(one["rules"], ({"name": "(final)", **one["final_discard"]},)):
-            if rule[field] is not None:
-                yield {**labels, "rule": rule["name"]}, rule[field]
+    """One at a time, of the first `RULES`: lists may have tens of thousands of rules."""
+    rules = ((labels, rule) for labels, one in named for rule in _rules(one))
+    for labels, rule in islice(rules, RULES):
+        if rule[field] is not None:
+            yield {**labels, "rule": rule["name"]}, rule[field]
+
+
+def _rules(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rules of a list in their order, the final discard last."""
+    return chain(one["rules"], ({"name": "(final)", **one["final_discard"]},))
+
+
+def _is_known(one: dict[str, Any], field: str) -> bool:
+    return one["final_discard"][field] is not None
+
+
+def _sum(one: dict[str, Any], field: str) -> int:
+    return sum(rule[field] or 0 for rule in _rules(one))
 
 
 def _escape(text: str) -> str:

@@ -35,6 +35,7 @@ from sluice.controller import Controller
 from sluice.fast_path import FastPath
 from sluice.garbage import Garbage
 from sluice.host_sources import Start, names_in, open_sources, probe, remove_taps, sentence
+from sluice.metrics import standby_lines
 from sluice.namespaces import HOME
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.packets import PacketSchema
@@ -373,6 +374,14 @@ class Service:
             except ReloadError as error:
                 raise BadRequestError(str(error)) from error
         return await self._life.answer(request)
+
+    async def metrics(self) -> str:
+        """Returns the metrics as text: of a controller that stands by, what it knows of itself."""
+        if self._life.controller is None:
+            status = await self._life.answer({"command": "show", "what": "status"})
+            return "\n".join(standby_lines(status)) + "\n"
+        text: str = await self._life.answer({"command": "show", "what": "metrics"})
+        return text
 
     async def turn(self) -> None:
         """See `Life.turn`."""

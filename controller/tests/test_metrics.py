@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: Prometheus' own tool takes their format, labels are bounded, and what monitoring/ has of
+alerts and panels names only metrics and values that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import pytest
+import yaml
+
+from fake_switch import PIPELINE
+from scenes import gateway, route, slot
+from sluice import metrics
+from sluice.api.metrics_server import CONNECTIONS, HEAD_BYTES, MetricsServer
+from sluice.api.standby import standby_status
+from sluice.api.views import Views
+from sluice.config import Config, ConfigError, load_config
+from sluice.connection_config import HostPort, UnixAddress
+from sluice.entities import Kind
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Schema, load_pipeline
+from sluice.primacy import Primacy
+from sluice.reload import ReloadReport
+from test_controller import CONFIG, World, play  # noqa: F401 - a fixture
+
+MONITORING = Path(__file__).parents[2] / "monitoring"
+METRIC = re.compile(r"\b(?:sluice|process)_[a-z0-9_]+")
+REASONS = re.compile(r'reason=~?"([^"]*)"')
+Story = Callable[[World], Awaitable[None]]
+RULE = {"name": "web", "hits": 3, "searched": 1}
+POLICY = {
+    "spd": "corp",
+    "direction": "inbound",
+    "epoch": 1,
+    "generation": 1,
+    "flows": 2,
+    "stale_flows": 0,
+    "rules": [RULE],
+    "final_discard": {"hits": 5, "searched": 0},
+}
+
+
+def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> str:
+    """What promtool says; it has to succeed."""
+    assert shutil.which("promtool"), "promtool is not there: apt-get install prometheus"
+    done = subprocess.run(
+        ["promtool", *words], input=stdin, cwd=cwd, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+async def text_of(world: World) -> str:
+    world.links()
+    world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.synced()
+    text: str = await Views(world.controller).answer({"command": "show", "what": "metrics"})
+    return text
+
+
+def names(text: str) -> set[str]:
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# HELP")}
+
+
+def lines_with(status: dict[str, Any] | None = None, **views: Any) -> list[str]:
+    """Metrics of made-up views."""
+    config = load_config_of(CONFIG)
+    standby = standby_status(config, Primacy(config.switch, nobody), ReloadReport(1.0), 2.0)
+    made: dict[str, Any] = {
+        "punts": {"reasons": {}},
+        "counters": {"switch_drops": {}, "controller": {}},
+        "interfaces": [],
+        "policy": [],
+    }
+    return [*metrics.lines(router="r1", status=standby | (status or {}), **(made | views))]
+
+
+def nobody(_: object) -> Any:
+    raise AssertionError("nobody connects")
+
+
+def load_config_of(text: str) -> Config:
+    with NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(text)
+        file.flush()
+        return load_config(file.name)
+
+
+def test_promtool_takes_them(play: Callable[[Story], None]) -> None:  # noqa: F811
+    async def story(world: World) -> None:
+        text = await text_of(world)
+        promtool("check", "metrics", stdin=text)
+        assert 'sluice_role{router="r1",role="primary"} 1\n' in text
+        assert 'sluice_role{router="r1",role="standby"} 0\n' in text
+        assert re.search(r"^process_cpu_seconds_total\{.*\} [0-9.]+$", text, re.MULTILINE)
+
+    play(story)
+
+
+def test_a_standby_has_those_of_its_process() -> None:
+    config = load_config_of(CONFIG)
+    report = ReloadReport(1.0, "no")
+    status = standby_status(config, Primacy(config.switch, nobody), report, 2.0)
+    text = "\n".join(metrics.standby_lines(status)) + "\n"
+    promtool("check", "metrics", stdin=text)
+    assert 'sluice_role{router="r1",role="waiting for the switch"} 1\n' in text
+    assert 'sluice_config_last_reload_successful{router="r1"} 0\n' in text
+    assert "sluice_synced" not in text
+
+
+def test_labels_are_bounded() -> None:
+    """Names that are texts of errors, and rules, of which there may be any number."""
+    events = {f"counters not read: {n}": 1 for n in range(1000)}
+    rules = [RULE | {"name": f"r{n}"} for n in range(5000)]
+    found = lines_with(
+        counters={"switch_drops": {}, "controller": {"kernel": events}},
+        policy=[POLICY | {"rules": rules}],
+    )
+    counted = [line for line in found if line.startswith("sluice_controller_events_total{")]
+    assert len(counted) == metrics.MOST + 1
+    assert counted[-1].endswith(f'what="other"}} {1000 - metrics.MOST}')
+    assert sum(line.startswith("sluice_rule_hits_total{") for line in found) == metrics.RULES
+    assert f'sluice_rules_left_out{{router="r1"}} {5001 - metrics.RULES}' in found
+    whole = 'sluice_spd_hits_total{router="r1",spd="corp",direction="inbound"}'
+    assert f"{whole} {5000 * 3 + 5}" in found
+
+
+def test_counts_keep_all_their_digits() -> None:
+    found = lines_with(
+        counters={"switch_drops": {"TTL": {"packets": 12345678901}}, "controller": {}}
+    )
+    assert 'sluice_switch_drops_total{router="r1",reason="TTL"} 12345678901' in found
+
+
+# --- monitoring/ ----------------------------------------------------------------------------------
+
+
+def expressions() -> list[tuple[str, str]]:
+    """Where each stands, and what it says."""
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    found = [(rule["alert"], rule["expr"]) for group in rules["groups"] for rule in group["rules"]]
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        found += [(panel["title"], target["expr"]) for target in panel["targets"]]
+    variables = dashboard["templating"]["list"]
+    return found + [
+        (one["name"], one["query"]["query"]) for one in variables if one["type"] == "query"
+    ]
+
+
+def test_alerts_and_panels_name_metrics_that_there_are() -> None:
+    known = names("\n".join(lines_with(policy=[POLICY])))
+    found = expressions()
+    assert len(found) > 25
+    for where, expression in found:
+        for name in METRIC.findall(expression):
+            assert name in known, f"{where}: there is no {name}"
+    assert any(METRIC.search(expression) for _, expression in found)
+
+
+def test_alerts_name_reasons_that_there_are() -> None:
+    schema = Schema(load_pipeline(PIPELINE).p4info)
+    punts = {reason.value for reason in PacketSchema(schema).reasons.values()}
+    known = punts | set(schema.enum("drop_reason_t"))
+    named = {
+        name
+        for _, expression in expressions()
+        for reasons in REASONS.findall(expression)
+        for name in reasons.split("|")
+    }
+    assert named
+    assert named <= known
+
+
+def test_promtool_takes_the_rules_and_they_alert() -> None:
+    promtool("check", "rules", str(MONITORING / "alerts.yaml"))
+    promtool("test", "rules", "alerts_test.yaml", cwd=MONITORING)
+    promtool("check", "config", "prometheus.yaml", cwd=MONITORING)
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(text: Callable[[], Awaitable[str]]) -> AsyncIterator[int]:
+    async with MetricsServer(HostPort("127.0.0.1", 0), text) as server:
+        assert server.port is not None
+        yield server.port
+
+
+async def ask(port: int, request: bytes) -> tuple[str, str]:
+    """Status line and body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = (await asyncio.wait_for(reader.read(), 10)).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return head.splitlines()[0], body
+
+
+async def up() -> str:
+    return "up 1\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n", "200 OK", "up 1\n"),
+        (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK", "up 1\n"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", ""),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "GET or HEAD\n"),
+        (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", "there is /metrics"),
+        (b"\x16\x03\x01\r\n\r\n", "400 Bad Request", "not HTTP"),
+        (b"GET /" + b"x" * HEAD_BYTES + b" HTTP/1.1\r\n\r\n", "431 ", "too long"),
+    ],
+)
+def test_one_path_is_served(request_: bytes, status: str, body: str) -> None:
+    async def story() -> None:
+        async with serving(up) as port:
+            first, found = await ask(port, request_)
+            assert first.startswith(f"HTTP/1.1 {status}")
+            assert body in found
+            assert bool(body) == bool(found)
+
+    asyncio.run(story())
+
+
+def test_a_failure_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> str:
+        raise ValueError("secret")
+
+    async def story() -> None:
+        async with serving(fails) as port:
+            first, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert "500" in first
+            assert "secret" not in body
+
+    asyncio.run(story())
+    assert "secret" in caplog.text
+
+
+def test_connections_are_bounded() -> None:
+    async def story() -> None:
+        async with serving(up) as port:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
+            first = ""
+            while "503" not in first:  # the last of them may not have been taken yet
+                first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            for _, writer in silent:
+                writer.close()
+            while "200" not in first:
+                first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    asyncio.run(story())
+
+
+def test_a_unix_socket_has_permissions(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "metrics.sock"
+        async with MetricsServer(UnixAddress(path), up):
+            assert path.stat().st_mode & 0o777 == 0o660
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert (await reader.read()).endswith(b"up 1\n")
+            writer.close()
+        assert not path.exists()
+
+    asyncio.run(story())
+
+
+def test_off_unless_configured_and_never_beyond_this_host(tmp_path: Path) -> None:
+    path = tmp_path / "r1.yaml"
+    path.write_text(CONFIG)
+    assert load_config(path).metrics_listen is None
+    path.write_text(CONFIG + 'metrics: {listen: "127.0.0.1:9109"}\n')
+    assert load_config(path).metrics_listen == HostPort("127.0.0.1", 9109)
+    path.write_text(CONFIG + 'metrics: {listen: "0.0.0.0:9109"}\n')
+    with pytest.raises(ConfigError, match="metrics have no authentication"):
+        load_config(path)
