@@ -110,6 +110,7 @@ ANSWERS: dict[str, Any] = {
             "vlan": 10,
             "vrf": "default",
             "up": True,
+            "device": "port1",
             "carrier": False,
             "switch_port": "up",
             "mac": "02:00:00:00:01:01",

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from cli.answers import ANSWERS, EXPECTED, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import asking, route_table
+from sluice.cli import asking, route_table, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -328,6 +329,46 @@ def test_filters_are_the_controllers(daemon: Path) -> None:
         found = sluice("show", *words, "--socket", str(daemon))
         assert found.exit_code == 0, found.output
         assert asked(daemon)[-1].items() >= filters.items()
+
+
+LONG_NAME, LONG_ADDRESS = "interface-name-", "2001:db8:1111:2222:3333:4444:5555:6666"
+MANY = 123_456_789_012
+
+
+def _stretched(data: Any, key: str = "") -> Any:
+    """The same with the longest names, addresses and counts that are likely."""
+    if isinstance(data, dict):
+        return {name: _stretched(value, name) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_stretched(value, key) for value in data]
+    if key in ("packets", "hits", "searched") and isinstance(data, int):
+        return MANY
+    texts = dict.fromkeys(("source", "destination", "address", "gateway"), LONG_ADDRESS)
+    texts |= {"interface": LONG_NAME, "name": LONG_NAME, "addresses": f"{LONG_ADDRESS}/64"}
+    texts |= {"prefix": f"{LONG_ADDRESS}/128", "spd": "headquarters", "bundle": "headquarters-2"}
+    return texts.get(key, data) if isinstance(data, str) else data
+
+
+@pytest.mark.parametrize("what", sorted(tables._VIEWS))
+def test_tables_fit_100_columns_and_cut_nothing(what: str) -> None:
+    data = ANSWERS["interfaces" if what == "interface" else what.removesuffix(" --generated")]
+    stretched = _stretched(data) if not what.startswith("spd ") else data
+    for shown in (data, stretched):
+        out = io.StringIO()
+        tables._VIEWS[what](Console(width=100, file=out, highlight=False), shown)
+        for line in out.getvalue().splitlines():
+            assert len(line) <= 100
+            assert "…" not in line, out.getvalue()
+
+
+def test_every_column_has_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(tables, "_table", lambda _, columns, *__: seen.extend(columns))
+    for what, view in tables._VIEWS.items():
+        name = "interfaces" if what == "interface" else what.removesuffix(" --generated")
+        view(Console(file=io.StringIO()), ANSWERS[name])
+    assert len(seen) > 40
+    assert all(column.strip(">=") for column in seen)
 
 
 def test_what_changes_something_says_so(daemon: Path) -> None:

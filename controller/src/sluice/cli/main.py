@@ -135,7 +135,8 @@ _VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show thi
 @common
 def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_json: bool) -> None:
     """Layer-3 interfaces: state, addresses, counters. One of them: NAME."""
-    _show("interfaces", socket, as_json, name=name, vrf=vrf)
+    table = None if name is None else "interface"
+    _show("interfaces", socket, as_json, table, name=name, vrf=vrf)
 
 
 @show.command("route", epilog=EPILOG)

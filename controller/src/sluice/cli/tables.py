@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's data as tables for people. Depends on rich; colours only on a terminal."""
+"""The API's data as tables for people. Depends on rich; colours only on a terminal.
+
+All of them fit 100 columns: text is folded where it must be, and never cut.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ def _table(console: Console, columns: list[str], rows: list[Row], empty: str) ->
             console.print(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:  # `>`: numbers, to the right; `~`: long text, folded where it must be
-        right, folded = column.startswith(">"), column.startswith("~")
+    for column in columns:  # `>`: numbers, to the right; `=`: text that is never folded
+        is_number = column.startswith(">")
         table.add_column(
-            column.lstrip(">~"),
-            justify="right" if right else "left",
-            no_wrap=not folded,
-            overflow="fold" if folded else "ellipsis",
+            column.lstrip(">="),
+            justify="right" if is_number else "left",
+            no_wrap=column.startswith((">", "=")),
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*row)
@@ -192,26 +195,54 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
     rows: list[Row] = [
         [
             item["name"],
-            f"{item['port']}" + (f".{item['vlan']}" if item["vlan"] else ""),
+            _port_of(item),
             item["vrf"],
             _interface_state(item),
-            _good(item["carrier"], "yes", "no"),
-            " ".join([item["mac"], *item["virtual_macs"]]),
             str(item["mtu"]),
             _count(item["received"], "packets"),
             _count(item["sent"], "packets"),
-            " ".join(item["addresses"]),
+            "\n".join(item["addresses"]),
         ]
         for item in data
     ]
-    columns = ["name", "port", "vrf", "state", "carrier", "mac", ">mtu", ">received", ">sent"]
-    _table(console, [*columns, "addresses"], rows, "no interfaces")
+    columns = ["=name", "=port", "VRF", "state", ">MTU", ">received", ">sent", "addresses"]
+    _table(console, columns, rows, "no interfaces")
 
 
 def _interface_state(item: dict[str, Any]) -> str | Text:
     if item["switch_port"] == "absent":
         return Text("no port", style="red")
-    return _good(item["up"], "up", "down")
+    if not item["up"]:
+        return Text("down", style="red")
+    return "up" if item["carrier"] else Text("no carrier", style="yellow")
+
+
+def _interface(console: Console, data: list[dict[str, Any]]) -> None:
+    """All of one interface, a line for each thing."""
+    for item in data:
+        grid = Table.grid(padding=(0, 2))
+        lines: list[tuple[str, str | Text]] = [
+            ("interface", item["name"]),
+            ("state", _interface_state(item)),
+            ("switch port", f"{_port_of(item)}, {item['switch_port'] or 'not known'}"),
+            ("port's device", item["device"] or "-"),
+            ("carrier", _good(item["carrier"], "yes", "no")),
+            ("VRF", item["vrf"]),
+            ("MAC address", item["mac"]),
+            *(("of VRRP", mac) for mac in item["virtual_macs"]),
+            ("MTU", str(item["mtu"])),
+            *(("address", address) for address in item["addresses"]),
+            *((name, _traffic(item[name])) for name in ("received", "sent")),
+        ]
+        for name, value in lines:
+            grid.add_row(name, value)
+        console.print(grid)
+
+
+def _traffic(count: dict[str, int] | None) -> str:
+    if count is None:
+        return "not known"
+    return f"{_number(count['packets'])} packets, {_number(count['bytes'])} bytes"
 
 
 def _route(console: Console, data: dict[str, Any]) -> None:
@@ -237,7 +268,7 @@ def _route(console: Console, data: dict[str, Any]) -> None:
         ]
         for leg in data["legs"]
     ]
-    columns = ["interface", "port", "next hop", "neighbour", "MAC address", "~state", ">of flows"]
+    columns = ["interface", "port", "next hop", "neighbour", "=MAC address", "state", ">of flows"]
     _table(console, columns, rows, "")
     for one in data["not_installed"]:
         why = one["unrouted"] or one["error"] or "not in the switch yet"
@@ -245,8 +276,8 @@ def _route(console: Console, data: dict[str, Any]) -> None:
         console.print(Text(text, style="yellow"))
 
 
-def _port_of(leg: dict[str, Any]) -> str:
-    return f"{leg['port']}" + (f".{leg['vlan']}" if leg["vlan"] else "")
+def _port_of(item: dict[str, Any]) -> str:
+    return f"{item['port']}" + (f".{item['vlan']}" if item["vlan"] else "")
 
 
 def _leg_state(leg: dict[str, Any]) -> str | Text:
@@ -274,7 +305,7 @@ def _nexthops(console: Console, data: dict[str, Any]) -> None:
         ]
         for item in data["nexthops"]
     ]
-    columns = [">id", "interface", "gateway", "mac", "link", ">used by", ">packets"]
+    columns = [">id", "interface", "gateway", "=MAC address", "link", ">used by", ">packets"]
     _table(console, columns, rows, "no next hops")
     if data["groups"]:
         console.print()
@@ -299,7 +330,7 @@ def _neighbors(console: Console, data: list[dict[str, Any]]) -> None:
         ]
         for item in data
     ]
-    columns = ["address", "interface", "mac", "state", ">since", ">next hop"]
+    columns = ["address", "interface", "=MAC address", "state", ">since", ">next hop"]
     _table(console, columns, rows, "no neighbors")
 
 
@@ -369,7 +400,8 @@ def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = Fals
             rows[:0] = _folded([rule for rule in item["rules"] if rule["generated"]])
         final = item["final_discard"]
         rows.append(["", "(final)", "discard", _number(final["hits"]), _number(final["searched"])])
-        _table(console, [">", "rule", "~", ">cache hits", ">searched"], rows, "")
+        columns = [">number", "name", "rule", ">cache hits", ">searched"]
+        _table(console, columns, rows, "")
         console.print()
 
 
@@ -542,6 +574,7 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
 _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "status": _status,
     "interfaces": _interfaces,
+    "interface": _interface,
     "route": _route,
     "nexthops": _nexthops,
     "neighbors": _neighbors,
