@@ -67,7 +67,7 @@ shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or AD
 test: check unit ptf e2e ## Everything that every change has to pass
 
 .PHONY: check
-check: check-rust check-python check-p4 docs ## Format, lint, types, import rules, stale artefacts
+check: check-rust check-python check-p4 check-docker docs ## Format, lint, types, import rules, stale artefacts
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
@@ -92,6 +92,10 @@ check-p4:
 	$(PYTHON) p4src/build.py --check
 	$(PYTHON) switch/programs/build.py --check
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py --check
+
+.PHONY: check-docker
+check-docker: $(STAMPS)/venv-controller
+	$(CONTROLLER)/hadolint --failure-threshold info $(shell git ls-files 'docker/*Dockerfile')
 
 .PHONY: unit
 unit: unit-rust unit-python ## Unit tests, Rust and Python
@@ -293,15 +297,35 @@ deb: wheel release-switch ## Debian packages sluice-switch and sluice: build/dis
 release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && SLUICE_COMMIT="$(COMMIT)" cargo build --quiet --release --locked -p sluice-switch
 
+.PHONY: test-install
+test-install: wheel release-switch ## Install by `make install` and by the wheel, and run what was installed (root)
+	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
+
 # The second packages are newer ones, for the upgrade. Mounts end with the namespace of their own.
 .PHONY: test-packages
 test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
 	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
 	$(INSTALLED) SYSCONFDIR=/etc packaging/deb "$(VERSION)+1" build/dist-upgrade
 	PYTHONPATH=testkit/src unshare --mount --propagation private \
-	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests $(ARGS)
+	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_packages.py $(ARGS)
+
+# With PACKAGES=built no toolchain is needed here: an image compiles the packages.
+PACKAGES ?= given
+.PHONY: images
+images: $(if $(filter given,$(PACKAGES)),deb) ## Container images by docker, podman or buildah (CONTAINERS=): docker/README.md
+	PACKAGES=$(PACKAGES) COMMIT="$(COMMIT)" docker/images $(ARGS)
+
+.PHONY: test-images
+test-images: images ## Run a router, two sites and the demo in the images, in namespaces (buildah, root)
+	@command -v buildah >/dev/null || { echo "test-images: buildah is not installed (Debian: buildah)" >&2; exit 2; }
+	PYTHONPATH=testkit/src unshare --mount --propagation private \
+	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_images.py
 
 ##@ Renew
+
+.PHONY: images-lock
+images-lock: ## Renew what the images are pinned to: digests, versions of packages
+	docker/lock
 
 .PHONY: p4
 p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs

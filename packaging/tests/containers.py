@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the services of a compose file on images that buildah holds, where there is no engine.
+
+What a service asks for is done as Docker does it: the image's file system, its user and command; a
+PID, mount and UTS namespace; the bounding set of capabilities; /proc/sys and /sys read-only; the
+usual devices and those named; volumes, tmpfs, read-only root; networks and PID namespaces of other
+services; the order of `depends_on`, with health checks. A key that is not done is an error. Not
+there: seccomp and AppArmor profiles, cgroups, bridges, restarts.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.process import Process, run
+from sluice_testkit.wait import wait_until
+
+DONE = frozenset(
+    "image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add devices"
+    " network_mode pid hostname sysctls security_opt privileged depends_on healthcheck restart"
+    " init working_dir stop_grace_period".split()
+)
+# What Docker grants a container that drops nothing.
+DEFAULT_CAPABILITIES = frozenset(
+    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw"
+    " sys_chroot mknod audit_write setfcap".split()
+)
+# $1: the root; $2: mounts, a line each: kind, source, target, options; $3: read-only root; then the
+# command. The file system becomes read-only last.
+INSIDE = r"""
+root=$1 mounts=$2 only=$3; shift 3
+mount --bind "$root" "$root"
+cd "$root"
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+mount -t tmpfs -o mode=755 tmpfs dev
+mkdir -p dev/shm dev/pts dev/net
+while read -r name major minor; do mknod -m 666 dev/$name c $major $minor; done << NODES
+null 1 3
+zero 1 5
+full 1 7
+random 1 8
+urandom 1 9
+tty 5 0
+NODES
+mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+while read -r kind source target options; do
+  case $kind in
+    device) mknod -m 666 "./$target" c 10 200 ;;
+    read-only) mount --bind "./$target" "./$target"; mount -o remount,bind,ro "./$target" ;;
+    tmpfs) mkdir -p "./$target"; mount -t tmpfs -o mode=1777 tmpfs "./$target" ;;
+    bind)
+      mount --bind "$source" "./$target"
+      test "$options" != ro || mount -o remount,bind,ro "./$target" ;;
+  esac
+done < "$mounts"
+test "$only" != True || mount -o remount,bind,ro "$root"
+cd "$root"
+exec chroot . "$@"
+"""
+
+
+class Image:
+    """An image's file system, writable and thrown away with `remove`, and its configuration."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.container = _buildah("from", "--pull-never", name)
+        self.root = Path(_buildah("mount", self.container))
+        inspected = json.loads(_buildah("inspect", "--type", "image", name))
+        self.config: dict[str, Any] = inspected["Docker"]["config"]
+
+    def remove(self) -> None:
+        """Removes the container that the file system is in."""
+        _buildah("umount", self.container)
+        _buildah("rm", self.container)
+
+
+class Container:
+    """A running service."""
+
+    def __init__(self, name: str, process: Process, prefix: list[str], environment: dict[str, str]):
+        self.name = name
+        self.process = process
+        self._prefix = prefix
+        self._environment = environment
+        self.pid = 0
+        wait_until(self._find, 20, f"container {name} to run")
+
+    def _find(self) -> bool:
+        self.process.check()
+        children = [str(self.process.pid)]
+        while children:  # of `unshare` or `nsenter`: the first whose root is the image's
+            found = run(["pgrep", "--parent", ",".join(children)], check=False).stdout.split()
+            for pid in found:
+                with suppress(FileNotFoundError):  # a command that prepared, and ended
+                    if os.readlink(f"/proc/{pid}/root") != "/":
+                        self.pid = int(pid)
+            if self.pid:
+                return True
+            children = found
+        return False
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Runs a command in it, as its user; its output, and errors after it."""
+        done = run(self._argv(command), check=check, env=self._environment)
+        return done.stdout + done.stderr
+
+    def succeeds(self, *command: str) -> bool:
+        """True if a command in it ends with 0."""
+        return run(self._argv(command), check=False, env=self._environment).returncode == 0
+
+    def _argv(self, command: Sequence[str]) -> list[str]:
+        enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--uts"]
+        return [*enter, "--root", "--wd", *self._prefix, *command]
+
+    def status(self) -> dict[str, str]:
+        """Fields of /proc/PID/status of its first process."""
+        text = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        return dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
+
+    def stop(self) -> int:
+        """Ends it as `docker stop` does; the exit status."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.process.wait(20)
+
+
+class Compose:
+    """The services of a compose file; `host` is the network of those that ask for the host's."""
+
+    def __init__(self, file: Path, lab: Lab, host: Namespace | None = None, text: str = ""):
+        self.directory = file.parent
+        text = text or file.read_text(encoding="utf-8")
+        filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+        self.services: dict[str, dict[str, Any]] = yaml.safe_load(filled)["services"]
+        self.running: dict[str, Container] = {}
+        self._images: list[Image] = []
+        self._networks: dict[str, Namespace] = {} if host is None else {"host": host}
+        self._lab = lab
+        self._volumes = lab.directory / "volumes"
+        for name, service in self.services.items():
+            assert not set(service) - DONE, f"{file}: {name}: not done: {set(service) - DONE}"
+
+    def up(self) -> None:
+        """Starts all services, each after those that it depends on."""
+        for name in self.services:
+            self.start(name)
+
+    def start(self, name: str) -> Container:
+        """Starts a service and those before it."""
+        if name in self.running:
+            return self.running[name]
+        service = self.services[name]
+        for key in ("network_mode", "pid"):
+            kind, _, other = service.get(key, "").partition(":")
+            if kind == "service":
+                self.start(other)
+        for other, wanted in service.get("depends_on", {}).items():
+            self.start(other)
+            if wanted["condition"] == "service_healthy":
+                wait_until(partial(self.healthy, other), 60, f"{other} to be healthy")
+        self.running[name] = started = self._run(name, service)
+        return started
+
+    def healthy(self, name: str) -> bool:
+        """Runs a service's health check."""
+        self.running[name].process.check()
+        kind, *command = self.services[name]["healthcheck"]["test"]
+        assert kind == "CMD"
+        return self.running[name].succeeds(*command)
+
+    def network(self, name: str) -> Namespace:
+        """The network of a service."""
+        kind, _, other = self.services[name]["network_mode"].partition(":")
+        if kind == "service":
+            return self.network(other)
+        if kind == "host":
+            return self._networks["host"]
+        assert kind == "none", kind
+        if name not in self._networks:
+            self._networks[name] = self._lab.namespace(name)
+        return self._networks[name]
+
+    def down(self) -> None:
+        """Ends all services, the last started first, and removes what they wrote."""
+        for container in reversed(self.running.values()):
+            container.process.stop()
+        for image in self._images:
+            image.remove()
+
+    def _run(self, name: str, service: dict[str, Any]) -> Container:
+        image = Image(service["image"])
+        self._images.append(image)
+        network = self.network(name)
+        for variable, value in service.get("sysctls", {}).items():
+            network.run("sysctl", "-q", "-w", f"{variable}={value}")
+        mounts = self._lab.directory / f"{name}.mounts"
+        mounts.write_text("".join(f"{line}\n" for line in self._mounts(service, image)))
+        prefix = _privileges(service, image)
+        environment = self._environment(service, image)
+        words = ["env", "-i", *(f"{key}={value}" for key, value in environment.items())]
+        command = [*prefix, *words, *_command(service, image)]
+        inside = ["sh", "-ec", INSIDE, "sh", str(image.root), str(mounts)]
+        inside += [str(service.get("read_only", False)), *command]
+        argv = ["unshare", "--mount", "--propagation", "private", "--uts"]
+        kind, _, other = service.get("pid", "").partition(":")
+        if kind == "service":
+            pid = self.running[other].pid
+            argv = ["nsenter", f"--pid=/proc/{pid}/ns/pid", *argv, *inside]
+        else:
+            argv += ["--pid", "--fork", "--kill-child", *inside]
+        process = self._lab.supervisor.start(name, network.argv(argv))
+        return Container(name, process, prefix, environment)
+
+    def _mounts(self, service: dict[str, Any], image: Image) -> list[str]:
+        lines = []
+        privileged = service.get("privileged", False)
+        for device in service.get("devices", []):
+            assert device == "/dev/net/tun", device
+            lines.append(f"device - {device}")
+        for target in service.get("tmpfs", []):
+            lines.append(f"tmpfs - {target}")
+        for volume in service.get("volumes", []):
+            source, target, *options = volume.split(":")
+            lines.append(f"bind {self._source(source, target, image)} {target} {''.join(options)}")
+        if "systempaths=unconfined" not in service.get("security_opt", []) and not privileged:
+            lines.append("read-only - /proc/sys")
+        return lines
+
+    def _source(self, source: str, target: str, image: Image) -> Path:
+        """A directory of the checkout; or a named volume, at first with what the image has there."""
+        path = (self.directory / source).resolve()
+        if not source.startswith("."):
+            path = self._volumes / source
+            if not path.exists():
+                self._volumes.mkdir(exist_ok=True)
+                run(["cp", "-a", f"{image.root}{target}", str(path)])
+        inside = image.root / target.lstrip("/")
+        if not inside.exists():
+            inside.mkdir(parents=True) if path.is_dir() else inside.touch()
+        return path
+
+    def _environment(self, service: dict[str, Any], image: Image) -> dict[str, str]:
+        pairs = dict(pair.split("=", 1) for pair in image.config.get("Env") or [])
+        if file := service.get("env_file"):
+            for line in (self.directory / file).read_text(encoding="utf-8").splitlines():
+                if line and not line.startswith("#"):
+                    key, _, value = line.partition("=")
+                    pairs[key] = "".join(shlex.split(value))
+        return pairs | {key: str(value) for key, value in service.get("environment", {}).items()}
+
+
+def _privileges(service: dict[str, Any], image: Image) -> list[str]:
+    """The command that makes a root process the service's user, with its bounding set."""
+    if service.get("privileged"):
+        return []
+    allowed = set() if service.get("cap_drop") == ["ALL"] else set(DEFAULT_CAPABILITIES)
+    allowed |= {name.lower() for name in service.get("cap_add", [])}
+    bounds = ",".join(["-all", *(f"+{name}" for name in sorted(allowed))])
+    words = ["setpriv", f"--bounding-set={bounds}", "--inh-caps=-all"]
+    user, _, group = image.config.get("User", "").partition(":")
+    if user not in ("", "0"):
+        words += [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+    return words
+
+
+def _command(service: dict[str, Any], image: Image) -> list[str]:
+    entrypoint = service.get("entrypoint", image.config.get("Entrypoint") or [])
+    own = [] if "entrypoint" in service else image.config.get("Cmd") or []
+    command = service.get("command", own)
+    return [*entrypoint, *(shlex.split(command) if isinstance(command, str) else command)]
+
+
+def _buildah(*words: str) -> str:
+    """Runs buildah; what it prints."""
+    return run(["buildah", *words], timeout=300).stdout.strip()
+

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make install` and the wheel install runs, away from the checkout."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sluice_testkit.controller import Controller
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.process import run
+from sluice_testkit.target import Target, p4runtime_address
+from sluice_testkit.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = r"0\.\S+ \(commit [0-9a-f]{12}(-dirty)?, pipeline ([0-9a-f]{12})\)"
+# Nothing of the checkout's may help what is installed.
+ALONE = {"PYTHONPATH": "", "MAKEFLAGS": "", "SLUICE_PIPELINE": "", "SLUICE_ROOT": ""}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab() as made:
+        yield made
+
+
+def make_install(prefix: Path, destination: str, configuration: Path) -> None:
+    """`make install`, on what `make test-install` has built."""
+    variables = [f"PREFIX={prefix}", f"DESTDIR={destination}", f"SYSCONFDIR={configuration}"]
+    run(["make", "-C", str(ROOT), "install", *variables], timeout=900, env={"MAKEFLAGS": ""})
+
+
+@pytest.fixture(scope="module")
+def prefix(lab: Lab) -> Path:
+    """Where `make install` has put everything, for use at that place."""
+    path = lab.directory / "prefix"
+    make_install(path, "", lab.directory / "etc")
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(lab: Lab) -> Path:
+    """A virtual environment with the wheel and what requirements/controller.lock pins."""
+    path = lab.directory / "environment"
+    run(["/usr/bin/python3", "-m", "venv", str(path)], timeout=120)
+    pip = [str(path / "bin/pip"), "install", "--quiet"]
+    run([*pip, "--require-hashes", "-r", str(ROOT / "requirements/controller.lock")], timeout=600)
+    (wheel,) = (ROOT / "build/dist").glob("sluice-*.whl")
+    run([*pip, "--no-deps", "--no-index", str(wheel)], timeout=120)
+    return path
+
+
+def said(lab: Lab, program: Path) -> str:
+    """What a program says of its version, run where no checkout is; the pipeline's digest."""
+    words = ["env", f"--chdir={lab.directory}", str(program), "--version"]
+    found = re.fullmatch(f"{program.name} {VERSION}", run(words, env=ALONE).stdout.strip())
+    assert found, program
+    return found[2]
+
+
+def programs_a_switch(lab: Lab, monkeypatch: pytest.MonkeyPatch, command: Path) -> None:
+    """Runs a controller against a switch until both hold the same."""
+    monkeypatch.setenv("SLUICE_COMMAND", str(command))
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    if (switch := command.with_name("sluice-switch")).exists():
+        monkeypatch.setenv("SLUICE_SWITCH", str(switch))
+    name = command.parent.parent.name
+    namespace, host = lab.namespace(name), lab.namespace(f"{name}-host")
+    veth(namespace, "port1", host, "eth0")
+    host.add_address("eth0", "10.1.0.2/24")
+    address = p4runtime_address(None, lab.directory, name)
+    target = Target(namespace, {1: "port1"}, lab.supervisor, label=f"{name}-switch", address=address)
+    interface = {"name": "eth1", "port": 1, "device": "port1", "mac": "02:00:00:00:01:01"}
+    config = {
+        "router": name,
+        "switch": {"address": target.grpc, "device_id": 1, "cpu_port": 510},
+        "interfaces": [interface | {"addresses": ["10.1.0.1/24"]}],
+    }
+    controller = Controller(name, namespace, config, lab.directory, lab.supervisor)
+    target.start()
+    controller.start()
+    try:
+        controller.wait_synced()
+        ping = host.argv(["ping", "-c1", "-W1", "10.1.0.1"])
+        wait_until(lambda: run(ping, check=False).returncode == 0, 20, "the router to answer")
+    finally:
+        controller.stop()
+        target.stop()
+
+
+def test_installed_programs_say_the_same_version(lab: Lab, prefix: Path, environment: Path) -> None:
+    programs = (prefix / "bin/sluice", prefix / "bin/sluice-switch", environment / "bin/sluice")
+    assert len({said(lab, program) for program in programs}) == 1
+
+
+def test_installed_router_runs(
+    lab: Lab, prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs_a_switch(lab, monkeypatch, prefix / "bin/sluice")
+
+
+def test_wheel_runs_with_its_own_pipeline(
+    lab: Lab, environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs_a_switch(lab, monkeypatch, environment / "bin/sluice")
+
+
+def test_units_name_the_prefix(lab: Lab, prefix: Path) -> None:
+    for name, program in (("sluice", "sluice"), ("sluice-switch", "sluice-switch")):
+        unit = (prefix / f"lib/systemd/system/{name}.service").read_text()
+        assert f"ExecStart={prefix}/bin/{program} " in unit
+        assert "@" not in re.sub(r"@(system-service|\w+)", "", unit)
+    assert f"{lab.directory}/etc/sluice/sluice.yaml" in unit.replace("switch.env", "sluice.yaml")
+
+
+def test_configuration_that_is_there_stays(lab: Lab, prefix: Path) -> None:
+    configuration = lab.directory / "etc/sluice/sluice.yaml"
+    assert yaml.safe_load(configuration.read_text())["interfaces"] == []
+    configuration.write_text("router: mine\n")
+    make_install(prefix, "", lab.directory / "etc")
+    assert configuration.read_text() == "router: mine\n"
+
+
+def test_destination_is_named_nowhere(lab: Lab, prefix: Path) -> None:
+    staged = lab.directory / "staged"
+    make_install(Path("/usr/local"), str(staged), Path("/etc"))
+    assert os.access(staged / "usr/local/bin/sluice-switch", os.X_OK)
+    assert (staged / "usr/local/bin/sluice").readlink() == Path("../lib/sluice/bin/sluice")
+    for path in staged.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert str(staged).encode() not in path.read_bytes(), path
+            assert str(ROOT).encode() not in path.read_bytes() or path.name == "sluice-switch", path
