@@ -40,6 +40,9 @@ BENCH := .venv/bench/bin
 PIP_INSTALL := pip install --quiet --no-build-isolation
 NATIVE := controller/src/sluice/_native.abi3.so
 SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
+# On a terminal cargo shows how far it is.
+QUIET := $(shell test -t 2 || echo --quiet)
+TIMED := $(ROOT)/switch/timed
 
 ##@ Start here
 
@@ -73,7 +76,7 @@ check: check-rust check-python check-p4 check-docker docs ## Format, lint, types
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && cargo fmt --all --check
 	cd controller/native && cargo fmt --check
-	cd switch && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cd switch && $(TIMED) "lints of the switch" cargo clippy $(QUIET) --locked --workspace --all-targets -- -D warnings
 	cd controller/native && cargo clippy --quiet --locked --all-targets -- -D warnings
 
 .PHONY: check-python
@@ -81,7 +84,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/docs
 	$(CONTROLLER)/ruff check --quiet .
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
-	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py
+	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py packaging/licences.py
 	MYPYPATH=packaging/tests $(CONTROLLER)/mypy --config-file mypy.ini packaging/tests
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/crates/esp switch/foreign
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable .venv/docs/bin/python docs/site
@@ -102,6 +105,7 @@ unit: unit-rust unit-python ## Unit tests, Rust and Python
 
 .PHONY: unit-rust
 unit-rust: $(STAMPS)/proto ## Unit tests of the switch and of the controller's native module
+	cd switch && $(TIMED) "tests of the switch" cargo test $(QUIET) --locked --workspace --no-run
 	cd switch && cargo test --quiet --locked --workspace
 	cd controller/native && cargo test --quiet --locked --no-default-features
 
@@ -255,11 +259,11 @@ p4runtime-suite: switch ## The P4Runtime specification as cases, on TARGET or on
 
 .PHONY: switch
 switch: $(STAMPS)/proto $(STAMPS)/cargo ## Build sluice-switch
-	cd switch && cargo build --quiet --release --locked --workspace --exclude sluice-fuzz --exclude sluice-bench --bins
+	cd switch && $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked --workspace --exclude sluice-fuzz --exclude sluice-bench --bins
 
 .PHONY: native
 native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
-	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) cargo build --quiet --release --locked
+	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) $(TIMED) "native module" cargo build $(QUIET) --release --locked
 	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
 
 # The commands' own help is part of it.
@@ -295,7 +299,7 @@ deb: wheel release-switch ## Debian packages sluice-switch and sluice: build/dis
 
 .PHONY: release-switch
 release-switch: $(STAMPS)/proto $(STAMPS)/cargo
-	cd switch && SLUICE_COMMIT="$(COMMIT)" cargo build --quiet --release --locked -p sluice-switch
+	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch
 
 .PHONY: test-install
 test-install: wheel release-switch ## Install by `make install` and by the wheel, and run what was installed (root)
@@ -350,7 +354,8 @@ setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
 $(STAMPS):
 	@mkdir -p $@
 
-$(STAMPS)/apt: packages.apt | $(STAMPS)
+# What fails without a toolchain says so first.
+$(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	@missing=(); \
 	for package in $$(sed 's/#.*//' packages.apt); do \
 	  dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$$package"); \
@@ -358,22 +363,18 @@ $(STAMPS)/apt: packages.apt | $(STAMPS)
 	if (( $${#missing[@]} )); then \
 	  echo "setup: Debian packages missing: $${missing[*]}"; \
 	  if (( EUID )); then echo "setup: install them, or run \`make setup\` as root" >&2; exit 1; fi; \
-	  apt-get -qq update; \
-	  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=900 install -y --no-install-recommends "$${missing[@]}" >/dev/null; \
+	  echo "setup: installing them, log in $@.log"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get -qq update && apt-get -qq -o DPkg::Lock::Timeout=900 -o Dpkg::Use-Pty=0 install -y --no-install-recommends "$${missing[@]}"; } \
+	    > $@.log 2>&1 || { cat $@.log >&2; exit 1; }; \
 	fi
 	@touch $@
 
 # What building and testing write, rounded up.
 DISK_MB := 6000
 
-$(STAMPS)/cargo: | $(STAMPS)
-	@command -v cargo >/dev/null || { \
-	  echo "setup: no cargo on PATH or in ~/.cargo/bin; install Rust 1.95 or later: https://rustup.rs" >&2; exit 1; }
-	@mkdir -p $(CARGO_TARGET_DIR)
-	@free="$$(df -m --output=avail $(CARGO_TARGET_DIR) | tail -1)"; \
-	if (( free < $(DISK_MB) )); then \
-	  echo "setup: $$((free)) MB are free for $(CARGO_TARGET_DIR), building and testing take up to $(DISK_MB): make room, or set CARGO_TARGET_DIR" >&2; exit 1; \
-	fi
+$(STAMPS)/cargo: switch/Cargo.toml switch/check-toolchain | $(STAMPS)
+	@switch/check-toolchain "$(CARGO_TARGET_DIR)" $(DISK_MB)
 	@touch $@
 
 # $(call venv,DIR,LOCKS...): an environment that holds what the locks name.
