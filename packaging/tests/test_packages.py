@@ -183,6 +183,20 @@ def test_programs_say_version_commit_and_pipeline(installed: BareRoot) -> None:
     assert len(digests) == 1
 
 
+def test_licences_of_others_are_in_the_packages(installed: BareRoot) -> None:
+    for name, manifest in (("sluice-switch", "switch"), ("sluice", "controller/native")):
+        said = (installed.path / f"usr/share/doc/{name}/copyright").read_text()
+        tree = ["cargo", "tree", "--locked", "--edges=normal", "--prefix=none", "--format={p}"]
+        crate = "sluice-switch" if manifest == "switch" else "sluice-native"
+        argv = [*tree, f"--manifest-path={ROOT}/{manifest}/Cargo.toml", f"--package={crate}"]
+        crates = {line.split(" (")[0].replace(" v", " ") for line in run(argv).stdout.splitlines()}
+        others = {found for found in crates if found and not found.startswith("sluice-")}
+        assert len(others) > 50
+        assert not {found for found in others if f"  {found}: " not in said}
+        assert "Permission is hereby granted, free of charge" in said
+    assert "  grpcio " in said
+
+
 def test_units_are_valid_and_closed(
     installed: BareRoot, capsys: pytest.CaptureFixture[str]
 ) -> None:

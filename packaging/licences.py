@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the licences of what a package contains of others: licences MANIFEST CRATE [SITE_PACKAGES]
+
+First the Python packages in SITE_PACKAGES, whose texts stay in their own directories. Then the Rust
+crates that CRATE, of the workspace of MANIFEST, is compiled from on this platform, each with its
+licence and the texts that it comes with. A text that several share is printed once. A crate that
+comes without a text must offer a licence that Debian has in /usr/share/common-licenses, or a crate
+of the same repository must have it; else this fails.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+TEXT = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|UNLICENSE|NOTICE)", re.IGNORECASE)
+COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
+
+
+def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
+    """The crates of others that go into `crate`: what it depends on, but for builds and tests."""
+    host = re.search(r"host: (\S+)", output("rustc", "-vV"))
+    assert host
+    words = ["metadata", "--locked", "--format-version=1", f"--filter-platform={host[1]}"]
+    found = json.loads(output("cargo", *words, f"--manifest-path={manifest}"))
+    packages = {package["id"]: package for package in found["packages"]}
+    nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
+    waiting = [name for name, package in packages.items() if package["name"] == crate]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            for dependency in nodes[name]["deps"]:
+                if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
+                    waiting.append(dependency["pkg"])
+    others = [packages[name] for name in seen if packages[name]["source"] is not None]
+    return sorted(others, key=lambda package: (package["name"], package["version"]))
+
+
+def output(*argv: str) -> str:
+    """What a command prints."""
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def texts_in(directory: Path) -> list[str]:
+    """The licence texts in a directory."""
+    files = sorted(path for path in directory.iterdir() if TEXT.match(path.name))
+    return [path.read_text(errors="replace").strip() for path in files if path.is_file()]
+
+
+def describe_crates(manifest: str, crate: str) -> list[str]:
+    """A line for each crate, then the texts."""
+    found = crates(manifest, crate)
+    own = {package["id"]: texts_in(Path(package["manifest_path"]).parent) for package in found}
+    shared = {
+        package["repository"]: own[package["id"]]
+        for package in found
+        if package["repository"] and own[package["id"]]
+    }
+    numbers: dict[str, int] = {}
+    texts: list[str] = []
+    lines = [f"Rust crates compiled into it ({len(found)}, of https://crates.io):", ""]
+    for package in found:
+        licence = package["license"] or f"see {package['license_file']}"
+        references = []
+        for text in own[package["id"]] or shared.get(package["repository"], []):
+            key = " ".join(text.split())
+            if key not in numbers:
+                texts.append(text)
+                numbers[key] = len(texts)
+            references.append(f"[{numbers[key]}]")
+        if not references:
+            references = [path for name, path in COMMON.items() if name in licence]
+        if not references:
+            sys.exit(f"licences: {package['name']} {package['version']} ({licence}) has no text")
+        lines.append(
+            f"  {package['name']} {package['version']}: {licence}; {', '.join(references)}"
+        )
+    for number, text in enumerate(texts, start=1):
+        lines += ["", f"---- [{number}] ----", "", text]
+    return lines
+
+
+def describe_python(site_packages: Path) -> list[str]:
+    """A line for each Python package."""
+    lines = ["Python packages in it, with their texts beside them in *.dist-info:", ""]
+    for path in sorted(site_packages.glob("*.dist-info/METADATA")):
+        fields = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
+        if fields["Name"] == "sluice":
+            continue
+        classified = [
+            value.rpartition(" :: ")[2]
+            for value in fields.get_all("Classifier", [])
+            if value.startswith("License :: ")
+        ]
+        short = (fields["License"] or "").splitlines()[:1]
+        licence = fields["License-Expression"] or ", ".join(classified) or "".join(short)
+        if not licence:
+            sys.exit(f"licences: {fields['Name']} does not say its licence")
+        lines.append(f"  {fields['Name']} {fields['Version']}: {licence}")
+    return lines
+
+
+def main() -> None:
+    """Print both."""
+    manifest, crate, *site_packages = sys.argv[1:]
+    lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
+    print("\n".join(lines + describe_crates(manifest, crate)))
+
+
+if __name__ == "__main__":
+    main()
