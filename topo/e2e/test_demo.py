@@ -34,3 +34,33 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path) -> None:
         assert told.wait(deadline=180) == 0, told.log()
         assert "The story came true" in told.log()
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
+
+
+# In the place of `sluice`: a controller that ends once it has said that it is ready.
+FALLS = """#!/usr/bin/python3
+import os, subprocess, sys
+real = "{real}"
+if sys.argv[1] != "run":
+    os.execv(real, [real, *sys.argv[1:]])
+with subprocess.Popen(
+    [real, *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+) as process:
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        if "sluice: ready" in line:
+            break
+    process.kill()
+sys.exit("the sky fell")
+"""
+
+
+def test_the_words_of_a_program_that_ends_are_shown_at_once(tmp_path: Path) -> None:
+    falling = tmp_path / "sluice"
+    falling.write_text(FALLS.format(real=where.sluice()))
+    falling.chmod(0o755)
+    with Supervisor(tmp_path / "log") as supervisor:
+        changed = environment() | {"SLUICE_COMMAND": str(falling)}
+        told = supervisor.start("demo", [PYTHON, "-m", demo.__name__], env=changed)
+        assert told.wait(deadline=50) == 1, told.log()  # BGP alone is waited for 60 s
+        assert "the sky fell" in told.log()
+        assert "-sluice (ended with 1;" in told.log()

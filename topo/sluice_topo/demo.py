@@ -76,8 +76,10 @@ def perform(target: str, stay: bool) -> int:
             if stay:
                 CLI(mininet)
         except Exception as error:  # the step's own sentence is what the audience needs
-            print(f"   FAILED: {error}", flush=True)
-            print(f"\nAll logs: {lab.keep_logs('demo')}", flush=True)
+            told = "\n".join([str(error), *getattr(error, "__notes__", ())])
+            print(f"   FAILED: {told}", flush=True)
+            ended = [text for text in lab.supervisor.ended() if text not in told]
+            print("\n".join(ended), f"\nAll logs: {lab.keep_logs('demo')}", flush=True)
             return 1
         finally:
             lab.supervisor.stop()

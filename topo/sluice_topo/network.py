@@ -53,7 +53,8 @@ class Network:
 
 
 def all_established(router: RouterNode) -> bool:
-    """True if every configured BGP session of a router is established."""
+    """True if every configured BGP session of a router is established; its programs must run."""
+    router.check()
     return not unestablished(router)
 
 

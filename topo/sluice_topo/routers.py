@@ -5,14 +5,14 @@ Everything here works on a `Namespace` whose links are already in place, so it
 is the same under mininet and under the test kit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sluice_testkit.controller import Controller
 from sluice_testkit.frr import Frr
 from sluice_testkit.namespaces import Namespace
-from sluice_testkit.process import Supervisor
+from sluice_testkit.process import Process, Supervisor
 from sluice_testkit.target import Target, p4runtime_address
 from sluice_topo.description import Host, Router
 
@@ -74,6 +74,10 @@ class LinuxRouter:
             self.namespace.add_address(interface, *addresses)
         self.frr.start()
 
+    def check(self) -> None:
+        """Raise `ProcessDied`, with what it wrote, if one of its programs has ended."""
+        check_all(self.frr.processes.values())
+
     def stop(self) -> None:
         """Stop FRR."""
         self.frr.stop()
@@ -134,6 +138,10 @@ class P4Router:
         self.controller.start()
         self.frr.start()
 
+    def check(self) -> None:
+        """Raise `ProcessDied`, with what it wrote, if one of its programs has ended."""
+        check_all((self.target.process, self.controller.process, *self.frr.processes.values()))
+
     def stop(self) -> None:
         """Stop FRR, the controller, the switch."""
         self.frr.stop()
@@ -142,6 +150,13 @@ class P4Router:
 
 
 RouterNode = LinuxRouter | P4Router
+
+
+def check_all(processes: Iterable[Process | None]) -> None:
+    """Check every process that has been started."""
+    for process in processes:
+        if process is not None:
+            process.check()
 
 
 def plain_linux(

@@ -69,7 +69,11 @@ def fib_legs(network: Network, name: str, prefix: str) -> int:
 
 
 def has_legs(network: Network, name: str, prefix: str, legs: int) -> bool:
-    """True if the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops."""
+    """True if the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops.
+
+    The programs of `name` must run: what ended is told at once, not at the deadline.
+    """
+    network.routers[name].check()
     return fib_legs(network, name, prefix) == legs
 
 

@@ -200,6 +200,11 @@ class Supervisor:
         """The ends of all logs."""
         return "\n".join(process.tail() for process in self._processes)
 
+    def ended(self) -> list[str]:
+        """The ends of the logs of those that have ended with an error, and not by `stop`."""
+        expected = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
+        return [one.tail() for one in self._processes if one.exit_status() not in expected]
+
     def __enter__(self) -> Self:
         return self
 
