@@ -17,11 +17,11 @@ find_engine() {
   fi
 }
 
-# build OPTIONS...: of the checkout.
+# build OPTIONS...: of the checkout. buildah's cache does not look at what a step mounts.
 build() {
   case $CONTAINERS in
     docker) DOCKER_BUILDKIT=1 docker build --quiet "$@" . ;;
-    *) "$CONTAINERS" build --quiet --layers --format docker "$@" . ;;
+    *) "$CONTAINERS" build --quiet --layers=false --format docker "$@" . ;;
   esac >/dev/null
 }
 

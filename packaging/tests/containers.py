@@ -25,16 +25,11 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import Process, run
 from sluice_testkit.wait import wait_until
 
-DONE = frozenset(
-    "image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add devices"
-    " network_mode pid hostname sysctls security_opt privileged depends_on healthcheck restart"
-    " init working_dir stop_grace_period".split()
-)
-# What Docker grants a container that drops nothing.
-DEFAULT_CAPABILITIES = frozenset(
-    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw"
-    " sys_chroot mknod audit_write setfcap".split()
-)
+# Keys of a service, and what Docker grants a container that drops nothing.
+KEYS = """image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add
+devices network_mode pid sysctls security_opt privileged depends_on healthcheck restart init"""
+GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
+sys_chroot mknod audit_write setfcap"""
 # $1: the root; $2: mounts, a line each: kind, source, target, options; $3: read-only root; then the
 # command. The file system becomes read-only last.
 INSIDE = r"""
@@ -151,7 +146,8 @@ class Compose:
         self._lab = lab
         self._volumes = lab.directory / "volumes"
         for name, service in self.services.items():
-            assert not set(service) - DONE, f"{file}: {name}: not done: {set(service) - DONE}"
+            unknown = set(service) - set(KEYS.split())
+            assert not unknown, f"{file}: {name}: not done here: {unknown}"
 
     def up(self) -> None:
         """Starts all services, each after those that it depends on."""
@@ -240,7 +236,7 @@ class Compose:
         return lines
 
     def _source(self, source: str, target: str, image: Image) -> Path:
-        """A directory of the checkout; or a named volume, at first with what the image has there."""
+        """A path of the checkout; or a named volume, at first with what the image has."""
         path = (self.directory / source).resolve()
         if not source.startswith("."):
             path = self._volumes / source
@@ -266,7 +262,7 @@ def _privileges(service: dict[str, Any], image: Image) -> list[str]:
     """The command that makes a root process the service's user, with its bounding set."""
     if service.get("privileged"):
         return []
-    allowed = set() if service.get("cap_drop") == ["ALL"] else set(DEFAULT_CAPABILITIES)
+    allowed = set() if service.get("cap_drop") == ["ALL"] else set(GRANTED.split())
     allowed |= {name.lower() for name in service.get("cap_add", [])}
     bounds = ",".join(["-all", *(f"+{name}" for name in sorted(allowed))])
     words = ["setpriv", f"--bounding-set={bounds}", "--inh-caps=-all"]
@@ -286,4 +282,3 @@ def _command(service: dict[str, Any], image: Image) -> list[str]:
 def _buildah(*words: str) -> str:
     """Runs buildah; what it prints."""
     return run(["buildah", *words], timeout=300).stdout.strip()
-

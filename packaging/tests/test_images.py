@@ -6,6 +6,8 @@ and two sites, cabled by the service that does it for Docker.
 """
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -133,15 +135,42 @@ def test_the_log_of_frr_is_the_containers(router: Router) -> None:
     assert "zebra" in router.compose.running["frr"].process.log()
 
 
-def test_a_switch_goes_on_while_the_controller_is_started_again(router: Router) -> None:
-    pid = router.compose.running["switch"].pid
-    assert router.compose.running.pop("controller").stop() == 0
+def test_a_controller_that_dies_is_started_again_and_frr_keeps_its_interfaces(
+    router: Router,
+) -> None:
+    controller = router.compose.running["controller"]
+    before = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
+    children = Path(f"/proc/{controller.pid}/task/{controller.pid}/children")
+    died = children.read_text().split()[0]
+    os.kill(int(died), signal.SIGKILL)
     assert router.passes("10.1.0.2")  # a flow of before
+    again = "controller: ended with status 137; starting it again"
+    controller.process.wait_for_log(again)
+    wait_until(lambda: controller.process.log().count("sluice: ready") == 2, 30, "a new one")
+    wait_until(partial(router.compose.healthy, "controller"), 60, "the controller to be healthy")
+    after = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
+    assert json.loads(after)[0]["ifindex"] == json.loads(before)[0]["ifindex"]
+    assert router.passes("10.1.0.2", "10.9.0.1")
+    assert not router.passes("10.1.0.3", "10.9.0.1")
+
+
+def test_the_switch_forwards_while_the_other_containers_are_new(router: Router) -> None:
+    pid = router.compose.running["switch"].pid
+    router.compose.running.pop("frr").stop()
+    assert router.compose.running.pop("controller").stop() == 0
+    assert router.passes("10.1.0.2")
     assert not router.passes("10.1.0.3")
-    router.compose.start("controller")
-    wait_until(lambda: router.compose.healthy("controller"), 60, "the controller to be healthy")
+    router.compose.start("frr")
+    for service in ("controller", "frr"):
+        wait_until(partial(router.compose.healthy, service), 60, f"{service} to be healthy")
     assert router.compose.running["switch"].pid == pid
-    wait_until(lambda: router.passes("10.1.0.2", "10.9.0.1"), 30, "FRR's route again")
+    wait_until(lambda: has_route(router), 60, "FRR's route")
+    assert router.passes("10.1.0.2", "10.9.0.1")
+
+
+def has_route(router: Router) -> bool:
+    shown = router.compose.running["frr"].run("vtysh", "-c", "show ip route 10.9.0.0/24")
+    return "10.2.0.2, via eth2" in shown
 
 
 def test_health_checks_fail_without_a_switch(router: Router) -> None:

@@ -40,10 +40,9 @@ def main() -> None:
     parser.add_argument("done", type=Path, help="the file that is written when all is cabled")
     arguments = parser.parse_args()
     topology = two_sites()
-    wanted = {node.name for node in (*topology.hosts, *topology.routers)}
-    found = wait_until(
-        lambda: here if wanted <= set(here := nodes()) else None, 60, f"the nodes {wanted}"
-    )
+    wanted = {host.name for host in topology.hosts} | {router.name for router in topology.routers}
+    wait_until(lambda: wanted <= set(nodes()), 60, f"the nodes {sorted(wanted)}")
+    found = nodes()
     for one, two in topology.links:
         veth(found[one.node], one.interface, found[two.node], two.interface)
     for host in topology.hosts:
