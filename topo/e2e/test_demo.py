@@ -33,6 +33,7 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path) -> None:
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()
         assert "The story came true" in told.log()
+        assert "OSPF" not in told.log()  # nobody speaks it here
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
 
 

@@ -73,7 +73,7 @@ def an_spd_is_put_in_place(
             outcome = traffic.stop()
         expect(outcome.lost == 0, f"the restart lost packets: {outcome}")
         teller.measure("an SPD is put on: packets lost", f"0 of {outcome.sent} at 500/s")
-        checked = run_sluice(router, teller, "spd", "check", "wan.yaml")
+        checked = run_sluice(router, teller, "spd", "check", "--frr", "frr.conf", "wan.yaml")
         expect("fine" in checked, f"the rules are not fine: {checked}")
         teller.say("outbound, the first match decides:")
         for rule in outbound_rules(router):
@@ -88,7 +88,8 @@ def an_spd_is_put_in_place(
 
 def run_sluice(router: P4Router, teller: Teller, *words: str) -> str:
     """Run the `sluice` command and tell it; files are the router's."""
-    given = [str(router.files / word) if word.endswith(".yaml") else word for word in words]
+    files = (".yaml", ".conf")
+    given = [str(router.files / word) if word.endswith(files) else word for word in words]
     output = router.controller.command(*given, "--socket", str(router.controller.socket))
     output = output.replace(f"{router.files}/", "").rstrip()
     teller.command(f"sluice {' '.join(words)}", output.splitlines())
