@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sluice_device::trace::Filter;
-use sluice_device::{Device, DeviceError, InterfaceOptions, PortId, PortInfo, Row, named_port};
+use sluice_device::{
+    Device, DeviceError, InterfaceOptions, PortId, PortInfo, QueueChange, QueueInfo, Row,
+    named_port,
+};
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
 use tonic::service::Routes;
@@ -289,6 +292,31 @@ impl Admin for Service {
         Ok(Response::new(self.blocking(write).await?))
     }
 
+    async fn list_queues(&self, _: Request<ListQueuesRequest>) -> Reply<ListQueuesResponse> {
+        Ok(Response::new(state::queues(&self.device, |_| true)))
+    }
+
+    async fn set_queues(&self, request: Request<SetQueuesRequest>) -> Reply<ListQueuesResponse> {
+        self.check_changes()?;
+        let request = request.into_inner();
+        if request.depth.is_none() && request.rate.is_none() {
+            return Err(Status::invalid_argument("neither a depth nor a rate"));
+        }
+        let change = QueueChange {
+            port: request.port.map(port_number).transpose()?,
+            priority: request.priority,
+            depth: request.depth,
+            rate: request.rate,
+        };
+        let set = move |device: &Device| device.set_queues(change).map_err(status);
+        self.blocking(set).await?;
+        let concerned = |queue: &QueueInfo| {
+            change.port.is_none_or(|port| port == queue.port)
+                && change.priority.is_none_or(|one| one == queue.priority)
+        };
+        Ok(Response::new(state::queues(&self.device, concerned)))
+    }
+
     type TraceStream = TraceStream;
 
     async fn trace(&self, request: Request<TraceRequest>) -> Reply<TraceStream> {
@@ -351,6 +379,7 @@ fn status(error: DeviceError) -> Status {
         }
         DeviceError::PortReserved(_) => Status::invalid_argument(message),
         DeviceError::NoSuchPort(_) => Status::not_found(message),
+        DeviceError::NoSuchQueue(..) => Status::out_of_range(message),
         DeviceError::Io(_) | DeviceError::NoProgram => Status::failed_precondition(message),
     }
 }

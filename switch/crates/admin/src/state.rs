@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of the running program that an operator reads back, and registers, which may also be written.
+//! State of the running program and of ports' queues that an operator reads back, and registers, which may also be written.
 
 use std::ops::Range;
 
+use sluice_device::{Device, QueueInfo};
 use sluice_program::RegisterId;
 use sluice_tables::{Replica as Copy, Store, TableError};
 use tonic::Status;
@@ -38,6 +39,22 @@ fn replica(copy: &Copy) -> Replica {
         port: copy.port,
         instance: u32::from(copy.instance),
         backups: copy.backups.iter().map(|backup| backup.port).collect(),
+    }
+}
+
+/// Queues of ports.
+pub(crate) fn queues(device: &Device, wanted: impl Fn(&QueueInfo) -> bool) -> ListQueuesResponse {
+    let queue = |info: QueueInfo| Queue {
+        port: u32::from(info.port),
+        priority: info.priority,
+        packets: info.packets,
+        depth: info.depth,
+        rate: info.rate,
+        dropped: info.dropped,
+    };
+    let queues = device.queues().into_iter();
+    ListQueuesResponse {
+        queues: queues.filter(wanted).map(queue).collect(),
     }
 }
 

@@ -579,6 +579,67 @@ async fn mirrors_and_multicast_groups_are_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn queues_are_listed_and_set() {
+    let config = Config {
+        queues: 2,
+        ..Config::default()
+    };
+    let mut served = serve(config, interfaces()).await;
+    load(&served.device, "registers");
+    let (wire, _output) = (attach(&served.device, 0), attach(&served.device, 1));
+    let set = |port, priority, depth, rate| SetQueuesRequest {
+        port,
+        priority,
+        depth,
+        rate,
+    };
+    let one = set(Some(1), Some(1), Some(9), Some(1_000));
+    let found = served.client.set_queues(one).await.unwrap();
+    let queue = Queue {
+        port: 1,
+        priority: 1,
+        packets: 0,
+        depth: 9,
+        rate: 1_000,
+        dropped: 0,
+    };
+    assert_eq!(found.get_ref().queues, [queue]);
+    let closed = set(Some(1), Some(0), Some(0), None);
+    served.client.set_queues(closed).await.unwrap();
+    // This program sends to port 1.
+    assert!(wire.send(&[3, 0, 0, 0, 0, 0]));
+    let deadline = Instant::now() + DEADLINE;
+    let queues = loop {
+        let found = served.client.list_queues(ListQueuesRequest {}).await;
+        let queues = found.unwrap().into_inner().queues;
+        if queues[2].dropped == 1 {
+            break queues;
+        }
+        assert!(Instant::now() < deadline, "{queues:?}");
+    };
+    let rows: Vec<_> = queues
+        .iter()
+        .map(|queue| (queue.port, queue.priority, queue.depth, queue.rate))
+        .collect();
+    assert_eq!(
+        rows,
+        [(0, 0, 64, 0), (0, 1, 64, 0), (1, 0, 0, 0), (1, 1, 9, 1_000)]
+    );
+    for (wrong, expected) in [
+        (set(Some(7), None, Some(1), None), Code::NotFound),
+        (set(None, Some(2), Some(1), None), Code::OutOfRange),
+        (set(None, None, None, None), Code::InvalidArgument),
+        (
+            set(Some(70_000), None, Some(1), None),
+            Code::InvalidArgument,
+        ),
+    ] {
+        let refused = served.client.set_queues(wrong).await;
+        assert_eq!(code(refused).0, expected, "{wrong:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn statistics_of_ports_begin_anew() {
     let mut served = serve(Config::default(), interfaces()).await;
     let wire = attach(&served.device, 1);

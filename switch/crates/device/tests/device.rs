@@ -7,7 +7,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_device::{Config, Device, DeviceError, EngineKind, Handler, memory_port};
+use sluice_device::{
+    Config, Device, DeviceError, EngineKind, Handler, QueueChange, QueueInfo, memory_port,
+};
 use sluice_ports::memory::MemoryHandle;
 use sluice_program::{DigestId, Program, TableId};
 use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShotMember, Store};
@@ -268,6 +270,73 @@ fn register_actions_of_two_workers_do_not_mix() {
             .fold(0, |value, byte| value << 8 | u64::from(*byte)),
         all
     );
+}
+
+#[test]
+fn a_queue_can_be_closed_slowed_down_and_opened() {
+    let (device, _) = start(Config::default());
+    let (input, output) = (attach(&device, 0), attach(&device, 1));
+    load(&device);
+    let change = QueueChange {
+        port: Some(1),
+        ..QueueChange::default()
+    };
+    let set = |depth, rate| {
+        let (depth, rate) = (Some(depth), Some(rate));
+        let change = QueueChange {
+            depth,
+            rate,
+            ..change
+        };
+        device.set_queues(change).unwrap();
+    };
+    let full = || device.engine_counters()["dropped_queue_full"];
+    set(0, 0);
+    assert!(input.send(&frame(0x1111)));
+    wait_until(|| full() == 1);
+    // They wait for the time at which they may leave, which nothing but the clock tells the worker.
+    set(64, 20);
+    for _ in 0..3 {
+        assert!(input.send(&frame(0x1111)));
+    }
+    wait_until(|| device.ports()[1].statistics.tx_packets == 3);
+    assert!(output.receive(DEADLINE).is_some());
+    let queue = QueueInfo {
+        port: 1,
+        priority: 0,
+        packets: 0,
+        depth: 64,
+        rate: 20,
+        dropped: 1,
+    };
+    let other = QueueInfo {
+        port: 0,
+        rate: 0,
+        dropped: 0,
+        ..queue
+    };
+    assert_eq!(device.queues(), [other, queue]);
+    // Without a port, ports to come are meant, too.
+    let all = QueueChange {
+        depth: Some(7),
+        ..QueueChange::default()
+    };
+    device.set_queues(all).unwrap();
+    let _new = attach(&device, 2);
+    let depths: Vec<_> = device.queues().iter().map(|queue| queue.depth).collect();
+    assert_eq!(depths, [7, 7, 7]);
+    let absent = QueueChange {
+        port: Some(9),
+        ..all
+    };
+    let refused = device.set_queues(absent);
+    assert!(matches!(refused, Err(DeviceError::NoSuchPort(9))));
+    let beyond = QueueChange {
+        priority: Some(1),
+        ..all
+    };
+    let refused = device.set_queues(beyond);
+    assert!(matches!(refused, Err(DeviceError::NoSuchQueue(1, 1))));
 }
 
 #[test]

@@ -142,6 +142,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) worker_nice: i32,
 
+    /// Queues of each port: a packet whose standard_metadata.priority is N or higher is dropped, the highest goes first
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) priority_queues: u32,
+
     /// What runs programs: machine code made of them, or the interpreter that defines what is right
     #[arg(
         long,
@@ -200,8 +204,6 @@ pub(crate) struct Foreign {
     #[arg(long, hide = true)]
     disable_swap: bool,
     #[arg(long, hide = true)]
-    priority_queues: Option<u32>,
-    #[arg(long, hide = true)]
     debugger: bool,
     #[arg(long, hide = true)]
     debugger_addr: Option<String>,
@@ -251,7 +253,6 @@ impl Foreign {
             (self.nanolog.is_some(), "--nanolog"),
             (self.notifications_addr.is_some(), "--notifications-addr"),
             (self.debugger_addr.is_some(), "--debugger-addr"),
-            (self.priority_queues.is_some(), "--priority-queues"),
             (self.dump_packet_data.is_some(), "--dump-packet-data"),
         ]
         .into_iter()

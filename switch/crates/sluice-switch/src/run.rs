@@ -69,6 +69,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         drop_port: u32::from(options.drop_port),
         engine: options.engine,
         limits: options.limits(),
+        queues: options.priority_queues,
         worker_nice: options.worker_nice,
     };
     let (hub, digests) = Hub::new(options.device_id);

@@ -58,6 +58,26 @@ enum Command {
         /// The port's number (default: all ports)
         port: Option<u16>,
     },
+    /// Queues of ports, in which packets wait before egress while a port takes no more
+    Queues,
+    /// Set how many packets queues hold
+    SetQueueDepth {
+        /// Packets
+        packets: u32,
+        /// The port's number (default: all ports, those to come included)
+        port: Option<u16>,
+        /// The queue's priority (default: all)
+        priority: Option<u32>,
+    },
+    /// Set how many packets leave queues in a second at most
+    SetQueueRate {
+        /// Packets a second; 0 for no limit
+        rate: u64,
+        /// The port's number (default: all ports, those to come included)
+        port: Option<u16>,
+        /// The queue's priority (default: all)
+        priority: Option<u32>,
+    },
     /// Clone sessions ("mirrors") and multicast groups, with where copies go
     Mirrors,
     /// Read a register of the program, or one cell of it
@@ -213,6 +233,17 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
             render::show(&found, json, String::new)
         }
         Command::ResetPorts { port } => state::reset_ports(client, *port, json).await,
+        Command::Queues => state::queues(client, json).await,
+        Command::SetQueueDepth {
+            packets,
+            port,
+            priority,
+        } => state::set_queues(client, (*port, *priority), Some(*packets), None, json).await,
+        Command::SetQueueRate {
+            rate,
+            port,
+            priority,
+        } => state::set_queues(client, (*port, *priority), None, Some(*rate), json).await,
         Command::Mirrors => state::mirrors(client, json).await,
         Command::Register { name, index } => state::register(client, name, *index, json).await,
         Command::WriteRegister { name, index, value } => {

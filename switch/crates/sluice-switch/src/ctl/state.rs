@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ctl` for what users of BMv2's command line read back and set: mirrors, registers, statistics of ports.
+//! `ctl` for what users of BMv2's command line read back and set: mirrors, registers, queues, statistics of ports.
 
 use sluice_admin::proto::*;
 
@@ -31,6 +31,44 @@ pub(super) async fn reset_ports(
     let found = client.reset_ports(ResetPortsRequest { number }).await?;
     let found = found.into_inner();
     render::show(&found, json, || render::ports(&found.ports))
+}
+
+pub(super) async fn queues(mut client: Client, json: bool) -> anyhow::Result<()> {
+    let found = client.list_queues(ListQueuesRequest {}).await?.into_inner();
+    render::show(&found, json, || queue_rows(&found.queues))
+}
+
+/// Of a port and a priority, or of all.
+pub(super) async fn set_queues(
+    mut client: Client,
+    (port, priority): (Option<u16>, Option<u32>),
+    depth: Option<u32>,
+    rate: Option<u64>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let request = SetQueuesRequest {
+        port: port.map(u32::from),
+        priority,
+        depth,
+        rate,
+    };
+    let found = client.set_queues(request).await?.into_inner();
+    render::show(&found, json, || queue_rows(&found.queues))
+}
+
+fn queue_rows(queues: &[Queue]) -> String {
+    let row = |queue: &Queue| {
+        let rate = match queue.rate {
+            0 => "-".to_owned(),
+            rate => rate.to_string(),
+        };
+        let numbers = [queue.port, queue.priority, queue.packets, queue.depth];
+        let numbers = numbers.iter().map(u32::to_string);
+        numbers.chain([rate, queue.dropped.to_string()]).collect()
+    };
+    let rows: Vec<_> = queues.iter().map(row).collect();
+    let head = ["PORT", "PRIORITY", "PACKETS", "DEPTH", "RATE", "DROPPED"];
+    render::table(&head, &rows)
 }
 
 pub(super) async fn mirrors(mut client: Client, json: bool) -> anyhow::Result<()> {

@@ -9,7 +9,6 @@ fn what_means_nothing_here_is_warned_about_and_starts() {
         "--thrift-port 9090",
         "--nanolog ipc:///tmp/bm-log.ipc",
         "--notifications-addr ipc:///tmp/bmv2-notifications.ipc",
-        "--priority-queues 8",
         "--dump-packet-data 64",
         "--debugger-addr ipc:///tmp/bmv2-debugger.ipc",
     ] {
