@@ -243,7 +243,7 @@ impl Outputs {
     }
 
     /// A packet for a port.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, port: u32, headers: &[u8], payload: &[u8]) {
         let index = port as usize;
         let Some(Some(port)) = self.ports.get_mut(index) else {
@@ -278,7 +278,8 @@ impl Sink for Outputs {
         }
     }
 
-    #[inline]
+    // Where a packet is processed: a call costs it more than the rest.
+    #[inline(always)]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         if self.shared.cpu_port == Some(port) {
             headers.extend_from_slice(payload);

@@ -10,6 +10,12 @@ use crate::wire::*;
 /// A bucket for 26 frames of 60 bytes, room for as many to wait, and a rate at which none of those leaves.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
+/// Has the far kernel send nothing of its own.
+const QUIET: &str = "for end in h0 h1; do
+        file=/proc/sys/net/ipv6/conf/$end/disable_ipv6
+        if [ -e $file ]; then echo 1 >$file; fi
+    done";
+
 /// What `ctl ports` says of port 1.
 fn port(directory: &Path) -> serde_json::Value {
     ctl_json(directory, "ports")["ports"][1].clone()
@@ -27,11 +33,6 @@ fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     let value = |name: &str| queue[name].as_u64().unwrap();
     assert_eq!((value("port"), value("priority")), (1, 0));
     (value("packets"), value("dropped"))
-}
-
-fn count(directory: &Path, list: &str, name: &str) -> u64 {
-    let counters = ctl_json(directory, "counters")[list].clone();
-    counters[name].as_u64().unwrap()
 }
 
 /// Packets in the queue of a port, unless told otherwise.
@@ -57,6 +58,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
         let directory = directory.path();
         let line = "-i 0@p0 -i 1@p1 --workers 2 --grpc-server-addr 127.0.0.1:50058";
         let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
+        sh(QUIET);
         sh(TBF);
         let switch = Switch::start(directory, &arguments);
         let mut h0 = Wire::open("h0");
@@ -65,7 +67,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             assert_eq!(port(directory)["qdisc"], "tbf", "round {round}");
             assert!(ctl(directory, "ports").contains("tbf"));
             let before = sent_and_refused(directory);
-            let received = || count(directory, "program", "received");
+            let received = || counter(directory, "program", "received");
             let came = received();
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
@@ -87,9 +89,10 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
                 full().0 == DEPTH && full().1 - dropped == waiting + 100 - DEPTH
             });
             dropped = full().1;
-            assert_eq!(count(directory, "program", "dropped_queue_full"), dropped);
+            assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
             sh("tc qdisc del dev p1 root");
             wait_until("no qdisc", || port(directory)["qdisc"] == "");
+            wait_until("an empty queue", || full().0 == 0);
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
             }
@@ -100,6 +103,94 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             sh(TBF);
             wait_until("a qdisc", || port(directory)["qdisc"] == "tbf");
         }
+        assert!(switch.terminate().success());
+    });
+}
+
+/// A link of 4 Mbit/s, as mininet's TCLink makes it.
+const TCLINK: &str = "tc qdisc add dev p1 root handle 5: htb default 1 &&
+    tc class add dev p1 parent 5: classid 5:1 htb rate 4mbit burst 15k";
+
+/// A program that forwards to port 1, by the priority in a frame's first byte, and writes behind it enq_timestamp,
+/// deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
+const QUEUED: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../programs/build/priority.json"
+);
+
+fn queued_frame(priority: u8, number: u8) -> Vec<u8> {
+    let mut frame = vec![priority];
+    frame.resize(15, 0xff);
+    frame.resize(1_000, number);
+    frame
+}
+
+/// What egress saw of a frame's queue: delay, packets before it when it came and behind it when it left.
+fn seen(frame: &[u8]) -> [u32; 3] {
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+    };
+    [&frame[5..9], &frame[9..12], &frame[12..15]].map(number)
+}
+
+#[test]
+fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
+    in_namespace(|| {
+        let output = std::process::Command::new("sh")
+            .args(["-c", TCLINK])
+            .output();
+        let output = output.unwrap();
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            eprintln!("skipped: this kernel has no htb: {error}");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        sh(QUIET);
+        let line = "-i 0@p0 -i 1@p1 --priority-queues 2 --grpc-server-addr 127.0.0.1:50059";
+        let arguments: Vec<_> = line.split(' ').chain([QUEUED]).collect();
+        let switch = Switch::start(directory, &arguments);
+        let (mut h0, mut h1) = (Wire::open("h0"), Wire::open("h1"));
+        let waiting = |priority: usize| {
+            let queue = ctl_json(directory, "queues")["queues"][2 + priority].clone();
+            (queue["packets"].clone(), queue["dropped"].as_u64().unwrap())
+        };
+        let mut came = 0;
+        let mut send = |h0: &mut Wire, priority, numbers: std::ops::Range<u8>| {
+            came += numbers.len() as u64;
+            for number in numbers {
+                h0.send(&queued_frame(priority, number));
+            }
+            let arrived = || counter(directory, "program", "received") == came;
+            wait_until("all frames", arrived);
+        };
+        send(&mut h0, 0, 0..250);
+        let dropped = waiting(0).1;
+        assert!(dropped > 0, "{}", ctl(directory, "queues"));
+        assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
+        // One of a higher priority that comes late overtakes those that wait.
+        send(&mut h0, 1, 250..251);
+        let frames = h1.receive(251 - dropped as usize, |frame| frame[0] < 2);
+        let numbers: Vec<u8> = frames.iter().map(|frame| frame[15]).collect();
+        let urgent = numbers.iter().position(|number| *number == 250).unwrap();
+        assert!(urgent + 20 < numbers.len(), "{numbers:?}");
+        let others = numbers.iter().filter(|number| **number != 250);
+        assert!(others.is_sorted(), "{numbers:?}");
+        // The first was not held up; one saw the queue as full as it can be.
+        assert_eq!(seen(&frames[0]), [0, 0, 0]);
+        let most = |field: usize| frames.iter().map(|frame| seen(frame)[field]).max();
+        assert_eq!(most(1), Some(63));
+        assert!(most(0) > Some(1_000) && most(2) > Some(10));
+        assert_eq!(waiting(0), (0.into(), dropped));
+        assert_eq!(sent_and_refused(directory), (251 - dropped, 0));
+        // A priority that no queue has.
+        h0.send(&queued_frame(2, 0));
+        wait_until("a drop", || {
+            counter(directory, "program", "dropped_priority") == 1
+        });
         assert!(switch.terminate().success());
     });
 }

@@ -30,6 +30,25 @@ impl Wire {
         self.transmitter.flush();
     }
 
+    /// The first so many frames that pass the filter.
+    pub(crate) fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let mut poller = Poller::new().unwrap();
+        poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count}", frames.len());
+            let events = poller.wait(Some(Duration::from_millis(100))).unwrap();
+            events.for_each(drop);
+            self.receiver.receive(64, &mut |_, frame| {
+                if filter(&frame) {
+                    frames.push(frame.to_vec());
+                }
+            });
+        }
+        frames
+    }
+
     /// Whether a frame of this kind comes before the time is up; others (the far kernel's) are passed over.
     pub(crate) fn sees(&mut self, kind: u16, timeout: Duration) -> bool {
         let mut poller = Poller::new().unwrap();
