@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Serves the admin socket: SAs come and go, and are shown without their keys.
+
+use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sluice_esp::engine::Sa;
+use sluice_esp::spec::Direction;
+use sluice_esp::{Reservations, SaSpec};
+
+use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
+use crate::worker::{Command, Handle, now};
+
+/// Connections at a time.
+const MAX_CONNECTIONS: usize = 16;
+/// A client that asks nothing for so long is disconnected, and one that does not read.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const ENDED: &str = "the engine has ended";
+
+/// What requests need.
+pub(crate) struct Admin {
+    /// The engine.
+    pub(crate) engine: Handle,
+    /// Sequence numbers.
+    pub(crate) reservations: Reservations,
+    /// SAs that protect nothing are taken.
+    pub(crate) allow_no_integrity: bool,
+}
+
+impl Admin {
+    /// Checks and prepares an SA, and gives it to the engine.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub(crate) fn add(&self, spec: SaSpec) -> Result<(), String> {
+        spec.check(self.allow_no_integrity)?;
+        let (direction, sa, spi, bundle) = (spec.direction, spec.sa, spec.spi, spec.bundle);
+        let prepared = Sa::prepare(spec, &self.reservations, now())?;
+        let answer = self.engine.ask(|answer| Command::Add(prepared, answer));
+        match answer.ok_or(ENDED)? {
+            Ok(()) => {
+                tracing::info!(?direction, sa, spi, bundle, "SA added");
+                Ok(())
+            }
+            Err((_, problem)) => Err(problem),
+        }
+    }
+
+    fn delete(&self, which: &Which) -> Result<(), String> {
+        let removed = match (which.direction, which.sa, which.spi) {
+            (Direction::Out, Some(sa), None) => self
+                .engine
+                .ask(|answer| Command::RemoveOutbound(sa, answer)),
+            (Direction::In, None, Some(spi)) => self
+                .engine
+                .ask(|answer| Command::RemoveInbound(which.vrf, spi, answer)),
+            _ => return Err("an outbound SA is named by sa, an inbound one by spi and vrf".into()),
+        };
+        // Dropped here, and not by the worker.
+        match removed.ok_or(ENDED)? {
+            Some(_) => {
+                tracing::info!(?which, "SA deleted");
+                Ok(())
+            }
+            None => Err("there is no such SA".into()),
+        }
+    }
+
+    fn answer(&self, line: &[u8]) -> Value {
+        // The parser's words may quote the line, so they go to who sent it and into no log.
+        let done = match serde_json::from_slice(line) {
+            Err(error) => Err(format!("not a request: {error}")),
+            Ok(Request::Add(spec)) => self.add(*spec),
+            Ok(Request::Delete(which)) => self.delete(&which),
+            Ok(Request::Status {}) => match self.engine.ask(Command::Status) {
+                Some(status) => return json!({ "status": status }),
+                None => Err(ENDED.into()),
+            },
+        };
+        match done {
+            Ok(()) => json!({ "done": {} }),
+            Err(error) => json!({ "error": error }),
+        }
+    }
+
+    fn serve_connection(&self, stream: &UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut lines = Lines::new(stream, MAX_REQUEST);
+        while let Some(line) = lines.next()? {
+            let mut answer = self.answer(line).to_string();
+            answer.push('\n');
+            (&*stream).write_all(answer.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Accepts connections for as long as the process lives.
+pub(crate) fn serve(listener: &UnixListener, admin: &Arc<Admin>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accepting a connection of `ctl`");
+                // Out of descriptors, say: not again at once.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if connections.load(Ordering::Acquire) >= MAX_CONNECTIONS {
+            tracing::warn!("too many connections of `ctl`: one refused");
+            continue;
+        }
+        connections.fetch_add(1, Ordering::AcqRel);
+        let (admin, counted) = (Arc::clone(admin), Arc::clone(&connections));
+        let spawned = thread::Builder::new().name("admin".into()).spawn(move || {
+            if let Err(error) = admin.serve_connection(&stream) {
+                tracing::debug!(%error, "a connection of `ctl` ended");
+            }
+            counted.fetch_sub(1, Ordering::AcqRel);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "a connection of `ctl` refused");
+            connections.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `sluice-esp ctl`: gives SAs to an engine that runs, ends them, shows them.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use sluice_esp::spec::Direction;
+use zeroize::Zeroizing;
+
+use crate::options::ADMIN_SOCKET;
+use crate::protocol::{MAX_REQUEST, Request, Which};
+use crate::sas;
+
+/// Give SAs to a running engine, end them, show them.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-esp ctl", version, max_term_width = 100)]
+struct Options {
+    /// The engine's admin socket
+    #[arg(long, value_name = "PATH", global = true, default_value = ADMIN_SOCKET)]
+    admin: PathBuf,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Add the SAs of a JSON file (`-`: of standard input), in their order, up to the first that is refused
+    Add {
+        /// One SA, or a list
+        file: PathBuf,
+    },
+    /// End an outbound SA
+    DeleteOut {
+        /// Its number
+        sa: u32,
+    },
+    /// End an inbound SA
+    DeleteIn {
+        /// Its SPI
+        spi: u32,
+        /// Its VRF
+        #[arg(default_value_t = 0)]
+        vrf: u16,
+    },
+    /// Show SAs and counters
+    Show {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Asks, and prints what is answered.
+///
+/// # Errors
+/// The engine is not there, or refuses.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let words = std::iter::once("sluice-esp ctl".into()).chain(arguments);
+    let options = Options::parse_from(words);
+    let mut connection = Connection::open(&options)?;
+    match options.command {
+        Command::Add { file } => {
+            for spec in sas::read(&file)? {
+                let number = spec.sa;
+                let added = connection.ask(&Request::Add(Box::new(spec)));
+                added.with_context(|| format!("SA {number}"))?;
+            }
+        }
+        Command::DeleteOut { sa } => {
+            let which = Which {
+                direction: Direction::Out,
+                sa: Some(sa),
+                spi: None,
+                vrf: 0,
+            };
+            connection.ask(&Request::Delete(which))?;
+        }
+        Command::DeleteIn { spi, vrf } => {
+            let which = Which {
+                direction: Direction::In,
+                sa: None,
+                spi: Some(spi),
+                vrf,
+            };
+            connection.ask(&Request::Delete(which))?;
+        }
+        Command::Show { json } => {
+            let status = connection.ask(&Request::Status {})?["status"].take();
+            let mut out = io::stdout().lock();
+            if json {
+                writeln!(out, "{status}")?;
+            } else {
+                show(&mut out, &status)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Connection {
+    stream: BufReader<UnixStream>,
+}
+
+impl Connection {
+    fn open(options: &Options) -> anyhow::Result<Self> {
+        let path = options.admin.display();
+        let stream = UnixStream::connect(&options.admin).with_context(|| {
+            format!("{path}: no engine answers (is it running, may you ask it?)")
+        })?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
+        // Its whole room at once: keys are in it.
+        let mut line = Zeroizing::new(Vec::with_capacity(MAX_REQUEST));
+        serde_json::to_writer(&mut *line, request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer)?;
+        let answer: Value = serde_json::from_str(&answer).context("the engine's answer")?;
+        match answer.get("error").and_then(Value::as_str) {
+            Some(error) => bail!("{error}"),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// One line for each SA, and one below it for each reason that packets were dropped for.
+fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    for sa in status["sas"].as_array().into_iter().flatten() {
+        let spec = &sa["spec"];
+        writeln!(
+            out,
+            "{:3} sa {} spi {:#x} bundle {} vrf {} {} {} {}, sequence {}, {} packets, {} bytes",
+            text(&spec["direction"]),
+            spec["sa"],
+            spec["spi"].as_u64().unwrap_or_default(),
+            spec["bundle"],
+            spec["vrf"],
+            text(&spec["mode"]),
+            text(&spec["algorithm"]),
+            text(&sa["age"]),
+            sa["sequence"],
+            sa["counters"]["packets"],
+            sa["counters"]["bytes"],
+        )?;
+        show_drops(out, &sa["counters"])?;
+    }
+    writeln!(out, "packets that met no SA")?;
+    show_drops(out, &status["others"])?;
+    let port = &status["port"];
+    writeln!(
+        out,
+        "port: {} received, {} of them lost; {} sent, {} not sent",
+        port["received"], port["receive_dropped"], port["sent"], port["send_dropped"]
+    )
+}
+
+fn show_drops(out: &mut impl Write, counters: &Value) -> io::Result<()> {
+    for (reason, count) in counters["drops"].as_object().into_iter().flatten() {
+        writeln!(out, "      dropped: {reason} {count}")?;
+    }
+    Ok(())
+}

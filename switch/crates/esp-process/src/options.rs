@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Where the engine listens unless told otherwise.
+pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
+
+/// Sluice's ESP engine on a network interface. `sluice-esp ctl` gives it SAs.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-esp", version, max_term_width = 100)]
+pub(crate) struct Options {
+    /// The interface whose other end is the switch's engine port
+    #[arg(short, long, value_name = "IFACE")]
+    pub(crate) interface: String,
+
+    /// Where sequence numbers are reserved; it has to outlive the process, and the machine's restarts
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/sluice-esp")]
+    pub(crate) state_directory: PathBuf,
+
+    /// The Unix socket of `sluice-esp ctl` (mode 0600)
+    #[arg(long, value_name = "PATH", default_value = ADMIN_SOCKET)]
+    pub(crate) admin: PathBuf,
+
+    /// SAs to begin with: a JSON file as for `ctl add`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sas: Option<PathBuf>,
+
+    /// Take SAs of the algorithm null-without-integrity, which protects nothing
+    #[arg(long)]
+    pub(crate) allow_null_without_integrity_for_benchmarks: bool,
+}

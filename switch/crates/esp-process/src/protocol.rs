@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What passes over the admin socket: one JSON document a line, a request and its answer.
+//!
+//! JSON and not gRPC, because keys pass here: a line lies in one buffer, which is erased, while messages of generated code
+//! are copied between buffers that nobody clears.
+
+use std::io::{self, ErrorKind, Read};
+
+use serde::{Deserialize, Serialize};
+use sluice_esp::spec::{Direction, SaSpec};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The longest line of a request.
+pub(crate) const MAX_REQUEST: usize = 16 << 10;
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Take an SA.
+    Add(Box<SaSpec>),
+    /// End an SA.
+    Delete(Which),
+    /// Say what there is.
+    Status {},
+}
+
+/// An SA that there is: outbound by its number, inbound by VRF and SPI.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    pub(crate) direction: Direction,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sa: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spi: Option<u32>,
+    #[serde(default)]
+    pub(crate) vrf: u16,
+}
+
+/// Lines from a socket, in a buffer that is erased behind them.
+pub(crate) struct Lines<R> {
+    from: R,
+    buffer: Zeroizing<Vec<u8>>,
+    filled: usize,
+    /// Bytes of the line that was given last.
+    given: usize,
+}
+
+impl<R: Read> Lines<R> {
+    /// Lines of at most `longest` bytes.
+    pub(crate) fn new(from: R, longest: usize) -> Self {
+        Self {
+            from,
+            buffer: Zeroizing::new(vec![0; longest]),
+            filled: 0,
+            given: 0,
+        }
+    }
+
+    /// The next line without its end; none at the end of the stream.
+    ///
+    /// # Errors
+    /// The stream's; the line is too long, or cut off.
+    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        self.buffer.copy_within(self.given..self.filled, 0);
+        let rest = self.filled - self.given;
+        self.buffer[rest..self.filled].zeroize();
+        self.filled = rest;
+        self.given = 0;
+        let mut searched = 0;
+        loop {
+            let new = &self.buffer[searched..self.filled];
+            if let Some(end) = new.iter().position(|byte| *byte == b'\n') {
+                self.given = searched + end + 1;
+                return Ok(Some(&self.buffer[..searched + end]));
+            }
+            searched = self.filled;
+            if self.filled == self.buffer.len() {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the line is too long",
+                ));
+            }
+            match self.from.read(&mut self.buffer[self.filled..]) {
+                Ok(0) if self.filled == 0 => return Ok(None),
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_and_are_erased_behind() {
+        let mut lines = Lines::new(&b"one\ntwo three\n\nfour"[..], 12);
+        for expected in [&b"one"[..], b"two three", b""] {
+            assert_eq!(lines.next().unwrap(), Some(expected));
+        }
+        let error = lines.next().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(&lines.buffer[..], b"four\0\0\0\0\0\0\0\0");
+        let mut long = Lines::new(&b"123456789"[..], 8);
+        assert_eq!(long.next().unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(Lines::new(&b""[..], 8).next().unwrap(), None);
+    }
+
+    #[test]
+    fn an_unknown_request_is_refused() {
+        for text in [
+            "{}",
+            "{\"flush\":{}}",
+            "[]",
+            "{\"delete\":{\"direction\":\"up\"}}",
+            "7",
+        ] {
+            assert!(serde_json::from_str::<Request>(text).is_err(), "{text}");
+        }
+        assert!(serde_json::from_str::<Request>("{\"status\":{}}").is_ok());
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From options to a running engine, and back.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Parser;
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use sluice_esp::Reservations;
+use sluice_ports::host_filter::Checked;
+use sluice_ports::interface::SilentInterface;
+use sluice_unix_socket::Access;
+
+use crate::admin::{self, Admin};
+use crate::options::Options;
+use crate::worker::Worker;
+use crate::{hardening, sas};
+
+/// How often the interface is looked at.
+const CHECK: Duration = Duration::from_secs(1);
+
+enum Event {
+    Stop,
+    Ended(io::Result<()>),
+}
+
+/// Runs the engine until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What stands in its way.
+pub(crate) fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .init();
+    // Before any thread starts: signals, and what takes privileges.
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let directory = &options.state_directory;
+    let access = Access {
+        mode: 0o600,
+        group: None,
+    };
+    let named = || options.interface.clone();
+    let mut interface = SilentInterface::take(&options.interface).with_context(named)?;
+    let (worker, engine) = Worker::open(&options.interface).with_context(named)?;
+    let (listener, _socket) = sluice_unix_socket::listen(&options.admin, access)
+        .with_context(|| options.admin.display().to_string())?;
+    listener.set_nonblocking(false)?;
+    let specs = options.sas.as_deref().map(sas::read).transpose()?;
+    hardening::give_up_capabilities().context("giving up capabilities")?;
+    let reservations = Reservations::open(directory)
+        .with_context(|| format!("--state-directory {}", directory.display()))?;
+
+    let (events, happened) = bounded(2);
+    let ended = events.clone();
+    let moving = thread::Builder::new()
+        .name("worker".into())
+        .spawn(move || drop(ended.send(Event::Ended(worker.run()))))?;
+    let admin = Arc::new(Admin {
+        engine: engine.clone(),
+        reservations,
+        allow_no_integrity: options.allow_null_without_integrity_for_benchmarks,
+    });
+    for spec in specs.into_iter().flatten() {
+        let number = spec.sa;
+        let added = admin.add(spec);
+        added.map_err(|problem| anyhow!("SA {number}: {problem}"))?;
+    }
+    thread::Builder::new().name("admin".into()).spawn({
+        let admin = Arc::clone(&admin);
+        move || admin::serve(&listener, &admin)
+    })?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            if signals.forever().next().is_some() {
+                drop(events.send(Event::Stop));
+            }
+        })?;
+    tracing::info!(interface = options.interface, "ready");
+    loop {
+        match happened.recv_timeout(CHECK) {
+            Ok(Event::Stop) => break,
+            Ok(Event::Ended(result)) => {
+                result?;
+                bail!("the worker has ended");
+            }
+            Err(RecvTimeoutError::Timeout) => check(&mut interface, &options.interface)?,
+            Err(RecvTimeoutError::Disconnected) => bail!("the worker has ended"),
+        }
+    }
+    engine.stop();
+    moving
+        .join()
+        .map_err(|_| anyhow!("the worker has panicked"))
+}
+
+/// The interface stays closed to the host, and stays the one that was taken.
+fn check(interface: &mut SilentInterface, name: &str) -> anyhow::Result<()> {
+    let index = fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).unwrap_or_default();
+    if index.trim() != interface.index().to_string() {
+        bail!("the interface {name} is gone");
+    }
+    match interface.check() {
+        Ok(Checked::Intact) => {}
+        Ok(_) => tracing::warn!(interface = name, "closed to the host again"),
+        Err(error) => {
+            tracing::error!(interface = name, %error, "set down: it cannot be closed to the host")
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files of SAs: a JSON object, or a list of them. Key files are named relative to the file that names them.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use sluice_esp::SaSpec;
+use zeroize::Zeroizing;
+
+/// The largest file: ten thousand SAs.
+const MAX_FILE: u64 = 8 << 20;
+
+/// Reads the SAs of a file, `-` for standard input, with the keys that it names.
+///
+/// # Errors
+/// Says what is wrong, without a key. A file with keys in it must be its owner's alone.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
+    if path == Path::new("-") {
+        let text = read_all(io::stdin().lock(), 1 << 20)?;
+        let mut specs = parse(&text)?;
+        read_keys(&mut specs, Path::new("."))?;
+        return Ok(specs);
+    }
+    let name = || path.display().to_string();
+    let file = fs::File::open(path).with_context(name)?;
+    let metadata = file.metadata().with_context(name)?;
+    if !metadata.is_file() {
+        bail!("{}: not a regular file", path.display());
+    }
+    let text = read_all(file, metadata.len()).with_context(name)?;
+    let (mut specs, directory) = (parse(&text).with_context(name)?, path.parent());
+    let inline = specs
+        .iter()
+        .any(|spec| spec.key.is_some() || spec.integrity_key.is_some());
+    if inline && metadata.mode() & 0o077 != 0 {
+        bail!(
+            "{}: it has keys in it, and others can read it: chmod 600",
+            path.display()
+        );
+    }
+    read_keys(&mut specs, directory.unwrap_or(Path::new("."))).with_context(name)?;
+    Ok(specs)
+}
+
+/// Reads into a buffer that has its whole room at once, so that no copies are left behind.
+fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    if length > MAX_FILE {
+        bail!("larger than {MAX_FILE} bytes");
+    }
+    let mut buffer = Zeroizing::new(vec![0; length as usize + 1]);
+    let mut filled = 0;
+    loop {
+        match from.read(&mut buffer[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+        if filled == buffer.len() {
+            bail!("larger than {length} bytes");
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}
+
+fn parse(text: &[u8]) -> anyhow::Result<Vec<SaSpec>> {
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Ok(serde_json::from_slice(text)?);
+    }
+    Ok(vec![serde_json::from_slice(text)?])
+}
+
+fn read_keys(specs: &mut [SaSpec], directory: &Path) -> anyhow::Result<()> {
+    for spec in specs {
+        spec.read_keys(directory)
+            .map_err(|problem| anyhow!("SA {}: {problem}", spec.sa))?;
+    }
+    Ok(())
+}
