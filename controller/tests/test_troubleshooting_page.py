@@ -120,6 +120,6 @@ def test_each_warning_of_the_switch_has_a_row() -> None:
         for text in call.findall(path.read_text(encoding="utf-8"))
     }
     assert len(told) > 25
-    entries = named("Warnings in sluice-switch's log") | {"{said}"}
+    entries = named("Warnings in the logs of sluice-switch and sluice-esp") | {"{said}"}
     for text in told:
         assert covers(entries, text), text

@@ -211,8 +211,8 @@ class IsolatedVrfs(ThreeVrfs):
         return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
 
     def bfd_states(self, vrf: str) -> list[str]:
-        """The state of each BFD session of a VRF."""
-        of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
+        """The state of each BFD session of a VRF; without a name FRR tells of all VRFs."""
+        of_vrf = "" if self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bfd{of_vrf} peers json")
         return [peer["status"] for peer in peers]
 
