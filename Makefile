@@ -110,7 +110,7 @@ unit-rust: $(STAMPS)/proto ## Unit tests of the switch and of the controller's n
 	cd controller/native && cargo test --quiet --locked --no-default-features
 
 .PHONY: unit-python
-unit-python: $(STAMPS)/controller $(STAMPS)/ptf switch ## Unit tests of the controller and of the test kit
+unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Unit tests of the controller and of the test kit
 	cd controller && ../$(CONTROLLER)/python -m pytest -q --ignore tests/integration
 	@# In a process of their own: they talk to a switch in a namespace, and the native
 	@# module's one thread stays in the namespace where it was first used.
@@ -375,6 +375,14 @@ DISK_MB := 6000
 
 $(STAMPS)/cargo: switch/Cargo.toml switch/check-toolchain | $(STAMPS)
 	@switch/check-toolchain "$(CARGO_TARGET_DIR)" $(DISK_MB)
+	@touch $@
+
+# Unpacked, not installed: the package would start a server.
+$(STAMPS)/promtool: $(STAMPS)/apt
+	@rm -rf build/promtool && mkdir -p build/promtool
+	@cd build/promtool && { apt-get -qq -o APT::Sandbox::User=root download prometheus 2>/dev/null || \
+	  { apt-get -qq update; apt-get -qq -o APT::Sandbox::User=root download prometheus; }; } && \
+	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components 3 ./usr/bin/promtool && rm prometheus_*.deb
 	@touch $@
 
 # $(call venv,DIR,LOCKS...): an environment that holds what the locks name.
