@@ -65,6 +65,7 @@ class FakeInput:
         self.waiting: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.peer: str | None = None
+        self.problem: str | None = None
         self.synced = True
         self.asked: list[tuple[int, Address]] = []
         self.delivered: list[tuple[int, bytes]] = []

@@ -25,6 +25,7 @@ from sluice.model import MAIN_TABLE
 from sluice.namespaces import HOME
 from sluice.sources.device import Devices
 from sluice.sources.fpm import FpmSource
+from sluice.sources.fpm_senders import Senders, is_port_here
 from sluice.sources.handover import Handover
 from sluice.sources.host import HostInterfaces, TapPlace
 from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
@@ -178,7 +179,11 @@ def _make_feed(
         raise about(f"fpm.listen{where}", error) from error
     stack.callback(server.close)
     users = AllowedUsers(listen, config.fpm.users)
-    source = FpmSource(server, lambda peer: str(inside(partial(users.admit, peer))))
+    source = FpmSource(
+        server,
+        lambda peer: str(inside(partial(users.admit, peer))),
+        Senders(lambda port: bool(inside(partial(is_port_here, port)))),
+    )
     routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
     left_out = frozenset(one.table for one in config.vrfs if one.place == HOME) - {MAIN_TABLE}
     gate = ReplayGate(config.fpm.quiet_seconds, tables=left_out if home else frozenset())

@@ -31,6 +31,10 @@ class RouteInput(Protocol):
     def counters(self) -> Mapping[str, int]:
         """What was refused or went wrong, by name."""
 
+    @property
+    def problem(self) -> str | None:
+        """What the routing daemon does that makes routes be left out, as a sentence."""
+
     def fileno(self) -> int:
         """Readable while there may be events."""
 

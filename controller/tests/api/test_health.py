@@ -65,6 +65,10 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
         assert list(metric(text, "sluice_interface_up")) == [1, 1, 1]
         assert next(metric(text, "sluice_uptime_seconds")) >= 0
 
+        router.routes.problem = "zebra runs with -n"
+        assert await problems(router) == ["zebra runs with -n"]
+        router.routes.problem = None
+
         router.kernel.put(link(2, up=False))
         router.routes.put(FpmSessionClosed("gone"))
         await router.until(lambda: not router.controller.fib.sessions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from kernel_namespace import poll_until
 from sluice._native import FpmServer
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
 from sluice.sources.fpm import REFUSALS_AT_ONCE, FpmSource, FrameServer
+from sluice.sources.fpm_senders import Senders, is_port_here
 from sluice.sources.peer import AllowedUsers, Refused
 from sluice.wire import fpm
 from wire.strategies import damaged
@@ -259,3 +261,62 @@ def test_the_native_server_brings_the_same_events_however_the_stream_is_cut() ->
 
 def closed(events: list[RouteEvent]) -> bool:
     return bool(events) and isinstance(events[-1], FpmSessionClosed)
+
+
+def sent_by(sender: int, *frames: bytes) -> list[bytes]:
+    """The payloads as a netlink socket of this port would have them."""
+    return [frame[:12] + sender.to_bytes(4, sys.byteorder) + frame[16:] for frame in frames]
+
+
+HOME, RED = 4030153402, 3503969248
+
+
+def test_routes_of_another_network_namespace_are_left_out_and_named() -> None:
+    """zebra -n: the ports are those that one of 8.4.4 had."""
+    frames = sent_by(HOME, *ROUTES[:2]) + sent_by(RED, *ROUTES[2:4]) + sent_by(HOME, ROUTES[4])
+    server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
+    source = FpmSource(server, admit, Senders(HOME.__eq__))
+    events = everything(source)
+    own = FakeServer(("open", 1, "peer"), ("frames", 1, [*ROUTES[:2], ROUTES[4]]))
+    assert events == everything(source_of(own))
+    assert source.counters["routes_of_another_namespace"] == 2
+    assert source.problem is not None
+    assert "-n" in source.problem
+    assert source_of(own).problem is None
+
+
+def test_what_a_session_began_with_is_forgotten_if_it_was_another_namespaces() -> None:
+    frames = sent_by(RED, ROUTES[0]) + sent_by(HOME, ROUTES[1])
+    server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
+    source = FpmSource(server, admit, Senders(HOME.__eq__))
+    first = everything(source)
+    assert [type(event).__name__ for event in first] == [
+        "FpmSessionOpened",
+        "RouteUpdated",
+        "FpmSessionClosed",
+    ]
+    assert server.disconnected == [1]
+    server.events += [("open", 2, "peer"), ("frames", 2, frames)]
+    second = everything(source)
+    assert [type(event).__name__ for event in second] == ["FpmSessionOpened", "RouteUpdated"]
+    assert second[1] == fpm.decode_payload(frames[1], Counter())[0]
+
+
+def test_sockets_of_the_same_namespace_are_believed() -> None:
+    """And so is a peer that is no zebra, as long as it speaks with one voice."""
+    frames = sent_by(HOME, ROUTES[0]) + sent_by(RED, ROUTES[1]) + sent_by(HOME, ROUTES[2])
+    server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
+    source = FpmSource(server, admit, Senders({HOME, RED}.__contains__))
+    assert len(everything(source)) == 4
+    assert source.problem is None
+    server = FakeServer(("open", 1, "peer"), ("frames", 1, sent_by(0, *ROUTES[:3])))
+    assert len(everything(FpmSource(server, admit, Senders(lambda _: False)))) == 4
+
+
+def test_the_kernel_tells_the_ports_of_this_namespaces_sockets() -> None:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        netlink.bind((0, 0))
+        port = netlink.getsockname()[0]
+        assert is_port_here(port)
+    assert not is_port_here(port ^ 0x5A5A5A5A)
+    assert not is_port_here(0)  # which the kernel's own socket has

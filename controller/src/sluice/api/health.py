@@ -59,6 +59,8 @@ def _daemons(controller: Controller) -> Iterator[str]:
             names = [vrf.name for vrf in controller.config.vrfs if vrf.place == feed.namespace]
             of_vrf = "" if feed.namespace == HOME else f" in VRF {names[0]}"
             yield f"no routing daemon is connected to {listen} (FPM){of_vrf}"
+        elif feed.routes.problem is not None:
+            yield feed.routes.problem
 
 
 def _contents(controller: Controller) -> Iterator[str]:

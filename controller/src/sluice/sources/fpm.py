@@ -5,7 +5,9 @@ Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames an
 what they say. There is one session at a time: a newer connection ends the older, so that events of
 two sessions never mix. A connection counts only once `admit` has let it in; a refused one neither
 ends a session nor changes a route. Bytes that cannot be decoded end the session as well; zebra
-connects again and replays everything, and until then the routes stay as they are.
+connects again and replays everything, and until then the routes stay as they are. Routes of other
+network namespaces than the session's, which a zebra with `-n` sends as its own, are left out
+(`fpm_senders`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
+from sluice.sources.fpm_senders import SENDER, Senders, Verdict
 from sluice.sources.group_doubt import GroupDoubt
 from sluice.sources.peer import Refused
 from sluice.wire.errors import WireError
@@ -55,8 +58,11 @@ class FrameServer(Protocol):
 class FpmSource:
     """The route events of the FPM peer."""
 
-    def __init__(self, server: FrameServer, admit: Admit) -> None:
+    def __init__(self, server: FrameServer, admit: Admit, senders: Senders | None = None) -> None:
         self._server = server
+        self._senders = senders or Senders()
+        self._sender: bytes | None = None
+        """Who was taken last, of this session."""
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
@@ -70,6 +76,17 @@ class FpmSource:
     def fileno(self) -> int:
         """Readable while the server has events; call `poll` until it gives an empty list."""
         return self._server.fileno()
+
+    @property
+    def problem(self) -> str | None:
+        """What the routing daemon does that makes routes be left out, as a sentence."""
+        left_out = self._senders.left_out
+        if not left_out or self.peer is None:
+            return None
+        return (
+            f"zebra at {self.peer} runs with -n, or otherwise sends routes of several network"
+            f" namespaces: {left_out:,} messages about others than its own were ignored"
+        )
 
     def link_changed(self, event: LinkChanged) -> None:
         """To be told of every link of the host: what zebra replays depends on them."""
@@ -115,6 +132,8 @@ class FpmSource:
         if self._session is not None:
             self._hang_up(f"{name} connected in its place", events)
         self._session, self.peer = connection, name
+        self._sender = None
+        self._senders.begin()
         self.counters["sessions"] += 1
         events.append(opened := FpmSessionOpened(name))
         self._doubt.note(opened)
@@ -128,7 +147,22 @@ class FpmSource:
             count = self.counters["connections_refused"]
             log.warning("FPM: connection refused (%d so far): %s", count, reason)
 
+    def _is_left_out(self, payload: bytes, events: list[RouteEvent]) -> bool:
+        """Whether a payload is not of the session's namespace; its sender was not the last one."""
+        verdict = self._senders.judge(payload)
+        if verdict is Verdict.TAKEN:
+            self._sender = payload[SENDER]
+            return False
+        if not self.counters["routes_of_another_namespace"]:
+            log.warning("FPM: %s sends routes of other network namespaces (zebra -n?)", self.peer)
+        self.counters["routes_of_another_namespace"] += 1
+        if verdict is Verdict.MISLED:
+            self._hang_up("a new replay is needed: it began with another namespace's", events)
+        return True
+
     def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
+        if payload[SENDER] != self._sender and self._is_left_out(payload, events):
+            return
         try:
             decoded = decode_payload(payload, self.counters, self._memo)
         except WireError as error:

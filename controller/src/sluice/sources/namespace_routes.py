@@ -49,6 +49,11 @@ class NamespaceRoutes:
         """As `FpmSource.counters`."""
         return self._source.counters
 
+    @property
+    def problem(self) -> str | None:
+        """As `FpmSource.problem`."""
+        return self._source.problem
+
     def fileno(self) -> int:
         """As `FpmSource.fileno`."""
         return self._source.fileno()
