@@ -106,7 +106,7 @@ class FakeDump:
 
     def __init__(self) -> None:
         self.routes: dict[RouteKey, Route] = {}
-        self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = dict
+        self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = self._in_question
         """How they are given: the controller keeps what it gets."""
         self.running = False
         self.asked = 0
@@ -125,7 +125,10 @@ class FakeDump:
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
         os.eventfd_read(self._fd)
         self.running = False
-        return self.give({key: one for key, one in self.routes.items() if self._wanted(key)})
+        return self.give(self.routes)
+
+    def _in_question(self, routes: dict[RouteKey, Route]) -> dict[RouteKey, Route]:
+        return {key: one for key, one in routes.items() if self._wanted(key)}
 
 
 class World:
