@@ -38,6 +38,7 @@ LEFT_OUT = {
     "replication": "copies without end",
     "spread": "chance; BMv2 refuses the hash algorithm",
     "standard_metadata": "time",
+    "priority": "time",
     "queue_metadata": "time",
     "parser_select": "a select without a matching case (programs/README.md)",
 }

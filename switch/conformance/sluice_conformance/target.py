@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -48,8 +48,10 @@ def available() -> list[str]:
 class Target:
     """One running switch with some ports."""
 
-    def __init__(self, name: str, ports: Iterable[int], folder: Path):
+    def __init__(self, name: str, ports: Iterable[int], folder: Path, options: Sequence[str] = ()):
         self.name = name
+        self.thrift_port = _free_port()  # of BMv2, where it has one
+        self._options = options  # beside those that every target gets
         self.merges_inputs = name == "bmv2"
         self.address = f"127.0.0.1:{_free_port()}"
         self._folder = folder
@@ -95,10 +97,10 @@ class Target:
         if bmv2:
             words += ["--log-console", "--log-level", "warn"]
             if _serves_thrift(program):
-                words += ["--thrift-port", str(_free_port())]
+                words += ["--thrift-port", str(self.thrift_port)]
         else:
             words += ["--engine", "interpreter" if self.name == "interpreter" else "native"]
-        return [*words, "--", "--grpc-server-addr", self.address]
+        return [*words, "--", "--grpc-server-addr", self.address, *self._options]
 
     def _listens(self) -> bool:
         self.check()
