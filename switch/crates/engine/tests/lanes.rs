@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets in lanes when something goes wrong outside of them.
+//! Packets in lanes when something goes wrong outside of them, or when they have to wait before egress.
 
 mod cases;
 mod traces;
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cases::Bench;
 use sluice_engine::native::{Lanes, Native};
-use sluice_engine::{Config, PacketIn, Sink};
+use sluice_engine::{Admission, Arrival, Config, PacketIn, Queued, Sink};
 use sluice_program::DigestId;
 
 /// More than are gathered.
@@ -19,6 +20,8 @@ struct Limited {
     room: usize,
     taken: Vec<Vec<u8>>,
     panics: usize,
+    /// Packets that wait, if they are told to.
+    queued: VecDeque<Box<Queued>>,
 }
 
 impl Limited {
@@ -27,6 +30,7 @@ impl Limited {
             room,
             taken: Vec::new(),
             panics: 0,
+            queued: VecDeque::new(),
         }
     }
 }
@@ -38,6 +42,12 @@ impl Sink for Limited {
             panic!("no room");
         }
         self.taken.push(data.to_vec());
+    }
+
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        let queued = arrival.take(None, 0);
+        self.queued.push_back(queued);
+        Admission::Waits
     }
 
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
@@ -146,4 +156,40 @@ fn who_gives_a_batch_and_panics_ends_it() {
         assert!(batch(&mut lanes, &mut bench, &packets, &mut again));
         assert_eq!(again.taken, all.taken, "after {given}");
     }
+}
+
+#[test]
+fn packets_that_wait_before_egress_go_on_as_they_came() {
+    let bench = Bench::<Native>::load(&traces::program());
+    let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
+    let run = bench.run_text(&traces::router::tables(), "tables");
+    run.unwrap_or_else(|error| panic!("{error}"));
+    let packets = traces::router::ipv4();
+    let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
+    let config = Config::default();
+    let lanes = Lanes::new(bench.switch.engine().code(), &config, 0);
+    let lanes = lanes.expect("memory for stacks");
+    let mut lanes = lanes.expect("the router draws no random numbers");
+    let mut all = Limited::new(usize::MAX);
+    assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
+    config.congestion.set(true);
+    let mut waiting = Limited::new(usize::MAX);
+    assert!(batch(&mut lanes, &mut bench, &packets, &mut waiting));
+    assert!(waiting.taken.is_empty());
+    assert_eq!(waiting.queued.len(), PACKETS);
+    config.congestion.set(false);
+    // Others meanwhile, in the same buffers.
+    assert!(batch(
+        &mut lanes,
+        &mut bench,
+        &packets,
+        &mut Limited::new(usize::MAX)
+    ));
+    let side = bench.reader.pin();
+    let externs = bench.store.externs();
+    while let Some(mut queued) = waiting.queued.pop_front() {
+        let (switch, sink) = (&mut bench.switch, &mut waiting);
+        switch.leave_queue(&side, externs, 9, &mut queued, 0, sink);
+    }
+    assert_eq!(waiting.taken, all.taken);
 }
