@@ -121,10 +121,15 @@ class Container:
         enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--uts"]
         return [*enter, "--root", "--wd", *self._prefix, *command]
 
-    def status(self) -> dict[str, str]:
-        """Fields of /proc/PID/status of its first process."""
-        text = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        return dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
+    def status(self, program: str) -> dict[str, str]:
+        """Fields of /proc/PID/status of its first process, or that one's child, by its name."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *children):
+            text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+            fields = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
+            if fields["Name"] == program:
+                return fields
+        raise LookupError(f"{self.name} runs no {program}")
 
     def stop(self) -> int:
         """Ends it as `docker stop` does; the exit status."""
