@@ -3,6 +3,12 @@
 
 use std::str::FromStr;
 
+use super::packet::{self, Flow, Prefix};
+
+/// What is said of a condition that is none.
+const KNOWN: &str = "conditions are port=N (of the switch), ethertype=0xNNNN, src=PREFIX, dst=PREFIX, ip=PREFIX (either), \
+    protocol=NAME or N, sport=N, dport=N, l4port=N (either) and data=OFFSET:HEX";
+
 /// What a packet must have, as it comes in; everything unset is allowed to be anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -12,6 +18,20 @@ pub struct Filter {
     pub ether_type: Option<u16>,
     /// These bytes at this offset.
     pub data: Option<(usize, Vec<u8>)>,
+    /// Its IP source is in this prefix.
+    pub source: Option<Prefix>,
+    /// Its IP destination is.
+    pub destination: Option<Prefix>,
+    /// One of the two is.
+    pub either: Option<Prefix>,
+    /// Its protocol: of IPv6 the one behind the extension headers.
+    pub protocol: Option<u8>,
+    /// Its source port.
+    pub source_port: Option<u16>,
+    /// Its destination port.
+    pub destination_port: Option<u16>,
+    /// One of the two.
+    pub either_port: Option<u16>,
 }
 
 impl Filter {
@@ -27,16 +47,44 @@ impl Filter {
         self.port.is_none_or(|wanted| wanted == port)
             && self.ether_type.is_none_or(ether_type)
             && self.data.as_ref().is_none_or(data)
+            && (!self.looks_at_ip()
+                || Flow::read(packet).is_some_and(|flow| self.admits_flow(&flow)))
     }
 
-    /// Adds a condition: `port=1`, `ethertype=0x0800` or `data=26:0a000001` (offset in decimal, bytes
-    /// in hexadecimal).
+    fn looks_at_ip(&self) -> bool {
+        let addresses = [self.source, self.destination, self.either];
+        let ports = [self.source_port, self.destination_port, self.either_port];
+        self.protocol.is_some()
+            || addresses.iter().any(Option::is_some)
+            || ports.iter().any(Option::is_some)
+    }
+
+    fn admits_flow(&self, flow: &Flow) -> bool {
+        let either = |prefix: Prefix| prefix.holds(flow.source) || prefix.holds(flow.destination);
+        let port = |wanted: Option<u16>, is: fn(u16, u16, u16) -> bool| {
+            wanted.is_none_or(|wanted| flow.ports.is_some_and(|(from, to)| is(wanted, from, to)))
+        };
+        self.source.is_none_or(|prefix| prefix.holds(flow.source))
+            && self
+                .destination
+                .is_none_or(|prefix| prefix.holds(flow.destination))
+            && self.either.is_none_or(either)
+            && self.protocol.is_none_or(|wanted| wanted == flow.protocol)
+            && port(self.source_port, |wanted, from, _| wanted == from)
+            && port(self.destination_port, |wanted, _, to| wanted == to)
+            && port(self.either_port, |wanted, from, to| {
+                wanted == from || wanted == to
+            })
+    }
+
+    /// Adds a condition, as `KNOWN` lists them: `port=1`, `src=10.0.0.0/8`, `protocol=udp` or `data=26:0a000001` (offset
+    /// in decimal, bytes in hexadecimal).
     ///
     /// # Errors
     /// What is wrong with it, and what there is.
     pub fn add(&mut self, condition: &str) -> Result<(), String> {
-        let known = "conditions are port=N, ethertype=0xNNNN and data=OFFSET:HEX";
-        let wrong = |what: &str| format!("{condition:?}: {what}; {known}");
+        let wrong = |what: &str| format!("{condition:?}: {what}; {KNOWN}");
+        let prefix = |text| Prefix::parse(text).ok_or_else(|| wrong("not an address or prefix"));
         let (name, value) = condition.split_once('=').ok_or_else(|| wrong("no `=`"))?;
         match name {
             "port" => self.port = Some(value.parse().map_err(|_| wrong("not a port number"))?),
@@ -51,6 +99,23 @@ impl Filter {
                 let bytes =
                     from_hex(bytes).ok_or_else(|| wrong("not whole bytes in hexadecimal"))?;
                 self.data = Some((offset, bytes));
+            }
+            "src" => self.source = Some(prefix(value)?),
+            "dst" => self.destination = Some(prefix(value)?),
+            "ip" => self.either = Some(prefix(value)?),
+            "protocol" => {
+                let number = packet::protocol(value);
+                self.protocol = Some(number.ok_or_else(|| wrong("not a protocol"))?);
+            }
+            "sport" | "dport" | "l4port" => {
+                let number = value
+                    .parse()
+                    .map_err(|_| wrong("not a port of TCP or UDP"))?;
+                match name {
+                    "sport" => self.source_port = Some(number),
+                    "dport" => self.destination_port = Some(number),
+                    _ => self.either_port = Some(number),
+                }
             }
             _ => return Err(wrong("unknown")),
         }
@@ -101,6 +166,46 @@ mod tests {
         assert!(Filter::default().admits(7, &[]));
     }
 
+    /// UDP over IPv4 from 10.0.0.1 port 4660 to 10.0.0.2 port 53.
+    fn udp() -> Vec<u8> {
+        let mut packet = vec![0; 12];
+        packet.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+        packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 53, 0, 8, 0, 0]);
+        packet
+    }
+
+    #[test]
+    fn addresses_protocol_and_ports_are_looked_at() {
+        let admits = |text: &str| text.parse::<Filter>().unwrap().admits(1, &udp());
+        for text in [
+            "src=10.0.0.1",
+            "dst=10.0.0.0/30",
+            "ip=10.0.0.2",
+            "protocol=udp",
+            "protocol=17",
+            "sport=4660",
+            "dport=53",
+            "l4port=53,l4port=4660",
+            "src=10.0.0.1,dst=10.0.0.2,protocol=UDP,dport=53,port=1",
+        ] {
+            assert!(admits(text), "{text}");
+        }
+        for text in [
+            "src=10.0.0.2",
+            "dst=10.0.0.1",
+            "ip=2001:db8::/32",
+            "protocol=tcp",
+            "sport=53",
+            "dport=4660",
+            "l4port=54",
+            "src=10.0.0.1,port=2",
+        ] {
+            assert!(!admits(text), "{text}");
+        }
+        let any: Filter = "ip=0.0.0.0/0".parse().unwrap();
+        assert!(!any.admits(1, &[0; 60]), "no IP");
+    }
+
     #[test]
     fn what_is_no_condition_is_told_what_is() {
         for text in [
@@ -112,6 +217,10 @@ mod tests {
             "data=0:0",
             "data=0:",
             "ip=1",
+            "src=10.0.0.0/33",
+            "protocol=none",
+            "dport=70000",
+            "host=10.0.0.1",
         ] {
             let error = text.parse::<Filter>().unwrap_err();
             assert!(error.contains("data=OFFSET:HEX"), "{text}: {error}");

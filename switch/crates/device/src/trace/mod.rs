@@ -8,6 +8,7 @@
 //! slows the switch by reading slowly.
 
 mod filter;
+mod packet;
 mod record;
 mod recorder;
 

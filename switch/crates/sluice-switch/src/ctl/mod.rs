@@ -125,7 +125,8 @@ enum Command {
     },
     /// What happens to packets, step by step
     Trace {
-        /// Only packets with this: port=N, ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
+        /// Only packets with this: port=N (of the switch), src=PREFIX, dst=PREFIX, ip=PREFIX (either), protocol=NAME,
+        /// sport=N, dport=N, l4port=N (either), ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
         #[arg(long, value_name = "CONDITION")]
         filter: Vec<String>,
         /// End after so many packets
