@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzzing of what outsiders can reach: programs (BMv2 JSON), packets, and P4Runtime requests and streams.
+//! Fuzzing of what outsiders can reach: programs (BMv2 JSON), packets, ESP, and P4Runtime requests and streams.
 //!
 //! ```text
-//!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | stream | update
+//!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | esp | stream | update
 //!              │            │
 //!              │            └── a panic is a finding
 //!              └── inputs: seeds, mutated
@@ -13,7 +13,7 @@
 //! * [`choices`], [`random`], [`mutate`]: bytes into decisions, seeds into bytes, bytes into other bytes
 //! * [`frames`], [`state`], [`programs`]: packets, table states and loaded programs, made from choices
 //! * [`residue`]: what packets leave behind
-//! * [`program`], [`packet`], [`engines`], [`stream`], [`update`]: the targets
+//! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`], [`update`]: the targets
 //!
 //! Depends on all of the switch but its command line. Promises: an input alone decides what a target does with it, so
 //! that a crash can be repeated from its file (but for `stream`, where timing has a part); two runs with equal seeds try
@@ -22,6 +22,7 @@
 pub mod choices;
 pub mod driver;
 pub mod engines;
+pub mod esp;
 pub mod frames;
 pub mod mutate;
 pub mod packet;
@@ -39,11 +40,12 @@ pub use random::Random;
 pub use target::{Named, Tally, Target};
 
 /// The name of each target and how it is made.
-pub fn targets() -> [Named; 5] {
+pub fn targets() -> [Named; 6] {
     [
         (program::NAME, || Box::new(program::ProgramTarget::new())),
         (packet::NAME, || Box::new(packet::PacketTarget::new())),
         (engines::NAME, || Box::new(engines::EnginesTarget::new())),
+        (esp::NAME, || Box::new(esp::EspTarget::new())),
         (stream::NAME, || Box::new(stream::StreamTarget::new())),
         (update::NAME, || Box::new(update::UpdateTarget::new())),
     ]

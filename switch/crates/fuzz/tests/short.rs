@@ -36,6 +36,13 @@ fn engines_agree() {
 }
 
 #[test]
+fn esp_is_decrypted_once_or_dropped() {
+    let tally = run("esp", 20_000);
+    assert!(tally.get("decrypted") > 2_000, "{tally:?}");
+    assert!(tally.get("not authentic") > 1_000, "{tally:?}");
+}
+
+#[test]
 fn updates_are_answered_as_the_model_foresees() {
     let tally = run("update", 10_000);
     assert!(tally.get("applied") > 2_000, "{tally:?}");

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Target `esp`: what comes to an ESP engine, of a peer and of anybody else.
+//!
+//! An input chooses an algorithm, a mode and a window; then packets that one engine encrypts and another is given: as they
+//! are, again, changed, cut, put together of two, or made up. What must hold:
+//!
+//! * nothing panics, and every frame has one outcome, which is counted;
+//! * what is decrypted is what was encrypted under that sequence number, and comes once;
+//! * what a peer sent, and is new and within the window, is decrypted.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use sluice_esp::algorithm::ALGORITHMS;
+use sluice_esp::engine::Sa;
+use sluice_esp::shim::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PACKET, Shim, Task};
+use sluice_esp::spec::{Direction, Mode};
+use sluice_esp::{Algorithm, Drop, Engine, Key, MAX_OUTPUT, Reservations, SaSpec};
+
+use crate::choices::Choices;
+use crate::random::Random;
+use crate::target::{Tally, Target};
+
+/// The target's name.
+pub const NAME: &str = "esp";
+
+/// Bytes of a new input.
+const LENGTH: usize = 2 << 10;
+const MAX_STEPS: usize = 256;
+const OUTER: usize = 20;
+const SPI: u32 = 0x1002;
+
+/// See the module.
+#[derive(Default)]
+pub struct EspTarget {
+    _private: (),
+}
+
+impl EspTarget {
+    /// The target.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Target for EspTarget {
+    fn unit(&self) -> &'static str {
+        "packets"
+    }
+
+    fn bar(&self) -> u64 {
+        10_000_000
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        let mut random = Random::new(7);
+        (0..32).map(|_| random.bytes(LENGTH)).collect()
+    }
+
+    /// Mostly new decisions, as in `packet`.
+    fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
+        if random.one_in(2) {
+            return crate::mutate::bytes(random, input, other);
+        }
+        random.bytes(LENGTH)
+    }
+
+    fn run(&mut self, input: &[u8], tally: &mut Tally) {
+        let mut choices = Choices::new(input);
+        let mut pair = Pair::new(&mut choices);
+        for _ in 0..MAX_STEPS {
+            if choices.is_empty() {
+                break;
+            }
+            pair.step(&mut choices, tally);
+        }
+    }
+}
+
+/// Two engines, and what has passed between them.
+struct Pair {
+    sender: Engine,
+    receiver: Engine,
+    mode: Mode,
+    window: u64,
+    /// Packets in clear by sequence number, and as they were sent.
+    sent: Vec<(Vec<u8>, Vec<u8>)>,
+    accepted: HashSet<u64>,
+    top: u64,
+    out: Vec<u8>,
+    _reservations: Reservations,
+    _state: tempfile::TempDir,
+}
+
+impl Pair {
+    fn new(choices: &mut Choices<'_>) -> Self {
+        // Without integrity anything may come out.
+        let sound: Vec<Algorithm> = ALGORITHMS
+            .into_iter()
+            .filter(|algorithm| algorithm.icv_len() != 0)
+            .collect();
+        let algorithm = *choices.pick(&sound);
+        let mode = *choices.pick(&[Mode::Tunnel, Mode::Transport]);
+        let window = *choices.pick(&[64_u32, 1, 32, 1000, 4096]);
+        let esn = choices.one_in(2);
+        // Memory, where there is some: nothing here is to outlive the process.
+        let memory = Path::new("/dev/shm");
+        let state = if memory.is_dir() {
+            tempfile::tempdir_in(memory)
+        } else {
+            tempfile::tempdir()
+        };
+        let state = state.expect("a directory for sequence numbers");
+        let reservations = Reservations::open(state.path()).expect("sequence numbers");
+        let spec = |direction| SaSpec {
+            replay_window: (direction == Direction::In).then_some(window),
+            ..spec(direction, algorithm, mode, esn)
+        };
+        let (mut sender, mut receiver) = (Engine::default(), Engine::default());
+        for (engine, spec) in [
+            (&mut sender, spec(Direction::Out)),
+            (&mut receiver, spec(Direction::In)),
+        ] {
+            spec.check(false).expect("a sound SA");
+            let sa = Sa::prepare(spec, &reservations, 0).expect("an SA");
+            assert!(engine.add(sa).is_ok());
+        }
+        Self {
+            sender,
+            receiver,
+            mode,
+            window: u64::from(window),
+            sent: Vec::new(),
+            accepted: HashSet::new(),
+            top: 0,
+            out: vec![0; MAX_OUTPUT],
+            _reservations: reservations,
+            _state: state,
+        }
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>, tally: &mut Tally) {
+        tally.add("packets", 1);
+        if self.sent.is_empty() || choices.one_in(4) {
+            self.encrypt(choices, tally);
+            return;
+        }
+        let chosen = choices.below(self.sent.len().min(200));
+        let index = self.sent.len() - 1 - chosen;
+        let original = self.sent[index].1.clone();
+        match choices.below(8) {
+            0..=2 => self.deliver_as_it_is(index, tally),
+            3 => {
+                let mut changed = original;
+                for _ in 0..=choices.below(3) {
+                    let at = choices.below(changed.len());
+                    changed[at] ^= 1 << choices.below(8);
+                }
+                self.deliver(&changed, tally);
+            }
+            4 => {
+                let end = OUTER + choices.below(original.len() - OUTER + 1);
+                let mut cut = original[..end].to_vec();
+                write_length(&mut cut);
+                self.deliver(&cut, tally);
+            }
+            5 => {
+                let other = &self.sent[choices.below(self.sent.len())].1;
+                let at = OUTER + choices.below(original.len().min(other.len()) - OUTER);
+                let mut spliced = [&original[..at], &other[at..]].concat();
+                write_length(&mut spliced);
+                self.deliver(&spliced, tally);
+            }
+            6 => {
+                let mut longer = original;
+                let count = choices.below(64);
+                longer.extend(choices.bytes(count));
+                write_length(&mut longer);
+                self.deliver(&longer, tally);
+            }
+            _ => {
+                let length = choices.below(200);
+                let frame = choices.bytes(length);
+                self.give(&frame, tally);
+                if let Some(packet) = frame.get(4..) {
+                    self.deliver(packet, tally);
+                }
+            }
+        }
+    }
+
+    fn encrypt(&mut self, choices: &mut Choices<'_>, tally: &mut Tally) {
+        let length = choices.below(300);
+        let payload = choices.bytes(length);
+        let mut packet = vec![
+            0x45, 0, 0, 0, 0, 0, 0, 0, 64, 253, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
+        ];
+        packet.extend(payload);
+        write_length(&mut packet);
+        let frame = shim(Task::Encrypt, &packet).frame(&packet);
+        let length = self
+            .sender
+            .process(&frame, 0, &mut self.out)
+            .expect("a packet of the SA's");
+        let sealed = self.out[PACKET..length].to_vec();
+        tally.add("encrypted", 1);
+        self.sent.push((packet, sealed));
+    }
+
+    /// A packet that nobody touched is decrypted, unless it is old.
+    fn deliver_as_it_is(&mut self, index: usize, tally: &mut Tally) {
+        let number = index as u64 + 1;
+        let late = number + self.window <= self.top;
+        let expected = !late && !self.accepted.contains(&number);
+        let sealed = self.sent[index].1.clone();
+        let opened = self.deliver(&sealed, tally);
+        assert_eq!(opened, expected, "number {number}, highest {}", self.top);
+    }
+
+    /// Gives the receiver a packet; true if it was decrypted.
+    fn deliver(&mut self, packet: &[u8], tally: &mut Tally) -> bool {
+        let frame = shim(Task::Decrypt, packet).frame(packet);
+        self.give(&frame, tally)
+    }
+
+    fn give(&mut self, frame: &[u8], tally: &mut Tally) -> bool {
+        let before = outcomes(&mut self.receiver);
+        let result = self.receiver.process(frame, 0, &mut self.out);
+        let after = outcomes(&mut self.receiver);
+        assert_eq!(
+            after.values().sum::<u64>(),
+            before.values().sum::<u64>() + 1,
+            "one outcome"
+        );
+        let length = match result {
+            Ok(length) => length,
+            Err(why) => {
+                let counted = |all: &HashMap<&str, u64>| all.get(why.name()).copied().unwrap_or(0);
+                assert_eq!(counted(&after), counted(&before) + 1, "{why:?}");
+                tally.add(
+                    if why == Drop::IntegrityFailed {
+                        "not authentic"
+                    } else {
+                        "dropped"
+                    },
+                    1,
+                );
+                return false;
+            }
+        };
+        tally.add("decrypted", 1);
+        let esp = &frame[PACKET + usize::from(frame[PACKET] & 15) * 4..];
+        let number = u64::from(u32::from_be_bytes([esp[4], esp[5], esp[6], esp[7]]));
+        let (clear, _) = &self.sent[number as usize - 1];
+        let opened = &self.out[PACKET..length];
+        // In transport mode the header is the packet's own, which ESP does not protect.
+        let protected = if self.mode == Mode::Tunnel { 0 } else { OUTER };
+        let header = if protected == 0 {
+            0
+        } else {
+            usize::from(opened[0] & 15) * 4
+        };
+        assert_eq!(opened[header..], clear[protected..], "number {number}");
+        assert!(self.accepted.insert(number), "number {number} came before");
+        self.top = self.top.max(number);
+        true
+    }
+}
+
+/// All counts of an engine with one SA.
+fn outcomes(engine: &mut Engine) -> HashMap<&'static str, u64> {
+    let mut all: HashMap<_, _> = engine.counters().nonzero().collect();
+    for sa in engine.status(0) {
+        for (name, count) in sa.counters.drops {
+            *all.entry(name).or_default() += count;
+        }
+        all.insert("decrypted", sa.counters.packets);
+    }
+    all
+}
+
+fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> SaSpec {
+    let end = |last| Some(std::net::Ipv4Addr::new(192, 0, 2, last).into());
+    let outbound = direction == Direction::Out;
+    let key = |length| Key::from_hex("7e".repeat(length).as_bytes()).ok();
+    SaSpec {
+        direction,
+        sa: 1,
+        spi: SPI,
+        bundle: 1,
+        vrf: 0,
+        mode,
+        algorithm,
+        key: key(algorithm.key_len()),
+        key_file: None,
+        integrity_key: key(algorithm.integrity_key_len()),
+        integrity_key_file: None,
+        esn,
+        replay_window: None,
+        local: if outbound { end(1) } else { None },
+        remote: if outbound { end(2) } else { None },
+        encapsulation: None,
+        encapsulated: false,
+        followed_by: None,
+        ttl: None,
+        dscp: None,
+        // The outer header is not authentic, so ECN would change what comes out.
+        ecn: false,
+        df: Default::default(),
+        tfc_pad_to: 0,
+        soft: Default::default(),
+        hard: Default::default(),
+    }
+}
+
+fn shim(task: Task, packet: &[u8]) -> Shim {
+    let six = packet.first().is_some_and(|first| first >> 4 == 6);
+    Shim {
+        task,
+        engine: 1,
+        bundle: 1,
+        sa: 1,
+        ingress_l3_if: 1,
+        vrf: 0,
+        ether_type: if six { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 },
+    }
+}
+
+fn write_length(packet: &mut [u8]) {
+    let length = (packet.len() as u16).to_be_bytes();
+    packet[2..4].copy_from_slice(&length);
+}
