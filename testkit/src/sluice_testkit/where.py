@@ -40,6 +40,11 @@ def sluice_switch() -> Path:
     return _find("SLUICE_SWITCH", _release("sluice-switch"), "run `make setup`")
 
 
+def sluice_esp() -> Path:
+    """The ESP engine: SLUICE_ESP, or cargo's release build."""
+    return _find("SLUICE_ESP", _release("sluice-esp"), "run `make setup`")
+
+
 def sluice_traffic() -> Path:
     """The traffic generator: SLUICE_TRAFFIC, or cargo's release build."""
     return _find("SLUICE_TRAFFIC", _release("sluice-traffic"), "run `make setup`")

@@ -21,11 +21,11 @@ Depends on the test kit and sluice_topo.
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -36,10 +36,11 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import End, Host, Kind, Router, Topology
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.routers import HostNode
+from sluice_topo.routers import HostNode, P4Router
 
 FILES = Path(__file__).resolve().parent / "hub_and_spoke"
 ENGINE_PORT = 9
+Engine = TypeVar("Engine")
 GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
 WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
 """The interface of t that each wire ends in."""
@@ -222,27 +223,38 @@ class Walks:
 
 @contextmanager
 def running(lab: Lab) -> Iterator[Walks]:
-    """The network, started, and its routes in the switches."""
+    """The network with doubles of engines, started, and its routes in the switches."""
+    with started(lab, double) as (network, engines, places):
+        yield Walks(network, engines, places, lab.directory)
+
+
+@contextmanager
+def started(
+    lab: Lab, attach: Callable[[P4Router, Namespace, str], AbstractContextManager[Engine]]
+) -> Iterator[tuple[Network, dict[str, Engine], dict[str, Namespace]]]:
+    """The network, its engines, and the engines' namespaces.
+
+    `attach` puts an engine on the interface `engine` of its namespace, before the router starts.
+    """
     network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
     with ExitStack() as stack:
         places = {name: lab.namespace(f"{name}-engine") for name in INBOUND}
-        engines = {
-            name: stack.enter_context(_attach_engine(network, place, name))
-            for name, place in places.items()
-        }
+        engines = {}
+        for name, place in places.items():
+            router = network.p4_router(name)
+            veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
+            place.silence("engine")
+            router.target.ports[ENGINE_PORT] = "port9"
+            engines[name] = stack.enter_context(attach(router, place, name))
         network.start()
         for name in engines:
             for prefix in (*SITES, *SITES_IPV6):
                 wait_until(partial(_has_route, network, name, prefix), 30, f"{prefix} in {name}")
-        yield Walks(network, engines, places, lab.directory)
+        yield network, engines, places
 
 
-def _attach_engine(network: Network, place: Namespace, name: str) -> EspEngine:
-    """Put an engine on a router's port for it, before the router starts."""
-    router = network.p4_router(name)
-    veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
-    place.silence("engine")
-    router.target.ports[ENGINE_PORT] = "port9"
+def double(router: P4Router, place: Namespace, name: str) -> EspEngine:
+    """A double that has the SAs of a router."""
     outbound = {}
     for bundle in router.controller.config["bundles"]:
         if "outbound" in bundle:

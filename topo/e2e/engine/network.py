@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub and its spokes of e2e.protected, with `sluice-esp` as the engine of each router.
+
+The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and
+r3 ChaCha20-Poly1305 over IPv6. SAs are installed over the engines' admin sockets.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.namespaces import Lab, Namespace
+from sluice_testkit.packet import Frame
+from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_topo.network import Network
+from sluice_topo.routers import P4Router
+
+from ..protected.network import TUNNEL, started
+from ..protected.witness import is_arp, is_esp, is_neighbor_discovery
+
+ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
+KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
+HEADERS_AND_TRAILER = 8 + 8 + 3 + 2 + 16
+"""SPI and sequence number, IV, padding at most, trailer, ICV: of both algorithms."""
+
+
+def key(number: int) -> str:
+    """The key of an SA: each has its own."""
+    length = KEY_BYTES[ALGORITHM[number]]
+    return hashlib.shake_128(f"key of {number}".encode()).hexdigest(length)
+
+
+def outbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
+    """An SA at the end that encrypts."""
+    sa = TUNNEL[number]
+    ends = {"local": sa.source, "remote": sa.destination}
+    return _spec("out", number, bundle) | ends | more
+
+
+def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
+    return {
+        "direction": direction,
+        "sa": number,
+        "spi": TUNNEL[number].spi,
+        "bundle": bundle,
+        "mode": "tunnel",
+        "algorithm": ALGORITHM[number],
+        "key": key(number),
+        "esn": ALGORITHM[number] == "aes-128-gcm",
+    }
+
+
+def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The SAs that a router's configuration names."""
+    found = []
+    for bundle in config["bundles"]:
+        if "outbound" in bundle:
+            found.append(outbound_spec(bundle["outbound"]["sa"], bundle["id"]))
+        found += [_spec("in", sa["sa"], bundle["id"]) for sa in bundle.get("inbound", ())]
+    return found
+
+
+class Protected:
+    """The running network and its engines."""
+
+    def __init__(self, network: Network, engines: dict[str, SluiceEsp]):
+        self.network = network
+        self.engines = engines
+
+    @property
+    def between(self) -> Namespace:
+        """The namespace of t, which all that is protected passes."""
+        return self.network.routers["t"].namespace
+
+    def restore(self, name: str) -> None:
+        """Give a router's engine its SAs."""
+        self.engines[name].add(specs(self.network.p4_router(name).controller.config))
+
+
+@contextmanager
+def running(lab: Lab) -> Iterator[Protected]:
+    """The network, started, with SAs installed."""
+
+    @contextmanager
+    def attach(router: P4Router, place: Namespace, name: str) -> Iterator[SluiceEsp]:
+        for bundle in router.controller.config["bundles"]:
+            if "outbound" in bundle:
+                outer = 40 if ":" in bundle["outbound"]["local"] else 20
+                bundle["outbound"]["overhead"] = outer + HEADERS_AND_TRAILER
+        label = f"{name}-esp"
+        engine = SluiceEsp(label, place, "engine", lab.directory, lab.supervisor)
+        engine.start()
+        engine.add(specs(router.controller.config))
+        yield engine
+
+    with started(lab, attach) as (network, engines, _):
+        yield Protected(network, engines)
+
+
+class Wires:
+    """What routers sent onto t's links, which must be ESP, ARP or neighbour discovery."""
+
+    def __init__(self, captures: dict[str, Capture]):
+        self._captures = captures
+
+    def sent(self, interface: str) -> list[Frame]:
+        """What came to t by an interface."""
+        return [frame for frame in self._captures[interface].frames() if not frame.outgoing]
+
+    def esp(self, interface: str) -> list[Frame]:
+        """The ESP packets of that."""
+        return list(filter(is_esp, self.sent(interface)))
+
+    def check(self) -> None:
+        """The verdict: nothing in clear."""
+        for interface in self._captures:
+            for frame in self.sent(interface):
+                allowed = is_esp(frame) or is_arp(frame) or is_neighbor_discovery(frame)
+                assert allowed, f"in clear on {interface}: {frame}"
