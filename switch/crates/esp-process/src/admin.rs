@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const ENDED: &str = "the engine has ended";
 
-/// What requests need.
+/// State that requests need.
 pub(crate) struct Admin {
     /// The engine.
     pub(crate) engine: Handle,
@@ -73,7 +73,7 @@ impl Admin {
     }
 
     fn answer(&self, line: &[u8]) -> Value {
-        // The parser's words may quote the line, so they go to who sent it and into no log.
+        // A parser's error may quote the line, so the client gets it and no log does.
         let done = match serde_json::from_slice(line) {
             Err(error) => Err(format!("not a request: {error}")),
             Ok(Request::Add(spec)) => self.add(*spec),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What passes over the admin socket: one JSON document a line, a request and its answer.
+//! The admin socket's protocol: one JSON document a line, a request and its answer.
 //!
 //! JSON and not gRPC, because keys pass here: a line lies in one buffer, which is erased, while messages of generated code
 //! are copied between buffers that nobody clears.
@@ -13,7 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 /// The longest line of a request.
 pub(crate) const MAX_REQUEST: usize = 16 << 10;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {

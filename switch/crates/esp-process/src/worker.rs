@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that moves packets. It alone has the engine, so no packet takes a lock; what others want of the engine they
-//! send as commands, which are done between batches.
+//! The thread that moves packets. It alone has the engine, so no packet takes a lock; other threads send commands, which
+//! are done between batches.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,7 +27,7 @@ pub(crate) fn now() -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What others want of the engine. SAs that end go back, to be dropped by who asked.
+/// A request of another thread. SAs that end go back, to be dropped there.
 pub(crate) enum Command {
     Add(Sa, Sender<Result<(), (Sa, String)>>),
     RemoveOutbound(u32, Sender<Option<Sa>>),
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// What the engine is and does.
+/// Describes the engine: its SAs, counters and port.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     pub(crate) sas: Vec<SaStatus>,
@@ -185,7 +185,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Does a command; false to end. Who asked may have gone, then the answer is dropped.
+    /// Does a command; false to end. Where the client has gone, its answer is dropped.
     fn obey(&mut self, command: Command, now: u64) -> bool {
         match command {
             Command::Add(sa, answer) => drop(answer.send(self.engine.add(sa))),

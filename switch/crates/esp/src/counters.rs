@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of packets: how many were served, and how many were dropped for which reason.
+//! Counts of packets: those that were served, and those that were dropped, by reason.
 
 use std::fmt;
 

@@ -2,12 +2,13 @@
 //! All SAs of an engine: one frame in, one frame or a drop out.
 //!
 //! An engine belongs to the thread that moves its packets. SAs are prepared elsewhere ([`Sa::prepare`] writes to disk) and
-//! handed over; those that end are handed back, to be dropped elsewhere.
+//! handed over; SAs that end are handed back, to be dropped elsewhere.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::counters::{Counters, Drop};
@@ -60,10 +61,10 @@ impl Sa {
     }
 }
 
-/// What an SA is and does.
+/// Describes an SA: its specification, age and counts.
 #[derive(Debug, Clone, Serialize)]
 pub struct SaStatus {
-    /// What it was made of, without keys.
+    /// Its specification, without keys.
     pub spec: SaSpec,
     /// How far it is.
     pub age: Age,
@@ -72,7 +73,7 @@ pub struct SaStatus {
     /// Out: where its packets go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<(IpAddr, Option<u16>)>,
-    /// What became of its packets.
+    /// Counts of its packets.
     pub counters: CountersView,
 }
 
@@ -216,7 +217,7 @@ impl Engine {
         all
     }
 
-    /// What became of packets that met no SA.
+    /// Counts of packets that met no SA.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

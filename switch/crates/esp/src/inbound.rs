@@ -112,7 +112,7 @@ impl InboundSa {
         })
     }
 
-    /// What it was made of, without keys.
+    /// Its specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
@@ -122,7 +122,7 @@ impl InboundSa {
         self.fingerprint
     }
 
-    /// What became of its packets.
+    /// Counts of its packets.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -163,7 +163,7 @@ impl InboundSa {
         }
         let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
         let sequence = self.window.check(sealed.sequence)?;
-        // What is decrypted shall lie behind the shim, and in transport mode behind its IP header.
+        // The clear text shall lie behind the shim, and in transport mode behind its IP header.
         let header = match self.spec.mode {
             Mode::Tunnel => 0,
             Mode::Transport => view.upper,
@@ -217,7 +217,7 @@ impl InboundSa {
             _ => return Err(Drop::BadNextHeader),
         };
         let inner = &mut out[PACKET..PACKET + payload];
-        // What follows the packet is padding against traffic analysis.
+        // Bytes behind the packet are padding against traffic analysis.
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);

@@ -32,7 +32,7 @@ const IPV6_HEADER: usize = 40;
 /// Don't fragment, in the upper byte of the fragment field.
 pub const DF: u8 = 0x40;
 
-/// What an IP packet's headers say. Offsets are from its beginning, and within it.
+/// Reading of an IP packet's headers. Offsets are from its beginning, and within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// 4 or 6.
@@ -55,7 +55,7 @@ pub struct View {
 }
 
 impl View {
-    /// Reads the packet at the beginning of `bytes`; what follows it is not part of it.
+    /// Reads the packet at the beginning of `bytes`; bytes behind its length are not part of it.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
             4 => Self::read_ipv4(bytes),
@@ -122,7 +122,7 @@ impl View {
                     let field = u16::from_be_bytes([fields[0], fields[1]]);
                     view.fragment |= field & 0xfff9 != 0;
                     if field & 0xfff8 != 0 {
-                        // A later fragment: what follows is data.
+                        // A later fragment: data follows.
                         view.protocol_at = view.upper;
                         view.protocol = *bytes.get(view.upper)?;
                         view.upper += 8;

@@ -51,12 +51,12 @@ impl OutboundSa {
         })
     }
 
-    /// What it was made of, without keys.
+    /// Its specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
 
-    /// What became of its packets.
+    /// Counts of its packets.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -112,8 +112,8 @@ impl OutboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Encrypts a packet into `out`, where a frame's shim ends; returns where the ESP packet ends. What is counted as
-    /// used (a sequence number, bytes of a lifetime) stays used, whatever follows.
+    /// Encrypts a packet into `out`, where a frame's shim ends; returns where the ESP packet ends. A sequence number
+    /// and bytes of a lifetime that were counted stay used, whatever follows.
     ///
     /// # Errors
     /// The drop that it is; nothing of `out` may be sent then.

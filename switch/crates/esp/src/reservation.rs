@@ -3,8 +3,8 @@
 //!
 //! A nonce is the sequence number, so a number must never be used twice with a key, also when the process is killed and the
 //! same SA is given to it again. A file holds for each key the highest number that may have been used. Numbers are taken
-//! below it only; a thread of its own writes the next limit while half of the numbers are left. Who comes back after a
-//! crash goes on above the limit on disk, and leaves out what was not used.
+//! below it only; a thread of its own writes the next limit while half of the numbers are left. After a crash an SA goes on
+//! above the limit on disk, and leaves out the numbers that were not used.
 //!
 //! The file has a record of 32 bytes for each key that ever encrypted here: a fingerprint that does not tell the key, the
 //! limit, a checksum. Records are never deleted, since a key might come back. Promises: a number is returned only when a
@@ -88,7 +88,7 @@ struct Record {
     used: bool,
 }
 
-/// What an SA and the keeper share.
+/// State that an SA and the keeper share.
 struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
@@ -175,7 +175,7 @@ impl Reservations {
         let slot = record.slot;
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
-            // What reached the disk is not known: a new slot stays taken, and the old limit is still a lower bound.
+            // The disk may have the new limit or the old one: a new slot stays taken, and the old limit is a lower bound.
             return Err(error.into());
         }
         record.limit = limit;
@@ -277,7 +277,7 @@ impl Store {
     }
 }
 
-/// Writes limits until nobody can ask any more. What is asked for meanwhile shares one sync.
+/// Writes limits until nobody can ask any more. Requests that come meanwhile share one sync.
 fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
     while let Ok(first) = requests.recv() {
         let wanted: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -290,7 +290,7 @@ fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
                 record.limit = record.limit.max(limits[at]);
                 reserved.limit.store(limits[at], Ordering::Release);
             }
-            // Whatever became of it, the next packet may ask again.
+            // Written or not, the next packet may ask again.
             reserved.asked.store(false, Ordering::Release);
         }
     }
@@ -360,7 +360,7 @@ mod tests {
     const A: Fingerprint = [1; 16];
     const B: Fingerprint = [2; 16];
 
-    /// What a process that was killed leaves behind: the file as it is, and no lock.
+    /// Copies the state as a process that was killed leaves it: the file as it is, and no lock.
     fn crashed(directory: &Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();

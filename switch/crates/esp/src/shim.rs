@@ -17,7 +17,7 @@ const ETHERNET: usize = 14;
 const SHIM: usize = 14;
 const MACS: usize = 12;
 
-/// What is asked of the engine.
+/// A task for the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Encrypt the packet by the SA of this number.
@@ -45,7 +45,7 @@ impl Task {
 /// A shim that asks for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shim {
-    /// What is asked.
+    /// The task.
     pub task: Task,
     /// The engine's number.
     pub engine: u8,

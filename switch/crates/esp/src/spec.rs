@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An SA as JSON: what `sluice-esp ctl add` sends, and what a file of SAs holds.
+//! An SA as JSON, as `sluice-esp ctl add` sends it and a file of SAs holds it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum Direction {
     In,
 }
 
-/// What is inside of ESP.
+/// The payload of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
