@@ -26,16 +26,15 @@ impl Lower<'_> {
     pub(super) fn table(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let counted = table.with_counters || table.support_timeout || table.meter.is_some();
-        if table.key.is_empty() && !counted && table.profile.is_none() {
-            match &table.default {
-                None => return self.after(table, None, false, graph),
-                Some(default) if default.const_entry => {
-                    let action = self.program.action(default.action);
-                    let params = Params::Known(param_words(action, &default.params));
-                    return self.run(table, default.action, &params, false, graph);
-                }
-                Some(_) => {}
-            }
+        if table.key.is_empty()
+            && !counted
+            && table.profile.is_none()
+            && let Some(default) = &table.default
+            && default.const_entry
+        {
+            let action = self.program.action(default.action);
+            let params = Params::Known(param_words(action, &default.params));
+            return self.run(table, default.action, &params, false, graph);
         }
         if self.is_constant(table) && self.constant_table(id, graph) {
             return;
@@ -53,18 +52,14 @@ impl Lower<'_> {
     pub(super) fn miss(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         match &table.default {
-            None => {
-                self.count_miss(id);
-                self.after(table, None, false, graph);
-            }
             Some(default) if default.const_entry => {
                 self.count_miss(id);
                 let action = self.program.action(default.action);
                 let params = Params::Known(param_words(action, &default.params));
                 self.run(table, default.action, &params, false, graph);
             }
-            // The control plane may have changed it.
-            Some(_) => self.run_default(id, graph),
+            // The control plane may have changed it, or set one.
+            _ => self.run_default(id, graph),
         }
     }
 
