@@ -228,7 +228,7 @@ class Compose:
     def _mounts(self, service: dict[str, Any], image: Image) -> list[str]:
         lines = []
         privileged = service.get("privileged", False)
-        for device in service.get("devices", []):
+        for device in ["/dev/net/tun"] if privileged else service.get("devices", []):
             assert device == "/dev/net/tun", device
             lines.append(f"device - {device}")
         for target in service.get("tmpfs", []):
