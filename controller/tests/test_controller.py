@@ -524,6 +524,9 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
             behind.setattr("sluice.controller.ROUTES_BEHIND", -1)
             behind.setattr("sluice.controller.ROUTES_CAUGHT_UP", -1)
             world.routes.put(named)
+            gate: Any = controller.sources.gate
+            gate._quiet, gate._due = 0.01, asyncio.get_running_loop().time()
+            controller._set_timer()
             await quiet_passes(controller)
             assert not controller.settled
             assert slot(kept) in switch.of(Kind.ROUTE)
@@ -532,7 +535,6 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
         assert slot(kept) in switch.of(Kind.ROUTE)
 
     play(first, switch)
-    monkeypatch.setattr(World, "quiet", 0.01)
     play(second, switch)
 
 
