@@ -19,6 +19,7 @@ pub mod fast_path;
 pub mod fpm;
 pub mod mailbox;
 pub mod p4runtime;
+pub mod routes;
 pub mod runtime;
 pub mod tap;
 

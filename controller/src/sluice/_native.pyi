@@ -2,8 +2,9 @@
 """Types of the native extension `sluice._native` (source: controller/native/, Rust).
 
 What it is for: the byte-moving half of the controller (P4Runtime, host TAPs, FPM framing), handed
-to Python in batches. It knows neither policy nor P4 names, and decides nothing but which frames
-pass between host and switch by tables that it was given (FastPath).
+to Python in batches, and the table of all routes (RouteTable). It knows neither policy nor P4
+names, and decides nothing but which frames pass between host and switch by tables that it was given
+(FastPath).
 
 Common to the classes that are read:
 - `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has something to give
@@ -17,8 +18,8 @@ Common to the classes that are read:
 - The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
 """
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Literal, TypeAlias, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 __version__: str
 
@@ -281,3 +282,201 @@ class FpmServer:
 
     def close(self) -> None:
         """Stops listening and closes every connection. Idempotent."""
+
+_Slot: TypeAlias = Any
+"""A prefix of one VRF: (vrf, (address, length)), of the types that the RouteTable was given."""
+_Target: TypeAlias = Any
+"""What the switch does with packets; hashable. The table keeps each that it has seen."""
+_Text: TypeAlias = Any
+"""What a route message says beside its prefix; a tuple."""
+
+@final
+class RouteMemo:
+    """Route messages (RTM_NEWROUTE, RTM_DELROUTE) whose text is known."""
+
+    def __new__(cls, unusual_heads: bytes) -> RouteMemo:
+        """Prefixes whose first octet is in `unusual_heads` are never read."""
+
+    def learn(self, data: bytes, offset: int, length: int, text: _Text) -> bool:
+        """The message at `offset`, of this length, says `text` of its prefix, and so does every
+        other that differs in nothing else. Returns whether it is of a form that can be cut. Of the
+        message RTA_DST may occur once."""
+
+    def read(self, payloads: list[bytes], start: int, limit: int) -> tuple[RouteRun, int]:
+        """The routes of the payloads from `start` on, and how many payloads these are. Ends with
+        the payload that reaches `limit` routes, or before one of which a message is not known."""
+
+@final
+class RouteRun:
+    """Routes of known texts, in order."""
+
+    def __len__(self) -> int: ...
+    def messages(self) -> list[tuple[_Text, bytes, int]]:
+        """Text, address and prefix length of each."""
+
+class _RouteEncoding(Protocol):
+    def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]: ...
+    def route_tail(self, target: _Target) -> bytes: ...
+
+@final
+class RouteTable:
+    """For each prefix: the routing daemon's route, what is known of it on the router's own links
+    (`onlink`), and what the switch shall hold (`desired`) and holds (`installed`).
+
+    A route is known by the number of an *entry*: an object that many routes lead by. Methods raise
+    ValueError for a prefix that is none.
+    """
+
+    def __new__(cls, slot: type, prefix: type) -> RouteTable:
+        """`slot` and `prefix` are the tuple types of what is given back."""
+
+    @property
+    def desired(self) -> RouteColumn: ...
+    @property
+    def installed(self) -> RouteColumn: ...
+    @property
+    def upserts(self) -> RouteQueue:
+        """Prefixes to be inserted or modified."""
+
+    @property
+    def deletes(self) -> RouteQueue:
+        """Prefixes to be deleted."""
+
+    def installed_uses(self, target: _Target) -> int:
+        """How many prefixes are installed with a target."""
+
+    def add_entry(self, entry: object) -> int:
+        """Keeps an entry; returns its number."""
+
+    def drop_entry(self, number: int) -> None:
+        """Forgets an entry. ValueError while a route leads by it."""
+
+    def entry_of(self, number: int) -> Any:
+        """The entry of a number; None if there is none."""
+
+    def entry_uses(self, number: int) -> int:
+        """How many routes lead by an entry."""
+
+    def entry(self, key: _Slot) -> Any:
+        """The entry by which a prefix's route leads; None where there is no route."""
+
+    def set_entry(self, key: _Slot, number: int) -> None:
+        """A prefix's route leads by this entry; 0: there is none any more."""
+
+    def routes(self, vrf: int) -> int:
+        """How many routes a VRF has."""
+
+    def lengths(self, vrf: int, size: int) -> list[int]:
+        """The prefix lengths of a VRF's routes with addresses of so many octets, longest first."""
+
+    def set_onlink(self, key: _Slot, target: _Target | None) -> None:
+        """What the router's own links want for a prefix that has no route."""
+
+    def set_neighbors(self, ipv4: list[bytes], ipv6: list[bytes]) -> None:
+        """The neighbours' addresses, for `apply` to say whether a prefix covers one."""
+
+    def walk(self, after: _Slot | None, limit: int) -> tuple[list[Any], Any]:
+        """At most `limit` prefixes behind `after` that have a route or are on a link, in order of
+        VRF, IPv4 before IPv6, address and length; and behind which to go on, None at the end."""
+
+    def unknown_texts(self, run: RouteRun) -> list[tuple[int, _Text]]:
+        """Numbers and texts of a run of which it has not been said what they mean, or no more."""
+
+    def set_updated(self, text: int, vrf: int, entry: int, target: _Target) -> None:
+        """Routes of this text are in this VRF and lead by this entry to this target."""
+
+    def set_deleted(self, text: int, vrf: int) -> None:
+        """Routes of this text are gone from this VRF."""
+
+    def forget_texts(self) -> None:
+        """Texts may mean something else by now."""
+
+    def apply(self, run: RouteRun) -> tuple[RouteBlock, list[int], bool]:
+        """Takes the routes of a run in. Returns what is to change in the switch, the entries that
+        have lost their last route, and whether a prefix covers a neighbour. ValueError if it has
+        not been said of all texts what they mean; then nothing is done."""
+
+    def take_in(self, block: RouteBlock) -> None:
+        """What a run changed is desired from now on, and queued where it is not installed."""
+
+    def in_flight(self) -> int:
+        """How many prefixes have a write under way."""
+
+    def set_in_flight(self, keys: Iterable[_Slot], under_way: bool) -> None: ...
+    def is_in_flight(self, key: object) -> bool: ...
+    def clear_in_flight(self) -> None:
+        """Nothing is under way any more; what a RouteBatch of before says is not believed."""
+
+    def next_upserts(
+        self, limit: int, missing: Callable[[Any], object], encoding: _RouteEncoding
+    ) -> RouteBatch:
+        """The newest of the queue, `limit` at most. `missing` is asked of a target whether it is
+        not to be written (anything true); what it allowed is believed until `forget_ready`.
+        `encoding` is asked once for each VRF and target."""
+
+    def next_deletes(self, limit: int, encoding: _RouteEncoding) -> RouteBatch:
+        """The same of those to be deleted."""
+
+    def requeue_postponed(self) -> None:
+        """Puts back those that were passed over, since a write of theirs was under way."""
+
+    def forget_ready(self) -> None:
+        """`missing` is to be asked again of all targets."""
+
+@final
+class RouteBlock:
+    """Changes of many routes at a time, for `take_in`."""
+
+    def __len__(self) -> int: ...
+    def items(self) -> list[tuple[Any, Any]]:
+        """Prefixes and targets; None: to be deleted. Empty once taken in."""
+
+@final
+class RouteBatch:
+    """Updates that go to the switch together. Their prefixes are in flight until it is told what
+    became of them, once."""
+
+    def __len__(self) -> int: ...
+    def updates(self) -> list[bytes]:
+        """Each as a field of a WriteRequest."""
+
+    def entries(self) -> list[tuple[Any, Any]]:
+        """Prefixes and targets; None: deleted."""
+
+    def operations(self) -> list[int]:
+        """P4Runtime's Update.Type of each."""
+
+    def unready(self) -> list[tuple[Any, Any]]:
+        """Prefixes and targets that were taken from the queue and left out: their target is
+        missing."""
+
+    def absent(self) -> list[Any]:
+        """Prefixes that were taken from the queue of deletes and are not installed."""
+
+    def landed(self, applied: bool) -> None:
+        """They are under way no more; `applied`: the switch has done all of it."""
+
+    def requeue(self) -> None:
+        """They are under way no more, and wait again."""
+
+@final
+class RouteColumn(MutableMapping[Any, Any]):
+    """Prefixes and their targets. May change while it is walked, in the order of no one."""
+
+    def __getitem__(self, key: object) -> Any: ...
+    def __setitem__(self, key: _Slot, value: _Target) -> None: ...
+    def __delitem__(self, key: _Slot) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def update(self, pairs: Iterable[tuple[_Slot, _Target]]) -> None: ...  # type: ignore[override]
+
+@final
+class RouteQueue(MutableMapping[Any, None]):
+    """Prefixes that wait, as keys; `popitem` gives the newest."""
+
+    def __getitem__(self, key: object) -> None: ...
+    def __setitem__(self, key: _Slot, value: None) -> None: ...
+    def __delitem__(self, key: _Slot) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def update(self, keys: Iterable[_Slot]) -> None: ...  # type: ignore[override]

@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sluice import policy_entities
+from sluice._native import RouteRun
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
 from sluice.config import Config, Limits
@@ -50,7 +51,6 @@ from sluice.entities import (
     Kind,
     Nexthop,
     PuntLimit,
-    RouteSlot,
 )
 from sluice.first_packets import EspSource, FirstPackets
 from sluice.flow_tables import FlowTables
@@ -84,7 +84,6 @@ from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
 from sluice.progress import Pace
 from sluice.punts import Outcome, PuntHandler, Tunnel
-from sluice.readback import SLICE
 from sluice.reconciler import Reconciler
 from sluice.reload import ReloadReport
 from sluice.resolution import Resolution
@@ -96,7 +95,6 @@ from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.takeover import Closing, Entities
-from sluice.task_slices import in_slices
 from sluice.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -162,7 +160,7 @@ class Controller:
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
         )
         self.port_watch = PortWatch(config, self._ports_changed)
-        self.reconciler = Reconciler(codec, self._entity_deleted, self._clock)
+        self.reconciler = Reconciler(codec, self._entity_deleted, self._clock, self.fib.routes)
         self.reconciler.on_progress = self._progress
         self.reconciler.near = self.fib.near_routes
         limits = config.limits
@@ -227,7 +225,7 @@ class Controller:
             delivering=self.host_errors.delivered,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
-        """Is told how many routes were taken in, of the routing daemon or of the switch."""
+        """Is told how many events of the routing daemon were taken in."""
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -387,16 +385,10 @@ class Controller:
         """After the first read-back of all routes: those that the daemon names are compared."""
         if self._table_adopted:
             return
-        found = self.reconciler.installed.by_kind[Kind.ROUTE]
-        slots: dict[RouteSlot, RouteSlot] = {}
-        async for part in in_slices(found, SLICE):
-            slots.update((slot, slot) for slot in part if isinstance(slot, RouteSlot))
-            self.on_routes(len(part))  # a young dictionary of all would be walked when it is large
-        self.fib.share(slots)
         self._table_adopted = True
         self.daemons.enable(True)
 
-    def _apply(self, events: Sequence[Event], now: float) -> Changes:
+    def _apply(self, events: Sequence[Event | RouteRun], now: float) -> Changes:
         changes = self.fib.apply(events, now)
         if self.fib.unfinished:
             self.scheduler.wake(self._moved)
@@ -511,15 +503,16 @@ class Controller:
         events = daemon.feed.routes.poll(ROUTE_SLICE)
         if not events:
             return False
-        now = self._clock()
+        now, count = self._clock(), 0
         for event in events:
+            count += len(event) if type(event) is RouteRun else 1
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 log.info("FPM: %s", event)
                 daemon.has_spoken = True
         daemon.comparison.note(events, now)
         self._submit(self._apply(events, now))
         self.on_routes(len(events))
-        self.pace.note(len(events), now)
+        self.pace.note(count, now)
         self._set_timer()
         return True
 
@@ -544,8 +537,7 @@ class Controller:
     def _settle(self) -> None:
         """Once the daemons have named all routes, and the kernel knows of no other that the switch
         holds, what is left is nobody's."""
-        if self.daemons.settle(self._clock()):
-            self.fib.share({})
+        self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
             self._released_routes = True
             self.reconciler.release(ROUTE_KINDS)

@@ -13,9 +13,12 @@ that use it.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sluice.model import Address, Mac, Prefix
+
+if TYPE_CHECKING:
+    from sluice._native import RouteBlock
 
 
 class Kind(IntEnum):
@@ -326,17 +329,26 @@ def _policy_references(kind: Kind, key: Key, value: Value) -> tuple[Reference, .
 class Changes:
     """Entities to set (value) or to remove (None), by kind; the last change of a key counts.
 
-    `resolve` are the neighbours (l3_if, address) whose MAC address is wanted now.
+    `blocks` are routes that changed before those in `by_kind`, in order. `resolve` are the
+    neighbours (l3_if, address) whose MAC address is wanted now.
     """
 
-    __slots__ = ("by_kind", "resolve")
+    __slots__ = ("blocks", "by_kind", "resolve")
 
     def __init__(self) -> None:
         self.by_kind: dict[Kind, dict[Key, Value | None]] = {}
+        self.blocks: list[RouteBlock | dict[Key, Value | None]] = []
         self.resolve: dict[tuple[int, Address], None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.by_kind)
+        return bool(self.by_kind or self.blocks)
+
+    def add_block(self, block: RouteBlock) -> None:
+        """Record changes of many routes at a time."""
+        before = self.by_kind.pop(Kind.ROUTE, None)
+        if before:
+            self.blocks.append(before)
+        self.blocks.append(block)
 
     def of(self, kind: Kind) -> dict[Key, Value | None]:
         """The changes of one kind; to be written to directly where speed counts."""

@@ -8,7 +8,7 @@ again at once, the first time. Pure but for the clock it is given. Depends on en
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -50,6 +50,7 @@ class Failures:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[Subject, Failure] = {}
+        self._of_kind: Counter[Kind] = Counter()
         # By time. Of a subject only the item counts whose time is in `_queued`, its earliest; when
         # that has come, the failure itself says whether it is due or how much later.
         self._queue: list[tuple[float, int, Subject]] = []
@@ -70,6 +71,10 @@ class Failures:
         """An entity's failure, if its last update failed."""
         return self._failures.get((kind, key))
 
+    def of_kind(self, kind: Kind) -> int:
+        """How many entities of a kind have failed."""
+        return self._of_kind[kind]
+
     @property
     def next_retry(self) -> float:
         """When `due` has something to give, or NEVER."""
@@ -81,6 +86,7 @@ class Failures:
         """An update failed; it becomes due again."""
         subject = (kind, key)
         before = self._failures.get(subject)
+        self._of_kind[kind] += before is None
         attempts = 1 if before is None else before.attempts + 1
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(attempts - 1, 16))
         if code in (ALREADY_EXISTS, NOT_FOUND) and attempts == 1:
@@ -148,7 +154,9 @@ class Failures:
 
     def _drop(self, subject: Subject) -> Failure | None:
         self._waiting.pop(subject, None)
-        return self._failures.pop(subject, None)
+        failure = self._failures.pop(subject, None)
+        self._of_kind[subject[0]] -= failure is not None
+        return failure
 
     def retry_waiting(self) -> None:
         """Something that others may have waited for is installed."""
@@ -159,6 +167,7 @@ class Failures:
     def clear(self) -> None:
         """Nothing is known any more."""
         self._failures.clear()
+        self._of_kind.clear()
         self._queue.clear()
         self._queued.clear()
         self._waiting = {}

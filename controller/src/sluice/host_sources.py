@@ -183,6 +183,7 @@ def _make_feed(
         server,
         lambda peer: str(inside(partial(users.admit, peer))),
         Senders(lambda port: bool(inside(partial(is_port_here, port)))),
+        runs=home,
     )
     routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
     left_out = frozenset(one.table for one in config.vrfs if one.place == HOME) - {MAIN_TABLE}

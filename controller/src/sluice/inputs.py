@@ -17,11 +17,11 @@ from sluice.model import (
     LinkChanged,
     PuntedPacket,
     Route,
-    RouteEvent,
     RouteKey,
     RouteUpdated,
 )
 from sluice.namespaces import HOME
+from sluice.state.route_runs import RoutesEvent
 
 
 class RouteInput(Protocol):
@@ -38,8 +38,8 @@ class RouteInput(Protocol):
     def fileno(self) -> int:
         """Readable while there may be events."""
 
-    def poll(self, limit: int) -> list[RouteEvent]:
-        """About `limit` events; none: nothing is left for now."""
+    def poll(self, limit: int) -> Sequence[RoutesEvent]:
+        """About `limit` events, or a run of routes; none: nothing is left for now."""
 
     def link_changed(self, event: LinkChanged) -> None:
         """Takes notice of a link: zebra's replay may have left out its legs of groups."""
@@ -178,7 +178,7 @@ class ReplayGate(Protocol):
     def ask(self, now: float) -> None:
         """No session has come: the kernel alone is to say what is kept."""
 
-    def note(self, event: RouteEvent, now: float) -> None:
+    def note(self, event: RoutesEvent, now: float) -> None:
         """Takes notice of an event."""
 
     def unread(self, now: float) -> None:

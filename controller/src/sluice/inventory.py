@@ -2,22 +2,32 @@
 """What the switch is known to hold, and how often each entity is referred to.
 
 An entity counts as held from the moment the switch acknowledged it. The reference counts keep the
-reconciler from deleting a next hop that an installed route still uses. Depends on entities.
+reconciler from deleting a next hop that an installed route still uses. Routes are in a native table
+(`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 
-from sluice.entities import Key, Kind, Reference, Value, references
+from sluice._native import RouteTable
+from sluice.entities import Key, Kind, Reference, Target, TargetKind, Value, references
+from sluice.state.route_order import new_table
+
+_TARGETS = {Kind.NEXTHOP: TargetKind.NEXTHOP, Kind.GROUP_ENTRY: TargetKind.GROUP}
+"""Kinds that routes refer to, by the kind of their targets."""
 
 
 class Inventory:
-    """The installed entities by kind."""
+    """The installed entities by kind. What `table` says of installed routes is forgotten."""
 
-    def __init__(self) -> None:
-        self.by_kind: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
+    def __init__(self, table: RouteTable | None = None) -> None:
+        self._table = table or new_table()
+        self._table.installed.clear()
+        self._table.forget_ready()
+        self.by_kind: dict[Kind, MutableMapping[Key, Value]] = {kind: {} for kind in Kind}
+        self.by_kind[Kind.ROUTE] = self._table.installed
         self._uses: Counter[Reference] = Counter()
 
     def __contains__(self, reference: Reference) -> bool:
@@ -26,7 +36,11 @@ class Inventory:
 
     def uses(self, reference: Reference) -> int:
         """How many installed entities refer to this one."""
-        return self._uses.get(reference, 0)
+        kind, key = reference
+        uses = self._uses.get(reference, 0)
+        if kind in _TARGETS and isinstance(key, int):
+            uses += self._table.installed_uses(Target(_TARGETS[kind], key))
+        return uses
 
     def items(self) -> Iterator[tuple[Kind, Key]]:
         """All installed entities, in the order of their kinds."""
@@ -37,24 +51,27 @@ class Inventory:
     def put(self, kind: Kind, entries: Iterable[tuple[Key, Value]]) -> None:
         """These are installed, new or replaced."""
         held = self.by_kind[kind]
-        new = dict(entries)  # BMv2 tells members of its selector twice
-        if not held.keys().isdisjoint(new):
-            self._count(kind, [(key, held[key]) for key in new if key in held], -1)
-        held.update(new)
-        self._count(kind, new.items(), 1)
+        if kind is Kind.ROUTE:
+            self._table.installed.update(entries)
+            return
+        entries = list(dict(entries).items())  # BMv2 tells members of its selector twice
+        replaced = [(key, held[key]) for key, _ in entries if key in held]
+        held.update(entries)
+        self._count(kind, entries, 1)
+        self._count(kind, replaced, -1)
 
     def remove(self, kind: Kind, keys: Iterable[Key]) -> None:
         """These are not installed any more."""
         held = self.by_kind[kind]
-        self._count(kind, [(key, held.pop(key)) for key in keys if key in held], -1)
-
-    def _count(self, kind: Kind, entries: Collection[tuple[Key, Value]], step: int) -> None:
         if kind is Kind.ROUTE:
-            # A batch of routes has few targets, and a route's references depend on its target only.
-            for value, number in Counter([value for _, value in entries]).items():
-                for reference in references(kind, 0, value):
-                    self._add(reference, step * number)
+            for key in keys:
+                held.pop(key, None)
             return
+        self._count(kind, [(key, held.pop(key)) for key in keys if key in held], -1)
+        if kind in _TARGETS:
+            self._table.forget_ready()
+
+    def _count(self, kind: Kind, entries: list[tuple[Key, Value]], step: int) -> None:
         for key, value in entries:
             for reference in references(kind, key, value):
                 self._add(reference, step)

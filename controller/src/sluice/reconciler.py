@@ -18,6 +18,11 @@ stand beside the new configuration, `compare` queues the difference. What is rig
 What nobody wants (an orphan) is deleted when its kind is released, which the controller does once
 the sources have said all they know. New entities of kinds that are held (`hold`) wait until `open`.
 
+Routes. What is desired and installed of them, and what waits to be written, is in a native table
+(`sluice._native.RouteTable`), which also makes their writes: here it is said once for each target
+whether it may be referred to. Where a route has failed, and for routes that are near, the general
+way is taken, which sees the same table as dictionaries.
+
 Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
 task (`run`) does all the writing.
 """
@@ -26,10 +31,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from typing import NamedTuple, cast
 
+from sluice._native import RouteBatch, RouteBlock, RouteTable
 from sluice.entities import (
     COMMITTED,
     MODIFY_ONLY,
@@ -37,8 +43,6 @@ from sluice.entities import (
     Changes,
     Key,
     Kind,
-    RouteSlot,
-    Target,
     Value,
     references,
 )
@@ -54,10 +58,11 @@ from sluice.p4runtime.session import (
     Status,
 )
 from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
+from sluice.state.route_order import new_table
 from sluice.state.takeover import Closing, Entities
-from sluice.table_order import TableQueue, in_order
+from sluice.table_order import in_order
 from sluice.table_reading import TableReading
-from sluice.task_slices import all_done, forget, in_slices, some_done
+from sluice.task_slices import all_done, drained, in_slices, some_done
 
 WINDOW = 4
 """Writes under way at a time."""
@@ -75,47 +80,57 @@ async def _nothing() -> None:
     pass
 
 
+_Entry = tuple[Key, Value | None]
+
+
 class _Batch(NamedTuple):
     kind: Kind
     operations: list[Operation]
-    entries: list[tuple[Key, Value | None]]
+    entries: list[_Entry]
     updates: list[bytes]
 
 
+Queue = MutableMapping[Key, None]
+"""Keys that wait, the newest to be taken first: a dictionary, or the native table's."""
+
+
 class Reconciler:
-    """Desired and installed entities, and the task between them."""
+    """Desired and installed entities, and the task between them. `routes` has those of routes."""
 
     def __init__(
         self,
         codec: Codec,
         deleted: Callable[[Kind, Key], None],
         clock: Callable[[], float],
+        routes: RouteTable | None = None,
     ) -> None:
+        self._routes = routes or new_table()
         self._codec = codec
         self._deleted = deleted
         self._clock = clock
-        self.desired: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
-        self.installed = Inventory()
+        self.desired: dict[Kind, MutableMapping[Key, Value]] = {kind: {} for kind in Kind}
+        self.desired[Kind.ROUTE] = self._routes.desired
+        self.installed = Inventory(self._routes)
         self.failures = Failures(clock)
         self.counters: Counter[str] = Counter()
         self.compared = False
         self._comparisons = 0
         self.reading: Inventory | None = None
         """What was read back so far, while it is."""
-        self._upserts: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
-        self._deletes: dict[Kind, dict[Key, None]] = {kind: {} for kind in Kind}
+        self._upserts: dict[Kind, Queue] = {kind: {} for kind in Kind}
+        self._deletes: dict[Kind, Queue] = {kind: {} for kind in Kind}
+        self._upserts[Kind.ROUTE] = self._routes.upserts
+        self._deletes[Kind.ROUTE] = self._routes.deletes
         self._orphans = {kind: Orphans() for kind in Kind}
         self._near: dict[Key, None] = {}
-        self._missing = TableQueue()
-        """Routes that the switch did not hold when it was read, after `_upserts`."""
-        self._forgetting: asyncio.Task[None] | None = None
         self._table: TableReading | None = None
         self._unread = False
         """Whether a large table is being read: nothing that routes refer to may go meanwhile."""
         self._comparing: Kind | None = None
-        self._deferred: deque[Mapping[Key, Value | None]] = deque()
+        self._deferred: deque[Mapping[Key, Value | None] | RouteBlock] = deque()
         """Changes of the kind that is being compared, which came meanwhile."""
         self._in_flight: set[Key] = set()
+        """Those of all kinds but routes."""
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
         self._held: frozenset[Kind] = frozenset()
@@ -130,14 +145,24 @@ class Reconciler:
 
     def submit(self, changes: Changes) -> None:
         """Desired entities have changed; of kinds that may be written at any time."""
+        for block in changes.blocks:
+            self._take_in_or_defer(Kind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
-            if kind is self._comparing:
-                self._deferred.append(entries)
-            else:
-                self._take_in(kind, entries)
+            self._take_in_or_defer(kind, entries)
         self._work.set()
 
-    def _take_in(self, kind: Kind, entries: Mapping[Key, Value | None]) -> None:
+    def _take_in_or_defer(
+        self, kind: Kind, entries: Mapping[Key, Value | None] | RouteBlock
+    ) -> None:
+        if kind is self._comparing:
+            self._deferred.append(entries)
+        else:
+            self._take_in(kind, entries)
+
+    def _take_in(self, kind: Kind, entries: Mapping[Key, Value | None] | RouteBlock) -> None:
+        if isinstance(entries, RouteBlock):
+            self._routes.take_in(entries)
+            return
         desired, held = self.desired[kind], self.installed.by_kind[kind]
         upserts, deletes = self._upserts[kind], self._deletes[kind]
         for key, value in entries.items():
@@ -147,7 +172,7 @@ class Reconciler:
                 deletes[key] = None
                 continue
             desired[key] = value
-            if held.get(key) == value and key not in self._in_flight:
+            if held.get(key) == value and not self._is_in_flight(kind, key):
                 upserts.pop(key, None)
             else:
                 upserts[key] = None
@@ -197,7 +222,8 @@ class Reconciler:
         self._work.set()
 
     def when_installed(self, kind: Kind, key: Key, callback: Callable[[], None]) -> None:
-        """Calls back once this entity is installed as desired; at once if it is."""
+        """Calls back once this entity, which is no route, is installed as desired; at once if it
+        is."""
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
             callback()
@@ -212,8 +238,8 @@ class Reconciler:
             + sum(map(len, self._deletes.values()))
             + sum(len(self._orphans[kind]) for kind in self._released)
             + len(self._near)
-            + len(self._missing)
             + len(self._in_flight)
+            + self._routes.in_flight()
             + sum(map(len, self._deferred))
         )
 
@@ -244,15 +270,20 @@ class Reconciler:
         queued = key in self._upserts[kind] or key in self._deletes[kind]
         leaves = kind in self._released and bool(self._orphans[kind])
         queued = queued or (leaves and key not in self.desired[kind])
-        queued = queued or (kind is Kind.ROUTE and self._is_missing(key))
-        return queued or key in self._in_flight
+        near = kind is Kind.ROUTE and key in self._near
+        return queued or near or self._is_in_flight(kind, key)
 
-    def _is_missing(self, key: Key) -> bool:
-        """Whether a route waits to be written with the table."""
-        if key in self._near:
-            return True
-        held = self.installed.by_kind[Kind.ROUTE].get(key)
-        return bool(self._missing) and held != self.desired[Kind.ROUTE].get(key)
+    def _is_in_flight(self, kind: Kind, key: Key) -> bool:
+        return self._routes.is_in_flight(key) if kind is Kind.ROUTE else key in self._in_flight
+
+    def _set_in_flight(self, batch: _Batch, under_way: bool) -> None:
+        keys = [key for key, _ in batch.entries]
+        if batch.kind is Kind.ROUTE:
+            self._routes.set_in_flight(keys, under_way)
+        elif under_way:
+            self._in_flight.update(keys)
+        else:
+            self._in_flight.difference_update(keys)
 
     def found(self, kind: Kind, key: Key, value: Value | None) -> None:
         """The switch holds this, or nothing, whatever it was thought to hold: to be put right.
@@ -290,15 +321,15 @@ class Reconciler:
         not waited for at all (`table_reading`). Returns whether anything was closed. Raises
         P4RuntimeError.
         """
-        installed = self.reading = Inventory()
+        self._routes.clear_in_flight()
+        installed = self.reading = Inventory(self._routes)
         requests = self._codec.read_requests()
         routes = [one for one in requests if self._codec.is_route(one)]
         others = [one for one in requests if one not in routes]
         await read(session, self._codec, others, installed)
         closed = closing(installed.by_kind)
         await close(session, self._codec, closed, installed)
-        before, self.installed = self.installed, installed
-        self._forgetting = asyncio.create_task(forget(before.by_kind[Kind.ROUTE], SLICE))
+        self.installed = installed
         self.failures.clear()
         self._in_flight.clear()
         table = self._table = TableReading(installed.by_kind[Kind.ROUTE], self._work.set)
@@ -311,10 +342,10 @@ class Reconciler:
         task, after what goes before them."""
         self.compared = False
         for kind in Kind:
-            self._upserts[kind] = {}
+            self._upserts[kind].clear()
             if kind is not Kind.ROUTE:
                 await self._compare(kind)
-        self._near, self._missing = {}, TableQueue()
+        self._near = {}
         self._unread = self._table is not None and not self._table.complete()
         if self._unread:
             self._comparing = Kind.ROUTE
@@ -362,10 +393,14 @@ class Reconciler:
 
     async def _find_difference(self, kind: Kind) -> None:
         desired, held = self.desired[kind], self.installed.by_kind[kind]
-        if kind is Kind.ROUTE:
-            self._missing = await in_order(desired, held)
-        elif kind not in COMMITTED:
-            self._upserts[kind] |= {key: None for key in desired if held.get(key) != desired[key]}
+        if kind not in COMMITTED:
+            table = await in_order(desired, held)
+            upserts = self._upserts[kind]
+            changed = list(upserts)
+            upserts.clear()
+            for block in (*table, changed):
+                async for part in drained(block, SLICE):
+                    upserts.update(dict.fromkeys(part))
         deletes, before = self._deletes[kind], self._orphans[kind]
         while deletes or before:
             gone = [deletes.popitem()[0] for _ in range(min(SLICE, len(deletes)))]
@@ -466,14 +501,13 @@ class Reconciler:
             return (
                 sum(map(len, self._deferred))
                 + len(self._upserts[Kind.ROUTE])
-                + len(self._missing)
                 + sum(len(self._deletes[kind]) for kind in UNDER_ROUTES)
                 + sum(len(self._orphans[kind]) for kind in self._released & UNDER_ROUTES)
             )
         held = Kind.EGRESS_INTERFACE in self._held
         if not held or self.installed.by_kind[Kind.EGRESS_INTERFACE]:
             return 0
-        return len(self._near) + len(self._missing) + len(self._upserts[Kind.ROUTE])
+        return len(self._near) + len(self._upserts[Kind.ROUTE])
 
     async def _cycle(self, session: Writer) -> None:
         for kind in Kind:
@@ -483,10 +517,6 @@ class Reconciler:
                 continue
             if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
                 return  # something of a smaller kind has come: it goes first
-        if self._missing and not (self._unread or self._blocked):
-            await self._write_all(session, Kind.ROUTE, Operation.INSERT, self._missing)
-            if self._more_urgent(Kind.ROUTE):
-                return
         for kind in reversed(Kind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
@@ -494,11 +524,7 @@ class Reconciler:
             await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
 
     async def _write_all(
-        self,
-        session: Writer,
-        kind: Kind,
-        operation: Operation,
-        queue: dict[Key, None] | TableQueue,
+        self, session: Writer, kind: Kind, operation: Operation, queue: Queue
     ) -> bool:
         """Writes all of a kind's queue; False when it stopped for something more urgent."""
         deleting = operation is Operation.DELETE
@@ -509,15 +535,9 @@ class Reconciler:
         complete = True
         try:
             for _ in range(BATCHES_PER_TURN):
-                if isinstance(queue, TableQueue):
-                    batch = self._next_missing(queue)
-                elif deleting:
-                    batch = self._next_deletes(kind)
-                else:
-                    batch = self._next_upserts(kind, queue)
-                if batch.updates:
-                    self._in_flight.update(key for key, _ in batch.entries)
-                    under_way.add(asyncio.create_task(self._send(session, batch)))
+                sent = self._send_next(session, kind, queue, deleting)
+                if sent is not None:
+                    under_way.add(sent)
                     await asyncio.sleep(0)
                 if len(under_way) >= WINDOW:
                     under_way = await some_done(under_way)
@@ -528,28 +548,58 @@ class Reconciler:
                     break
         finally:
             failed = await all_done(under_way)
-            if isinstance(queue, TableQueue):
-                queue = self._upserts[kind]
             queue.update(self._postponed)
             self._postponed.clear()
+            self._routes.requeue_postponed()
         if failed is not None:
             raise failed
         return complete
 
+    def _send_next(
+        self, session: Writer, kind: Kind, queue: Queue, deleting: bool
+    ) -> asyncio.Task[None] | None:
+        """Begins to write the next batch, if there is something to write in it."""
+        if kind is Kind.ROUTE and queue is not self._near and self._may_write_many():
+            routes = self._next_routes(deleting)
+            return asyncio.create_task(self._send_routes(session, routes)) if routes else None
+        batch = self._next_deletes(kind) if deleting else self._next_upserts(kind, queue)
+        if not batch.updates:
+            return None
+        self._set_in_flight(batch, True)
+        return asyncio.create_task(self._send(session, batch))
+
+    def _may_write_many(self) -> bool:
+        """Whether no route has to be looked at on its own."""
+        return Kind.ROUTE not in self._held and not self.failures.of_kind(Kind.ROUTE)
+
+    def _next_routes(self, deleting: bool) -> RouteBatch:
+        if deleting:
+            batch = self._routes.next_deletes(BATCH, self._codec)
+            for key in batch.absent():
+                self._confirm_deleted(Kind.ROUTE, key)
+            return batch
+        batch = self._routes.next_upserts(BATCH, self._missing_target, self._codec)
+        for key, target in batch.unready():
+            self.failures.record(Kind.ROUTE, key, WAITING, self._missing_target(target))
+        return batch
+
+    def _missing_target(self, target: Value) -> str:
+        return self._missing_reference(Kind.ROUTE, 0, target)
+
     def _more_urgent(self, kind: Kind) -> bool:
         return any(self._upserts[smaller] for smaller in Kind if smaller < kind)
 
-    def _next_upserts(self, kind: Kind, queue: dict[Key, None]) -> _Batch:
+    def _next_upserts(self, kind: Kind, queue: Queue) -> _Batch:
         desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
         missing: dict[Value, str] = {}  # routes: the same few targets again and again
-        update, in_flight = self._codec.update, self._in_flight
+        update = self._codec.update
         while queue and len(batch.updates) < BATCH:
             key, _ = queue.popitem()  # the newest: a dict gives the oldest only in linear time
             value = desired.get(key)
             present = held.get(key)
-            if key in in_flight:
+            if self._is_in_flight(kind, key):
                 self._postponed[key] = None
                 continue
             if value is None or present == value:
@@ -570,24 +620,6 @@ class Reconciler:
             batch.updates.append(update(operation, kind, key, value))
         return batch
 
-    def _next_missing(self, queue: TableQueue) -> _Batch:
-        """A batch of a table that the switch does not hold. What is as it mostly is, new and by a
-        next hop that is there, is looked at all at once; else as any other."""
-        kind = Kind.ROUTE
-        keys = queue.take(BATCH)
-        values = [*map(self.desired[kind].get, keys)]
-        targets = {value for value in values if type(value) is Target}
-        if (
-            self._in_flight.isdisjoint(keys)
-            and self.installed.by_kind[kind].keys().isdisjoint(keys)
-            and len(targets) == len(set(values))
-            and not any(self._missing_reference(kind, 0, target) for target in targets)
-        ):
-            entries = list(zip(keys, values, strict=True))
-            updates = self._codec.insert_routes(cast("list[tuple[RouteSlot, Target]]", entries))
-            return _Batch(kind, [Operation.INSERT] * len(keys), entries, updates)
-        return self._next_upserts(kind, dict.fromkeys(keys))
-
     def _missing_reference(self, kind: Kind, key: Key, value: Value) -> str:
         if kind in self._held and key not in self.installed.by_kind[kind]:
             return "policy does not stand yet"
@@ -602,7 +634,7 @@ class Reconciler:
         batch = _Batch(kind, [], [], [])
         while queue and len(batch.updates) < BATCH:
             key, _ = queue.popitem()
-            if key in self._in_flight:
+            if self._is_in_flight(kind, key):
                 self._postponed[key] = None
             elif key in desired:
                 continue
@@ -628,8 +660,7 @@ class Reconciler:
 
     def _has_work(self, kind: Kind) -> bool:
         leaving = kind in self._released and self._orphans[kind]
-        missing = kind is Kind.ROUTE and self._missing
-        return bool(self._upserts[kind] or missing or self._deletes[kind] or leaving)
+        return bool(self._upserts[kind] or self._deletes[kind] or leaving)
 
     # -- answers
 
@@ -644,27 +675,44 @@ class Reconciler:
                 queue[batch.kind][key] = None
             raise
         finally:
-            self._in_flight.difference_update(key for key, _ in batch.entries)
+            self._set_in_flight(batch, False)
         if statuses:
             batch = self._sort_out(batch, statuses)
         self._acknowledged(batch)
 
+    async def _send_routes(self, session: Writer, batch: RouteBatch) -> None:
+        self.counters["writes"] += 1
+        self.counters["updates"] += len(batch)
+        try:
+            statuses = await session.write(batch.updates())
+        except P4RuntimeError:
+            batch.requeue()
+            raise
+        except BaseException:
+            batch.landed(False)
+            raise
+        if not statuses and not self.failures.of_kind(Kind.ROUTE):
+            batch.landed(True)
+            self.on_progress()
+            return
+        operations = list(map(Operation, batch.operations()))
+        each = _Batch(Kind.ROUTE, operations, cast("list[_Entry]", batch.entries()), [])
+        batch.landed(False)
+        self._acknowledged(self._sort_out(each, statuses) if statuses else each)
+
     def _acknowledged(self, batch: _Batch) -> None:
         kind = batch.kind
-        # A batch sets entities or deletes them.
-        deletes = bool(batch.entries) and batch.entries[0][1] is None
-        set_entries = [] if deletes else cast("list[tuple[Key, Value]]", batch.entries)
+        set_entries = [(key, value) for key, value in batch.entries if value is not None]
         if set_entries:
             self.installed.put(kind, set_entries)
-        deleted = [key for key, _ in batch.entries] if deletes else []
+        deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
             # A route has no number that could be used again.
             if kind is not Kind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)
-        if self.failures:
-            self.failures.succeeded(kind, [key for key, _ in batch.entries])
+        self.failures.succeeded(kind, [key for key, _ in batch.entries])
         if self._waiters:
             self._notify(kind, set_entries)
         self.on_progress()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sluice._native import RouteRun
 from sluice.inputs import ReplayGate, RouteDump
 from sluice.left_routes import LeftRoutes
 from sluice.model import (
@@ -27,6 +28,7 @@ from sluice.model import (
 )
 from sluice.namespaces import HOME
 from sluice.state.fib import Fib
+from sluice.state.route_runs import RoutesEvent, events_of
 from sluice.state.stale_sweep import StaleSweep
 
 DATAGRAMS = 4
@@ -84,9 +86,15 @@ class RouteComparison:
         """When the next one is to begin, unless one is under way."""
         return None if self.running else self._gate.due
 
-    def note(self, events: Sequence[RouteEvent], now: float) -> None:
+    def note(self, events: Sequence[RoutesEvent], now: float) -> None:
         """Takes notice of events of the routing daemon; at least one."""
         for event in events:
+            if type(event) is RouteRun:
+                if self.running:
+                    self._withdrawn.update(
+                        one.key for one in events_of(event) if type(one) is RouteDeleted
+                    )
+                continue
             if type(event) in (FpmSessionOpened, FpmSessionClosed):
                 self._gate.note(event, now)
                 self._outdated = True

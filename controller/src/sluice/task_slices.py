@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sluice.p4runtime.session import P4RuntimeError
 
@@ -26,11 +26,13 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
         await asyncio.sleep(0)
 
 
-async def forget(items: dict[Any, Any], size: int) -> None:
-    """Empties a dictionary in slices: a million entries that go at once take their time."""
+async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
+    """As `in_slices`, from the end, and what was given is forgotten: a list of a million items that
+    goes at once takes its time."""
     while items:
-        for _ in range(min(size, len(items))):
-            items.popitem()
+        part = items[-size:]
+        del items[-size:]
+        yield part
         await asyncio.sleep(0)
 
 

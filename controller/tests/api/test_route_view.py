@@ -38,7 +38,7 @@ def put(world: World, slots: list[RouteSlot]) -> None:
     changes = Changes()
     for one in slots:
         changes.set(Kind.ROUTE, one, UNREACHABLE)
-        world.controller.fib.order.add(one)
+        world.controller.fib.routes.set_onlink(one, UNREACHABLE)
     world.controller.reconciler.submit(changes)
 
 
@@ -46,7 +46,7 @@ def take(world: World, slots: list[RouteSlot]) -> None:
     changes = Changes()
     for one in slots:
         changes.set(Kind.ROUTE, one, None)
-        world.controller.fib.order.discard(one)
+        world.controller.fib.routes.set_onlink(one, None)
     world.controller.reconciler.submit(changes)
 
 

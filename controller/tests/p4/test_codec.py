@@ -83,12 +83,6 @@ def test_a_route_is_encoded_as_protobuf_would(vrf: int, prefix: Prefix, target: 
     assert CODEC.decode(request.updates[0].entity) == (Kind.ROUTE, slot, target)
 
 
-@given(routes=st.lists(st.tuples(st.builds(RouteSlot, st.integers(0, 1), prefixes), targets)))
-def test_routes_are_encoded_together_as_each_alone(routes: list[tuple[RouteSlot, Target]]) -> None:
-    alone = [CODEC.update(Operation.INSERT, Kind.ROUTE, *route) for route in routes]
-    assert CODEC.insert_routes(routes) == alone
-
-
 @given(prefix=prefixes)
 def test_deleting_a_route_names_its_key_only(prefix: Prefix) -> None:
     (deleted,) = updates_of(CODEC.update(Operation.DELETE, Kind.ROUTE, RouteSlot(1, prefix), None))

@@ -33,7 +33,6 @@ from sluice.entities import (
     Kind,
     L3Interface,
     Nexthop,
-    RouteSlot,
     Target,
     TargetKind,
 )
@@ -521,28 +520,6 @@ class TestMemory:
         wanted.apply(route("20.0.0.0/8", gateway(GW2, 2)))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
         assert wanted.nexthop("20.0.0.0/8").l3_if == 2
-
-    def test_a_prefix_is_one_object_in_all_that_is_known_of_it(self, wanted: Desired) -> None:
-        changes = wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
-        (published,) = changes.by_kind[Kind.ROUTE]
-        (ordered,) = (one for one in next(wanted.fib.order.walk()) if one == published)
-        assert published is ordered
-        (known,) = wanted.fib.rib
-        assert isinstance(published, RouteSlot)
-        assert published.prefix is known.prefix
-
-    def test_a_prefix_that_the_switch_was_found_to_hold_is_not_made_twice(
-        self, wanted: Desired
-    ) -> None:
-        found = slot("192.0.2.0/24")
-        wanted.fib.share({found: found, slot("20.0.0.0/8"): slot("20.0.0.0/8")})
-        changes = wanted.apply(
-            route("192.0.2.0/24", gateway(GW1, 1)), route("30.0.0.0/8", gateway(GW1, 1))
-        )
-        assert any(one is found for one in changes.by_kind[Kind.ROUTE])
-        assert any(known.prefix is found.prefix for known in wanted.fib.rib)
-        wanted.apply(route("192.0.2.0/24", gateway(GW2, 2)))
-        assert wanted.nexthop("192.0.2.0/24").l3_if == 2
 
 
 class TestAdoption:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Python module `sluice._native`: four thin classes over the rest of the crate.
+//! The Python module `sluice._native`: thin classes over the rest of the crate.
 //!
 //! Here values become Python objects and errors exceptions; nothing else happens. The lock of a
 //! mailbox is never held while Python objects are made. `src/sluice/_native.pyi` is the reference.
@@ -8,6 +8,7 @@ mod errors;
 mod fast_path;
 mod fpm;
 mod p4runtime;
+mod routes;
 mod tap;
 
 use pyo3::prelude::*;
@@ -18,5 +19,15 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<p4runtime::P4RuntimeClient>()?;
     module.add_class::<tap::TapSet>()?;
     module.add_class::<fast_path::FastPath>()?;
+    module.add_class::<routes::RouteMemo>()?;
+    module.add_class::<routes::RouteRun>()?;
+    module.add_class::<routes::RouteTable>()?;
+    module.add_class::<routes::RouteBlock>()?;
+    module.add_class::<routes::RouteBatch>()?;
+    module.add_class::<routes::RouteColumn>()?;
+    module.add_class::<routes::RouteKeys>()?;
+    module.add_class::<routes::RouteItems>()?;
+    module.add_class::<routes::RouteQueue>()?;
+    module.add_class::<routes::RouteQueueKeys>()?;
     module.add_class::<fpm::FpmServer>()
 }

@@ -23,7 +23,8 @@ class Codec:
         self._encoder = Encoder(tables)
         self._decoder = Decoder(tables)
         self.update = self._encoder.update
-        self.insert_routes = self._encoder.insert_routes
+        self.route_head = self._encoder.route_head
+        self.route_tail = self._encoder.route_tail
         self.group_size = tables.group_size
         """The largest sum of a next-hop group's weights that the pipeline takes."""
         self._routes = frozenset(table.id for table in tables.fibs.values())

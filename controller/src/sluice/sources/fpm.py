@@ -8,13 +8,16 @@ ends a session nor changes a route. Bytes that cannot be decoded end the session
 connects again and replays everything, and until then the routes stay as they are. Routes of other
 network namespaces than the session's, which a zebra with `-n` sends as its own, are left out
 (`fpm_senders`).
+
+Of a full table nearly all frames say what others have said, of another prefix. With `runs` these
+come as a `RouteRun`, many routes in one event.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,14 +28,19 @@ from sluice.sources.peer import Refused
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
 from sluice.wire.route_memo import RouteMemo
+from sluice.wire.route_runs import RouteRuns
 
 if TYPE_CHECKING:
-    from sluice._native import FpmEvent
+    from sluice._native import FpmEvent, RouteRun
 
 log = logging.getLogger(__name__)
 
 # Each holds what one read of the socket gave, 256 KiB at most; the rest waits in the server.
 SERVER_EVENTS = 2
+RUN = 1024
+"""Routes of a run, about: some 2 ms until they are queued for the switch."""
+UNUSUAL_HEADS = (*range(224, 256), 169)
+"""First octets of prefixes that come one by one: not all of them are routed by."""
 REFUSALS_AT_ONCE = 8
 """Connections refused in one slice: a user who connects all the time does not hold up packets."""
 REFUSALS_TOLD_EVERY = 10.0
@@ -58,7 +66,14 @@ class FrameServer(Protocol):
 class FpmSource:
     """The route events of the FPM peer."""
 
-    def __init__(self, server: FrameServer, admit: Admit, senders: Senders | None = None) -> None:
+    def __init__(
+        self,
+        server: FrameServer,
+        admit: Admit,
+        senders: Senders | None = None,
+        *,
+        runs: bool = False,
+    ) -> None:
         self._server = server
         self._senders = senders or Senders()
         self._sender: bytes | None = None
@@ -66,9 +81,12 @@ class FpmSource:
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
-        # Payloads of the session that wait for decoding: at most SERVER_EVENTS of the server.
-        self._payloads: deque[bytes] = deque()
-        self._memo = RouteMemo()
+        # Payloads of the session, at most SERVER_EVENTS of the server. Those from `_next` on wait
+        # for decoding.
+        self._payloads: list[bytes] = []
+        self._next = 0
+        self._runs = RouteRuns(UNUSUAL_HEADS) if runs else None
+        self._memo = self._runs or RouteMemo()
         self._doubt = GroupDoubt()
         self.peer: str | None = None
         self.counters: Counter[str] = Counter()
@@ -92,14 +110,15 @@ class FpmSource:
         """To be told of every link of the host: what zebra replays depends on them."""
         self._doubt.note_link(event)
 
-    def poll(self, limit: int) -> list[RouteEvent]:
-        """About `limit` events, in order; empty when there is nothing more for now, or when
-        `REFUSALS_AT_ONCE` connections were refused: then `fileno` stays readable."""
-        events: list[RouteEvent] = []
+    def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
+        """About `limit` events, or fewer and a run, in order; empty when there is nothing more for
+        now, or when `REFUSALS_AT_ONCE` connections were refused: then `fileno` stays readable."""
+        events: list[RouteEvent | RouteRun] = []
         refused = self.counters["connections_refused"] + REFUSALS_AT_ONCE
         while len(events) < limit and self.counters["connections_refused"] < refused:
             if self._payloads:
-                self._decode(self._payloads.popleft(), events)
+                if self._read_run(events):
+                    break
                 continue
             news = self._server.poll(SERVER_EVENTS)
             if not news:
@@ -108,13 +127,28 @@ class FpmSource:
                 self._handle(event, events)
         return events
 
-    def _handle(self, event: FpmEvent, events: list[RouteEvent]) -> None:
+    def _read_run(self, events: list[RouteEvent | RouteRun]) -> bool:
+        """The next frames as a run, or one as events; whether that is enough for now."""
+        run, read = None, 0
+        if self._runs is not None:
+            run, read = self._runs.read(self._payloads, self._next, RUN)
+        if run is not None and read:
+            events.append(run)
+        else:
+            read = 1
+            self._decode(self._payloads[self._next], events)
+        self._next += read
+        if self._next >= len(self._payloads):
+            self._payloads, self._next = [], 0
+        return run is not None and len(run) >= RUN
+
+    def _handle(self, event: FpmEvent, events: list[RouteEvent | RouteRun]) -> None:
         match event:
             case ("open", connection, peer):
                 self._open(connection, peer, events)
             case ("frames", connection, payloads):
                 if connection == self._session:
-                    self._payloads.extend(payloads)
+                    self._payloads += self._of_namespace(payloads, events)
             case ("error", _, message):
                 self.counters["framing_errors"] += 1
                 log.warning("FPM: %s", message)
@@ -122,7 +156,7 @@ class FpmSource:
                 if connection == self._session:
                     self._end(reason, events)
 
-    def _open(self, connection: int, peer: str, events: list[RouteEvent]) -> None:
+    def _open(self, connection: int, peer: str, events: list[RouteEvent | RouteRun]) -> None:
         """Takes the newest admitted connection: zebra's last one may be dead without an end."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
@@ -147,22 +181,31 @@ class FpmSource:
             count = self.counters["connections_refused"]
             log.warning("FPM: connection refused (%d so far): %s", count, reason)
 
-    def _is_left_out(self, payload: bytes, events: list[RouteEvent]) -> bool:
-        """Whether a payload is not of the session's namespace; its sender was not the last one."""
-        verdict = self._senders.judge(payload)
-        if verdict is Verdict.TAKEN:
-            self._sender = payload[SENDER]
-            return False
-        if not self.counters["routes_of_another_namespace"]:
-            log.warning("FPM: %s sends routes of other network namespaces (zebra -n?)", self.peer)
-        self.counters["routes_of_another_namespace"] += 1
-        if verdict is Verdict.MISLED:
-            self._hang_up("a new replay is needed: it began with another namespace's", events)
-        return True
+    def _of_namespace(
+        self, payloads: list[bytes], events: list[RouteEvent | RouteRun]
+    ) -> list[bytes]:
+        """Those of the session's namespace; where one shows that what was taken so far was of
+        another, the session ends."""
+        if all(payload[SENDER] == self._sender for payload in payloads):
+            return payloads
+        taken = []
+        for payload in payloads:
+            verdict = self._senders.judge(payload)
+            if verdict is Verdict.TAKEN:
+                self._sender = payload[SENDER]
+                taken.append(payload)
+                continue
+            if not self.counters["routes_of_another_namespace"]:
+                log.warning(
+                    "FPM: %s sends routes of other network namespaces (zebra -n?)", self.peer
+                )
+            self.counters["routes_of_another_namespace"] += 1
+            if verdict is Verdict.MISLED:
+                self._hang_up("a new replay is needed: it began with another namespace's", events)
+                return []
+        return taken
 
-    def _decode(self, payload: bytes, events: list[RouteEvent]) -> None:
-        if payload[SENDER] != self._sender and self._is_left_out(payload, events):
-            return
+    def _decode(self, payload: bytes, events: list[RouteEvent | RouteRun]) -> None:
         try:
             decoded = decode_payload(payload, self.counters, self._memo)
         except WireError as error:
@@ -175,14 +218,14 @@ class FpmSource:
             self.counters["replays_asked_for"] += 1
             self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
 
-    def _hang_up(self, reason: str, events: list[RouteEvent]) -> None:
+    def _hang_up(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
         """Ends the session from this side; zebra connects again and replays everything."""
         if self._session is not None:
             self._server.disconnect(self._session, reason)
         self._end(reason, events)
 
-    def _end(self, reason: str, events: list[RouteEvent]) -> None:
+    def _end(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
         """Ends the session; frames of it that wait are dropped, since a replay will come."""
-        self._payloads.clear()
+        self._payloads, self._next = [], 0
         self._session, self.peer = None, None
         events.append(FpmSessionClosed(reason))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sluice._native import RouteRun
 from sluice.model import (
     MAIN_TABLE,
     FpmSessionClosed,
@@ -33,7 +34,7 @@ REMEMBERED = 16384
 
 
 class NamespaceRoutes:
-    """The events of one namespace's FPM peer. `table` is that of the VRF with this number."""
+    """The events of one namespace's FPM peer, which makes no runs. `table` is that of the VRF with this number."""
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
         self._source = source
@@ -70,7 +71,7 @@ class NamespaceRoutes:
                 return known
         return []
 
-    def _of_vrf(self, event: RouteEvent) -> RouteEvent | None:
+    def _of_vrf(self, event: RouteEvent | RouteRun) -> RouteEvent | None:
         match event:
             case RouteUpdated(route):
                 key = self._key(route.key)

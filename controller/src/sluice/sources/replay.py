@@ -22,7 +22,6 @@ from sluice.model import (
     FpmSessionClosed,
     FpmSessionOpened,
     Route,
-    RouteEvent,
     RouteKey,
     RouteUpdated,
 )
@@ -65,7 +64,7 @@ class ReplayGate:
         if self._due is None:
             self._due = now
 
-    def note(self, event: RouteEvent, now: float) -> None:
+    def note(self, event: object, now: float) -> None:
         """Takes notice of an event from FPM."""
         if isinstance(event, FpmSessionClosed):
             self._due = None

@@ -7,6 +7,11 @@ connected prefix, the host route of a neighbour (`onlink`). A route by an interf
 counts only where the configuration lets its VRF have next hops there; the kernel's main table, for
 one, has the connected prefixes of all interfaces.
 
+The prefixes are in a native table (`sluice._native.RouteTable`), which also has what the switch is
+to hold and holds. Routes come as events, or many at a time as a `RouteRun`: then each of their
+texts is looked at once, and the table does the rest. A run of which a text is unusual in any way is
+taken in as events.
+
 What routes share may move, and a million routes with it: of these `apply` publishes the first, and
 `proceed` some more each time, as long as there are `unfinished` ones.
 
@@ -18,8 +23,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
+from sluice._native import RouteRun
 from sluice.entities import (
     MAX_GROUP_WEIGHT,
     Changes,
@@ -49,20 +56,22 @@ from sluice.model import (
     RouteKey,
     RouteUpdated,
     StaleRoutesGone,
+    mask_address,
 )
 from sluice.namespaces import HOME
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import NexthopTable, Path
-from sluice.state.onlink import LengthIndex, OnLink, RibMatch
+from sluice.state.onlink import OnLink, RibMatch
 from sluice.state.paths import PathSet, PathSets
-from sluice.state.rib import Rib
+from sluice.state.rib import Rib, RibEntry
 from sluice.state.ribs import Ribs
-from sluice.state.route_order import RouteOrder
+from sluice.state.route_order import RouteOrder, new_table
+from sluice.state.route_runs import Text, events_of
 
-_UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
-"""First octets of prefixes that `why_not_routed` has to look at more closely."""
+UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
+"""First octets of prefixes that `why_not_routed` has to look at more closely. No run has any."""
 
 _made = tuple.__new__
 """Makes a named tuple of a tuple, in half of the time that its own constructor takes."""
@@ -97,34 +106,45 @@ class Fib:
             group_size,
         )
         namespaces = self._namespaces = namespaces or {}
+        self.routes = new_table()
+        """All prefixes, with what is known of them; the reconciler's, too."""
+        self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
         self.ribs = {
-            namespace: Rib(self.path_sets, self._publish_rib)
+            namespace: Rib(
+                self.path_sets,
+                self._publish_rib,
+                self.routes,
+                {
+                    table: vrf
+                    for table, vrf in self._vrf_of_table.items()
+                    if namespaces.get(table, HOME) == namespace
+                },
+            )
             for namespace in (HOME, *namespaces.values())
         }
         self.rib: Rib | Ribs = Ribs(self.ribs, namespaces) if namespaces else self.ribs[HOME]
         self.onlink = OnLink(
             self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
         )
-        self.order = RouteOrder()
+        self.order = RouteOrder(self.routes)
         """Prefixes of the routing daemon's routes, connected prefixes and hosts."""
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
         """Routes of the routing daemon that the pipeline does not route by, and why not."""
         self.sessions: dict[int, str] = {}
         """The peer of each routing daemon's session, by network namespace."""
-        self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
         others = next_hop_vrfs or {}
         self._next_hop_vrfs = {
             vrf: others.get(vrf, frozenset()) | {vrf} for vrf in self._vrf_of_table.values()
         }
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
-        self._lengths = LengthIndex()
-        self._found: dict[RouteSlot, RouteSlot] = {}
+        self._neighbors_version = -1
         self._hosts_touched = False
         self._moved: set[PathSet] = set()
         self._walk: Iterator[list[RouteSlot]] | None = None
         self._walk_again = False
         self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
+            RouteRun: self._run_taken,
             RouteUpdated: self._route_updated,
             RouteDeleted: self._route_deleted,
             NexthopObjectUpdated: self._object_updated,
@@ -167,13 +187,7 @@ class Fib:
                 changes.resolve[path.l3_if, path.address] = None
         return changes
 
-    def share(self, found: dict[RouteSlot, RouteSlot]) -> None:
-        """The switch was found to hold routes for these prefixes (each leads to itself; they are
-        this object's own). Routes that the daemon names now are known under the same objects, so
-        that a controller that starts with a full table does not have all prefixes twice."""
-        self._found = found
-
-    def apply(self, events: Iterable[Event], now: float) -> Changes:
+    def apply(self, events: Iterable[Event | RouteRun], now: float) -> Changes:
         """Take events in; returns what is to change in the switch."""
         changes = Changes()
         handlers = self._handlers
@@ -254,25 +268,61 @@ class Fib:
         if vrf is None:
             self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
             return
-        slot = _made(RouteSlot, (vrf, key.prefix))
-        if self._found and self.rib.get(key) is None:
-            slot = self._found.pop(slot, slot)
-            key = RouteKey(key.table, slot.prefix)
-        paths, is_new = self.rib.update(key, route, changes)
-        self._publish(slot, key, paths, changes)
-        if is_new:
-            self._lengths.count(key.table, key.prefix, 1)
-            self.order.add(slot)
+        paths = self.rib.update(key, route, changes)
+        self._publish(_made(RouteSlot, (vrf, key.prefix)), key, paths, changes)
 
     def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
         self._delete_route(event.key, changes)
 
     def _delete_route(self, key: RouteKey, changes: Changes) -> None:
         if self.rib.delete(key, changes):
-            self._lengths.count(key.table, key.prefix, -1)
             slot = RouteSlot(self._vrf_of_table[key.table], key.prefix)
             self._publish(slot, key, None, changes)
-            self._order_slot(slot)
+
+    def _run_taken(self, run: RouteRun, now: float, changes: Changes) -> None:
+        unknown = self.routes.unknown_texts(run)
+        entries: list[RibEntry] = []
+        if not all(self._learn_text(number, text, entries, changes) for number, text in unknown):
+            for event in events_of(run):
+                try:
+                    self._handlers[type(event)](event, now, changes)
+                except OutOfIdsError as error:
+                    self.problems[str(error)] += 1
+            unused: Iterable[RibEntry] = ()
+        else:
+            if self._neighbors_version != self.neighbors.version:
+                self._neighbors_version = self.neighbors.version
+                self.routes.set_neighbors(*map(self.neighbors.addresses, (4, 16)))
+            block, numbers, covers = self.routes.apply(run)
+            changes.add_block(block)
+            self._hosts_touched |= covers
+            unused = map(self.routes.entry_of, numbers)
+        for entry in dict.fromkeys(chain(entries, unused)):
+            entry.rib.drop_unused(entry, changes)
+
+    def _learn_text(
+        self, number: int, text: Text, entries: list[RibEntry], changes: Changes
+    ) -> bool:
+        """Says what the routes of a text have in common, and notes the entry that this made; False
+        where each of them is to be looked at."""
+        vrf = self._vrf_of_table.get(text[0])
+        if vrf is None:
+            return False
+        if len(text) == 1:
+            self.routes.set_deleted(number, vrf)
+            return True
+        _, protocol, _, nexthops, nexthop_id = text
+        rib = self.rib.of_table(text[0])
+        try:
+            entry = rib.entry_for(protocol, nexthops, nexthop_id, changes)
+        except OutOfIdsError:
+            return False
+        entries.append(entry)
+        paths = entry.paths
+        if paths is None or not paths.vrfs <= self._next_hop_vrfs[vrf]:
+            return False
+        self.routes.set_updated(number, vrf, entry.number, paths.target)
+        return True
 
     def _object_updated(self, event: NexthopObjectUpdated, now: float, changes: Changes) -> None:
         self.ribs[event.namespace].update_object(event, changes)
@@ -287,7 +337,7 @@ class Fib:
         self, slot: RouteSlot, key: RouteKey, paths: PathSet | None, changes: Changes
     ) -> None:
         vrf, prefix = slot
-        if prefix.address[0] in _UNROUTED_HEADS and (reason := why_not_routed(prefix)):
+        if prefix.address[0] in UNROUTED_HEADS and (reason := why_not_routed(prefix)):
             if self.rib.get(key) is None:
                 self.unrouted.pop(slot, None)
             else:
@@ -305,8 +355,9 @@ class Fib:
 
     def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
         paths = self._paths_of(slot.vrf, slot.prefix)
-        changes.set(Kind.ROUTE, slot, self.onlink.target(slot) if paths is None else paths.target)
-        self._order_slot(slot)
+        onlink = self.onlink.target(slot)
+        self.routes.set_onlink(slot, onlink)
+        changes.set(Kind.ROUTE, slot, onlink if paths is None else paths.target)
 
     def key_of(self, slot: RouteSlot) -> RouteKey:
         """Returns the key of the daemon's route for a prefix of a VRF; table -1, which no route
@@ -322,15 +373,6 @@ class Fib:
         """Returns the network namespace whose routing daemon has this table."""
         return self._namespaces.get(table, HOME)
 
-    def _order_slot(self, slot: RouteSlot) -> None:
-        """Keeps the order true to whether anything is known of a prefix."""
-        table = self._table_of_vrf.get(slot.vrf)
-        known = table is not None and self.rib.get(RouteKey(table, slot.prefix)) is not None
-        if known or self.onlink.target(slot) is not None:
-            self.order.add(slot)
-        else:
-            self.order.discard(slot)
-
     def _paths_of(self, vrf: int, prefix: Prefix) -> PathSet | None:
         """Where the routing daemon's route leads, if there is one that counts."""
         table = self._table_of_vrf.get(vrf)
@@ -339,10 +381,8 @@ class Fib:
         return paths if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf] else None
 
     def _rib_match(self, vrf: int, address: Address) -> RibMatch | None:
-        table = self._table_of_vrf.get(vrf)
-        if table is None:
-            return None
-        for prefix in self._lengths.candidates(table, address):
+        for length in self.routes.lengths(vrf, len(address)):
+            prefix = Prefix(mask_address(address, length), length)
             paths = self._paths_of(vrf, prefix)
             if paths is not None:
                 links = {m.path.l3_if for m in paths.members if m.path.address is None}
@@ -393,6 +433,7 @@ class Fib:
                 self._resolve_again(l3_if, changes)
         connected_changed = self.onlink.refresh_connected(changes)
         if remapped or connected_changed:
+            self.routes.forget_texts()
             moved = self.path_sets.remap(changes)
             if moved:
                 self._moved |= moved

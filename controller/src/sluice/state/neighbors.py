@@ -46,6 +46,8 @@ class NeighborTable:
         self._heads: Counter[bytes] = Counter()
         self._addresses: dict[int, list[Address]] = {size: [] for size in HEAD_OCTETS}
         """In order, by octets of an address."""
+        self.version = 0
+        """Counts changes of the neighbours' addresses."""
 
     def covers_one(self, prefix: Prefix) -> bool:
         """Whether a neighbour lies within `prefix`. Asked of every route: most are told apart by
@@ -58,11 +60,16 @@ class NeighborTable:
         at = bisect_left(addresses, prefix.address)
         return at < len(addresses) and prefix.covers(addresses[at])
 
+    def addresses(self, size: int) -> list[Address]:
+        """All addresses of so many octets, in order."""
+        return self._addresses[size]
+
     def _put(self, neighbor: Neighbor) -> None:
         address = neighbor.path.address or b""
         if neighbor.path not in self._neighbors:
             self._heads[address[: HEAD_OCTETS[len(address)]]] += 1
             insort(self._addresses[len(address)], address)
+            self.version += 1
         self._neighbors[neighbor.path] = neighbor
 
     def _remove(self, path: Path) -> None:
@@ -70,6 +77,7 @@ class NeighborTable:
         if self._neighbors.pop(path, None) is not None:
             addresses = self._addresses[len(address)]
             del addresses[bisect_left(addresses, address)]
+            self.version += 1
             head = address[: HEAD_OCTETS[len(address)]]
             self._heads[head] -= 1
             if not self._heads[head]:

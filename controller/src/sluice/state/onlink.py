@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sluice.entities import Changes, RouteSlot, Target, TargetKind
-from sluice.model import Address, Mac, Prefix, is_link_local, mask_address
+from sluice.model import Address, Mac, Prefix, is_link_local
 from sluice.state.interfaces import InterfaceTable
 from sluice.state.neighbors import NeighborTable, is_unicast
 from sluice.state.nexthops import NexthopTable, Path
@@ -128,27 +128,3 @@ class OnLink:
         if match is not None and match.length >= best:
             links = match.connected_on
         return path.l3_if in links
-
-
-class LengthIndex:
-    """Which prefix lengths occur, for a longest match by dictionary look-ups."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[int, int], list[int]] = {}
-
-    def count(self, table: int, prefix: Prefix, step: int) -> None:
-        """One prefix more (+1) or less (-1)."""
-        width = len(prefix.address)
-        counts = self._counts.get((table, width))
-        if counts is None:
-            counts = self._counts[table, width] = [0] * (width * 8 + 1)
-        counts[prefix.length] += step
-
-    def candidates(self, table: int, address: Address) -> list[Prefix]:
-        """The prefixes that may cover `address`, the longest first."""
-        counts = self._counts.get((table, len(address)), [])
-        return [
-            Prefix(mask_address(address, length), length)
-            for length in range(len(counts) - 1, -1, -1)
-            if counts[length]
-        ]

@@ -7,6 +7,10 @@ routes of the session before keep what they resolved to and are stale until name
 deletes those that `is_stale` names once the replay is over. An object's number may mean something
 else in a new session, which is why objects are never looked up across sessions.
 
+The prefixes are kept in a native table (`sluice._native.RouteTable`), which names an entry by its
+number and counts its routes. Routes that come many at a time are put there by `Fib`: `entry_for`
+says by which entry, and `drop_unused` is told which may have lost their last route.
+
 Depends on model, entities, paths. `publish(key, paths)` is called whenever an object gave a route
 another path set or target, with None where it has none now; the caller chooses among other sources
 of that prefix, there and after `update` and `delete`, which publish nothing.
@@ -14,20 +18,21 @@ of that prefix, there and after `update` and `delete`, which publish nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from sluice.entities import Changes
+from sluice._native import RouteTable
+from sluice.entities import Changes, RouteSlot
 from sluice.model import (
     NexthopKind,
     NexthopObjectDeleted,
     NexthopObjectUpdated,
     NexthopSpec,
-    Prefix,
     Route,
     RouteKey,
 )
 from sluice.state.paths import PathSet, PathSets, Specs
+from sluice.state.route_order import RouteOrder
 
 WAITING_AT_ONCE = 1024
 """Routes that are published as soon as their object comes: about 2 ms."""
@@ -65,16 +70,23 @@ class RibEntry:
     It is shared by all of them: a full table has a million routes and some hundred entries.
     """
 
-    __slots__ = ("object", "own_paths", "said", "session", "uses")
+    __slots__ = ("number", "object", "own_paths", "rib", "said", "session")
 
     def __init__(
-        self, said: _Said, obj: _Object | None, own_paths: PathSet | None, session: int
+        self, rib: Rib, said: _Said, obj: _Object | None, own_paths: PathSet | None, session: int
     ) -> None:
+        self.rib = rib
         self.said = said
         self.session = session
         self.object = obj
         self.own_paths = own_paths
-        self.uses = 0
+        self.number = rib.table.add_entry(self)
+        """By which the table names it."""
+
+    @property
+    def uses(self) -> int:
+        """How many routes lead by it."""
+        return self.rib.table.entry_uses(self.number)
 
     @property
     def protocol(self) -> int:
@@ -88,14 +100,20 @@ class RibEntry:
 
 
 class Rib:
-    """All routes of the routing daemon."""
+    """All routes of the routing daemon. `vrfs` maps its kernel tables to VRFs: no route is in any
+    other."""
 
     def __init__(
-        self, paths: PathSets, publish: Callable[[RouteKey, PathSet | None, Changes], None]
+        self,
+        paths: PathSets,
+        publish: Callable[[RouteKey, PathSet | None, Changes], None],
+        table: RouteTable,
+        vrfs: Mapping[int, int],
     ) -> None:
         self._paths = paths
         self._publish = publish
-        self._tables: dict[int, dict[Prefix, RibEntry]] = {}
+        self.table = table
+        self._vrfs = vrfs
         self._entries: dict[_Said, RibEntry] = {}
         """Of this session."""
         self._objects: dict[int, _Object] = {}
@@ -105,14 +123,20 @@ class Rib:
         self.moves = 0
         """How often one did."""
         self._session = 0
-        self._stale = 0
 
     # -- reading
 
+    def of_table(self, table: int) -> Rib:
+        """Returns the RIB that has a routing table: this one."""
+        return self
+
     def get(self, key: RouteKey) -> RibEntry | None:
         """The route of this key."""
-        routes = self._tables.get(key.table)
-        return None if routes is None else routes.get(key.prefix)
+        vrf = self._vrfs.get(key.table)
+        if vrf is None:
+            return None
+        entry: RibEntry | None = self.table.entry(RouteSlot(vrf, key.prefix))
+        return entry
 
     def is_current(self, key: RouteKey) -> bool:
         """Whether there is such a route, and this session has named it."""
@@ -121,17 +145,19 @@ class Rib:
 
     def __iter__(self) -> Iterator[RouteKey]:
         """All routes."""
-        for table, routes in self._tables.items():
-            for prefix in routes:
-                yield RouteKey(table, prefix)
+        tables = {vrf: table for table, vrf in self._vrfs.items()}
+        for slots in RouteOrder(self.table).walk():
+            for slot in slots:
+                if slot.vrf in tables and self.table.entry(slot) is not None:
+                    yield RouteKey(tables[slot.vrf], slot.prefix)
 
     def __len__(self) -> int:
-        return sum(map(len, self._tables.values()))
+        return sum(map(self.table.routes, self._vrfs.values()))
 
     @property
     def stale(self) -> int:
         """How many routes are from an earlier session and not yet named by this one."""
-        return self._stale
+        return len(self) - sum(entry.uses for entry in self._entries.values())
 
     def is_stale(self, key: RouteKey) -> bool:
         """Whether a route is one of them."""
@@ -146,42 +172,41 @@ class Rib:
 
     # -- routes
 
-    def update(self, key: RouteKey, route: Route, changes: Changes) -> tuple[PathSet | None, bool]:
-        """A route, new or replaced; where it leads now, for the caller to publish, and whether it
-        is new. Keeps the prefix of `key`, which equals the route's own. Raises OutOfIdsError with
-        the old one in place."""
-        routes = self._tables.get(key.table)
-        if routes is None:
-            routes = self._tables[key.table] = {}
-        old = routes.get(key.prefix)
-        said = (route.protocol, route.nexthops, route.nexthop_id)
-        entry = self._entries.get(said)
-        if entry is None:
-            entry = self._new_entry(said, changes)
-        elif entry.paths is None and entry.object is not None:
-            self._resolve_object(entry.object, changes)  # there was no id for it before, perhaps
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
+        """A route, new or replaced, of one of the tables; where it leads now, for the caller to
+        publish. Raises OutOfIdsError with the old one in place."""
+        old = self.get(key)
+        entry = self.entry_for(route.protocol, route.nexthops, route.nexthop_id, changes)
         if entry is not old:
-            entry.uses += 1
-            routes[key.prefix] = entry
+            self.table.set_entry(RouteSlot(self._vrfs[key.table], key.prefix), entry.number)
             if old is not None:
-                if old.session != self._session:
-                    self._stale -= 1
-                self._let_go(old, changes)
+                self.drop_unused(old, changes)
         paths = entry.paths
         if paths is None and entry.object is not None:
             entry.object.waiting[key] = None
-        return paths, old is None
+        return paths
+
+    def entry_for(
+        self, protocol: int, nexthops: Specs, nexthop_id: int | None, changes: Changes
+    ) -> RibEntry:
+        """Returns the entry of routes that say this in the present session. One that gets no route
+        is to be told to `drop_unused`. Raises OutOfIdsError."""
+        said = (protocol, nexthops, nexthop_id)
+        entry = self._entries.get(said)
+        if entry is None:
+            return self._new_entry(said, changes)
+        if entry.paths is None and entry.object is not None:
+            self._resolve_object(entry.object, changes)  # there was no id for it before, perhaps
+        return entry
 
     def delete(self, key: RouteKey, changes: Changes) -> bool:
         """A route is gone, which the caller publishes; unknown ones are ignored (zebra deletes what
         it never sent). Returns whether there was one."""
-        routes = self._tables.get(key.table)
-        entry = None if routes is None else routes.pop(key.prefix, None)
+        entry = self.get(key)
         if entry is None:
             return False
-        if entry.session != self._session:
-            self._stale -= 1
-        self._let_go(entry, changes)
+        self.table.set_entry(RouteSlot(self._vrfs[key.table], key.prefix), 0)
+        self.drop_unused(entry, changes)
         return True
 
     def _new_entry(self, said: _Said, changes: Changes) -> RibEntry:
@@ -189,25 +214,27 @@ class Rib:
         if nexthops or nexthop_id is None:
             paths = self._paths.acquire(nexthops, changes)
             said = (said[0], paths.specs, nexthop_id)
-            entry = RibEntry(said, None, paths, self._session)
+            entry = RibEntry(self, said, None, paths, self._session)
         else:
             obj = self._objects.get(nexthop_id) or self._new_object(nexthop_id)
-            entry = RibEntry(said, obj, None, self._session)
             if obj.paths is None:
                 specs = self._expand(obj)
                 if specs:
                     obj.paths = self._paths.acquire(specs, changes)
+            entry = RibEntry(self, said, obj, None, self._session)
             obj.entries.append(entry)
         self._entries[said] = entry
         return entry
 
-    def _let_go(self, entry: RibEntry, changes: Changes) -> None:
-        entry.uses -= 1
-        if entry.uses:
+    def drop_unused(self, entry: RibEntry, changes: Changes) -> None:
+        """Gives up an entry, and what it leads by, if no route leads by it any more."""
+        if entry.uses or self.table.entry_of(entry.number) is not entry:
             return
+        self.table.drop_entry(entry.number)
+        self.table.forget_texts()
         if self._entries.get(entry.said) is entry:
             del self._entries[entry.said]
-        obj = entry.object
+        obj: _Object | None = entry.object
         if obj is None:
             if entry.own_paths is not None:
                 self._paths.release(entry.own_paths, changes)
@@ -218,13 +245,15 @@ class Rib:
             if obj.paths is not None:
                 self._paths.release(obj.paths, changes)
                 obj.paths = None
-            if obj.definition is None and self._objects.get(obj.id) is obj:
-                del self._objects[obj.id]
+            identifier = obj.id
+            if obj.definition is None and self._objects.get(identifier) is obj:
+                del self._objects[identifier]
 
     # -- next-hop objects
 
     def update_object(self, event: NexthopObjectUpdated, changes: Changes) -> None:
         """An object, new or replaced; routes that use it follow."""
+        self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)
         self._set_parent(obj, event)
         obj.definition = event
@@ -232,6 +261,7 @@ class Rib:
 
     def delete_object(self, event: NexthopObjectDeleted, changes: Changes) -> None:
         """An object is gone. Routes that still use it go with it, as they do in the kernel."""
+        self.table.forget_texts()
         obj = self._objects.get(event.id)
         if obj is None:
             return
@@ -325,7 +355,7 @@ class Rib:
     def open_session(self) -> None:
         """All routes are stale until named again; the objects' numbers mean nothing any more."""
         self._session += 1
-        self._stale = len(self)
+        self.table.forget_texts()
         self._entries = {}
         self._objects = {}
         self._parents = {}

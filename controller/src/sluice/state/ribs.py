@@ -25,8 +25,12 @@ class Ribs:
         self._home = ribs[HOME]
         self._by_table = {table: ribs[namespace] for table, namespace in namespaces.items()}
 
+    def of_table(self, table: int) -> Rib:
+        """Returns the RIB that has a routing table."""
+        return self._by_table.get(table, self._home)
+
     def _of(self, key: RouteKey) -> Rib:
-        return self._by_table.get(key.table, self._home)
+        return self.of_table(key.table)
 
     def get(self, key: RouteKey) -> RibEntry | None:
         """As `Rib.get`."""
@@ -36,7 +40,7 @@ class Ribs:
         """As `Rib.is_stale`."""
         return self._of(key).is_stale(key)
 
-    def update(self, key: RouteKey, route: Route, changes: Changes) -> tuple[PathSet | None, bool]:
+    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
         """As `Rib.update`."""
         return self._of(key).update(key, route, changes)
 

@@ -19,6 +19,7 @@ from sluice.wire.errors import WireError
 from sluice.wire.netlink import HEADER as NETLINK_HEADER
 from sluice.wire.netlink import messages
 from sluice.wire.route_memo import RouteMemo
+from sluice.wire.route_runs import RouteRuns
 from sluice.wire.routes import ROUTE_MESSAGES, decode_route_message
 
 HEADER = Struct("!BBH")
@@ -66,7 +67,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def decode_payload(
-    payload: bytes, ignored: Counter[str], memo: RouteMemo | None = None
+    payload: bytes, ignored: Counter[str], memo: RouteMemo | RouteRuns | None = None
 ) -> list[RouteEvent]:
     """The events in one frame's payload, in order, one for each route at most.
 

@@ -65,10 +65,10 @@ class RouteMemo:
 
     def event(self, data: bytes, offset: int, length: int, kind: int) -> RouteEvent | None:
         """The event in the message of this whole length and type at `offset`, if it is known."""
-        cut = _cut(data, offset, length, kind)
-        if cut is None:
+        found = cut(data, offset, length, kind)
+        if found is None:
             return None
-        family, at, end = cut
+        family, at, end = found
         said = self._said.get(kind << 8 | family)
         text = said and said.get(data[offset + 18 : at] + data[end : offset + length])
         if not text:
@@ -91,10 +91,10 @@ class RouteMemo:
             kind, text = RTM_DELROUTE, (event.key.table,)
         else:
             return
-        cut = _cut(data, offset, length, kind)
-        if cut is None:
+        found = cut(data, offset, length, kind)
+        if found is None:
             return
-        family, at, end = cut
+        family, at, end = found
         rest = data[end : offset + length]
         if RTA_DST in attributes(rest, 0):  # of two the last counts, which is not where we cut
             return
@@ -104,7 +104,7 @@ class RouteMemo:
         self._count += 1
 
 
-def _cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
+def cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
     """Family, and where RTA_DST begins and ends; None unless it stands first, or behind RTA_TABLE
     as the kernel writes it."""
     if length < _LEAST or offset + length > len(data):

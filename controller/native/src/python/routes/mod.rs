@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `RouteMemo`, `RouteTable` and what they give.
+//!
+//! Prefixes are tuples (vrf, (address, length)), targets any hashable objects. The lock of a table
+//! is never held while Python's objects are made or asked.
+
+mod column;
+mod memo;
+mod queue;
+mod table;
+mod writes;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+pub(super) use column::{RouteColumn, RouteItems, RouteKeys};
+pub(super) use memo::{RouteMemo, RouteRun};
+pub(super) use queue::{RouteQueue, RouteQueueKeys};
+pub(super) use table::{RouteBlock, RouteTable};
+pub(super) use writes::RouteBatch;
+
+use crate::routes::slot::Slot;
+
+/// The prefix that a key names; None if the key is of another kind.
+fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
+    let key = key.cast::<PyTuple>().ok()?;
+    if key.len() != 2 {
+        return None;
+    }
+    let prefix = key.get_item(1).ok()?;
+    let prefix = prefix.cast::<PyTuple>().ok()?;
+    if prefix.len() != 2 {
+        return None;
+    }
+    let address = prefix.get_item(0).ok()?;
+    Slot::new(
+        key.get_item(0).ok()?.extract().ok()?,
+        address.cast::<PyBytes>().ok()?.as_bytes(),
+        prefix.get_item(1).ok()?.extract().ok()?,
+    )
+}
+
+/// Makes prefixes of Python's own types.
+struct Maker {
+    new: Py<PyAny>,
+    slot: Py<PyAny>,
+    prefix: Py<PyAny>,
+}
+
+impl Maker {
+    fn new(slot: &Bound<'_, PyAny>, prefix: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = slot.py();
+        let new = py.get_type::<PyTuple>().getattr("__new__")?;
+        Ok(Self {
+            new: new.unbind(),
+            slot: slot.clone().unbind(),
+            prefix: prefix.clone().unbind(),
+        })
+    }
+
+    fn slot<'py>(&self, py: Python<'py>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
+        let (octets, size) = slot.address();
+        let address = PyBytes::new(py, &octets[..size]);
+        let new = self.new.bind(py);
+        let prefix = new.call1((&self.prefix, (address, slot.length())))?;
+        new.call1((&self.slot, (slot.vrf(), prefix)))
+    }
+}

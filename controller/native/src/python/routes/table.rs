@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `RouteTable` and `RouteBlock`.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::writes::RouteBatch;
+use super::{Maker, RouteColumn, RouteQueue, RouteRun, slot_of};
+use crate::mailbox::lock;
+use crate::routes::slot::Slot;
+use crate::routes::table::{Column, Meaning, Table, Waiting};
+use crate::routes::writes::Encoding;
+
+/// A table, and what its numbers stand for.
+pub(super) struct Shared {
+    table: Mutex<Table>,
+    objects: Mutex<Objects>,
+    target_numbers: Py<PyDict>,
+    pub(super) encoding: Mutex<Encoding>,
+    pub(super) ready: Mutex<HashSet<u32>>,
+    /// Taken from a queue while a write of theirs was under way; pinned.
+    pub(super) postponed: Mutex<[Vec<u32>; 2]>,
+    pub(super) maker: Maker,
+}
+
+/// The objects that numbers stand for; 0 stands for none.
+#[derive(Default)]
+struct Objects {
+    targets: Vec<Py<PyAny>>,
+    entries: Vec<Option<Py<PyAny>>>,
+    free_entries: Vec<u32>,
+}
+
+impl Shared {
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+
+    /// The target of a number; None of 0.
+    pub(super) fn target<'py>(&self, py: Python<'py>, number: u32) -> Option<Bound<'py, PyAny>> {
+        let at = (number as usize).checked_sub(1)?;
+        let objects = lock(&self.objects);
+        objects
+            .targets
+            .get(at)
+            .map(|target| target.bind(py).clone())
+    }
+
+    /// The number of a target, which is kept from then on.
+    pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let numbers = self.target_numbers.bind(target.py());
+        if let Some(number) = numbers.get_item(target)? {
+            return number.extract();
+        }
+        let number = {
+            let targets = &mut lock(&self.objects).targets;
+            targets.push(target.clone().unbind());
+            targets.len() as u32
+        };
+        numbers.set_item(target, number)?;
+        Ok(number)
+    }
+
+    /// The number of a target, 0 of None.
+    fn target_or_none(&self, target: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
+        target.map_or(Ok(0), |target| self.target_number(target))
+    }
+
+    fn slots<'py>(&self, py: Python<'py>, slots: &[Slot]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        slots.iter().map(|slot| self.maker.slot(py, slot)).collect()
+    }
+}
+
+/// The prefix that an argument has to be.
+fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
+    slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is no prefix of a VRF")))
+}
+
+fn bits(addresses: Vec<Bound<'_, PyBytes>>) -> PyResult<Vec<u128>> {
+    let mut bits = addresses
+        .iter()
+        .map(|address| {
+            let slot = Slot::new(0, address.as_bytes(), 0);
+            slot.map(|slot| slot.bits())
+                .ok_or_else(|| PyValueError::new_err(format!("{address:?} is no address")))
+        })
+        .collect::<PyResult<Vec<u128>>>()?;
+    bits.sort_unstable();
+    Ok(bits)
+}
+
+#[pyclass(module = "sluice._native", frozen)]
+pub(in crate::python) struct RouteTable(pub(super) Arc<Shared>);
+
+impl RouteTable {
+    fn column(&self, column: Column) -> RouteColumn {
+        RouteColumn {
+            shared: Arc::clone(&self.0),
+            column,
+        }
+    }
+
+    fn queue(&self, waiting: Waiting) -> RouteQueue {
+        RouteQueue {
+            shared: Arc::clone(&self.0),
+            waiting,
+        }
+    }
+}
+
+#[pymethods]
+impl RouteTable {
+    #[new]
+    fn new(slot: &Bound<'_, PyAny>, prefix: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(Arc::new(Shared {
+            table: Mutex::default(),
+            objects: Mutex::default(),
+            target_numbers: PyDict::new(slot.py()).unbind(),
+            encoding: Mutex::default(),
+            ready: Mutex::default(),
+            postponed: Mutex::default(),
+            maker: Maker::new(slot, prefix)?,
+        })))
+    }
+
+    // -- columns and queues
+
+    #[getter]
+    fn desired(&self) -> RouteColumn {
+        self.column(Column::Desired)
+    }
+
+    #[getter]
+    fn installed(&self) -> RouteColumn {
+        self.column(Column::Installed)
+    }
+
+    #[getter]
+    fn upserts(&self) -> RouteQueue {
+        self.queue(Waiting::Upserts)
+    }
+
+    #[getter]
+    fn deletes(&self) -> RouteQueue {
+        self.queue(Waiting::Deletes)
+    }
+
+    fn installed_uses(&self, target: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let number = self.0.target_number(target)?;
+        Ok(self.0.table().uses_of_target(number))
+    }
+
+    // -- the routing daemon's routes
+
+    fn add_entry(&self, entry: Py<PyAny>) -> u32 {
+        let objects = &mut *lock(&self.0.objects);
+        if let Some(number) = objects.free_entries.pop() {
+            objects.entries[number as usize - 1] = Some(entry);
+            return number;
+        }
+        objects.entries.push(Some(entry));
+        objects.entries.len() as u32
+    }
+
+    fn drop_entry(&self, number: u32) -> PyResult<()> {
+        if self.0.table().uses_of_entry(number) > 0 {
+            return Err(PyValueError::new_err(format!("entry {number} is in use")));
+        }
+        let objects = &mut *lock(&self.0.objects);
+        let at = (number as usize).checked_sub(1);
+        let entry = at.and_then(|at| objects.entries.get_mut(at)?.take());
+        if entry.is_some() {
+            objects.free_entries.push(number);
+        }
+        Ok(())
+    }
+
+    fn entry_of(&self, py: Python<'_>, number: u32) -> Option<Py<PyAny>> {
+        let objects = lock(&self.0.objects);
+        let at = (number as usize).checked_sub(1)?;
+        let entry = objects.entries.get(at)?.as_ref();
+        entry.map(|entry| entry.clone_ref(py))
+    }
+
+    fn entry(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let number = self.0.table().entry(&wanted(key)?);
+        Ok(self.entry_of(py, number))
+    }
+
+    fn set_entry(&self, key: &Bound<'_, PyAny>, number: u32) -> PyResult<()> {
+        self.0.table().set_entry(wanted(key)?, number);
+        Ok(())
+    }
+
+    fn entry_uses(&self, number: u32) -> usize {
+        self.0.table().uses_of_entry(number)
+    }
+
+    fn routes(&self, vrf: u32) -> usize {
+        self.0.table().routes(vrf)
+    }
+
+    fn lengths(&self, vrf: u32, size: u8) -> Vec<u32> {
+        let lengths = self.0.table().lengths(vrf, size);
+        lengths.into_iter().map(u32::from).collect()
+    }
+
+    // -- what else is known of prefixes
+
+    #[pyo3(signature = (key, target))]
+    fn set_onlink(
+        &self,
+        key: &Bound<'_, PyAny>,
+        target: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let number = self.0.target_or_none(target)?;
+        self.0.table().set_onlink(wanted(key)?, number);
+        Ok(())
+    }
+
+    fn set_neighbors(
+        &self,
+        ipv4: Vec<Bound<'_, PyBytes>>,
+        ipv6: Vec<Bound<'_, PyBytes>>,
+    ) -> PyResult<()> {
+        let neighbors = [bits(ipv4)?, bits(ipv6)?];
+        self.0.table().set_neighbors(neighbors);
+        Ok(())
+    }
+
+    #[pyo3(signature = (after, limit))]
+    fn walk<'py>(
+        &self,
+        py: Python<'py>,
+        after: Option<&Bound<'py, PyAny>>,
+        limit: usize,
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>)> {
+        let after = after.map(wanted).transpose()?;
+        let (found, next) = self.0.table().walk(after, limit);
+        let next = next.map(|slot| self.0.maker.slot(py, &slot)).transpose()?;
+        Ok((self.0.slots(py, &found)?, next))
+    }
+
+    // -- runs
+
+    fn unknown_texts(&self, py: Python<'_>, run: &RouteRun) -> Vec<(u32, Option<Py<PyAny>>)> {
+        let unknown = self.0.table().unknown_texts(&run.run);
+        let texts = unknown.into_iter();
+        texts.map(|number| (number, run.text(py, number))).collect()
+    }
+
+    fn set_updated(
+        &self,
+        text: u32,
+        vrf: u32,
+        entry: u32,
+        target: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let target = self.0.target_number(target)?;
+        let meaning = Meaning::Updated { vrf, entry, target };
+        self.0.table().set_meaning(text, meaning);
+        Ok(())
+    }
+
+    fn set_deleted(&self, text: u32, vrf: u32) {
+        self.0.table().set_meaning(text, Meaning::Deleted { vrf });
+    }
+
+    fn forget_texts(&self) {
+        self.0.table().forget_meanings();
+    }
+
+    fn apply(&self, run: &RouteRun) -> PyResult<(RouteBlock, Vec<u32>, bool)> {
+        let applied = self.0.table().apply(&run.run);
+        let applied = applied.ok_or_else(|| PyValueError::new_err("a text is not known"))?;
+        let block = RouteBlock {
+            shared: Arc::clone(&self.0),
+            length: applied.changes.len(),
+            changes: Mutex::new(applied.changes),
+        };
+        Ok((block, applied.unused, applied.covers_neighbor))
+    }
+
+    fn take_in(&self, block: &RouteBlock) -> PyResult<()> {
+        if !Arc::ptr_eq(&self.0, &block.shared) {
+            return Err(PyValueError::new_err("the block is of another table"));
+        }
+        let changes = std::mem::take(&mut *lock(&block.changes));
+        self.0.table().take_in(&changes);
+        Ok(())
+    }
+
+    // -- writes
+
+    fn in_flight(&self) -> usize {
+        self.0.table().in_flight()
+    }
+
+    fn set_in_flight(&self, keys: &Bound<'_, PyAny>, under_way: bool) -> PyResult<()> {
+        for key in keys.try_iter()? {
+            let slot = wanted(&key?)?;
+            self.0.table().mark_in_flight(slot, under_way);
+        }
+        Ok(())
+    }
+
+    fn is_in_flight(&self, key: &Bound<'_, PyAny>) -> bool {
+        slot_of(key).is_some_and(|slot| self.0.table().is_in_flight(&slot))
+    }
+
+    fn clear_in_flight(&self) {
+        self.0.table().clear_in_flight();
+    }
+
+    fn next_upserts(
+        &self,
+        py: Python<'_>,
+        limit: usize,
+        missing: &Bound<'_, PyAny>,
+        encoding: &Bound<'_, PyAny>,
+    ) -> PyResult<RouteBatch> {
+        RouteBatch::next(
+            py,
+            &self.0,
+            Waiting::Upserts,
+            limit,
+            Some(missing),
+            encoding,
+        )
+    }
+
+    fn next_deletes(
+        &self,
+        py: Python<'_>,
+        limit: usize,
+        encoding: &Bound<'_, PyAny>,
+    ) -> PyResult<RouteBatch> {
+        RouteBatch::next(py, &self.0, Waiting::Deletes, limit, None, encoding)
+    }
+
+    fn forget_ready(&self) {
+        lock(&self.0.ready).clear();
+    }
+
+    fn requeue_postponed(&self) {
+        let [upserts, deletes] = std::mem::take(&mut *lock(&self.0.postponed));
+        let mut table = self.0.table();
+        table.requeue(upserts, Waiting::Upserts);
+        table.requeue(deletes, Waiting::Deletes);
+    }
+}
+
+#[pyclass(module = "sluice._native", frozen)]
+pub(in crate::python) struct RouteBlock {
+    shared: Arc<Shared>,
+    length: usize,
+    changes: Mutex<Vec<(u32, u32)>>,
+}
+
+#[pymethods]
+impl RouteBlock {
+    fn __len__(&self) -> usize {
+        self.length
+    }
+
+    fn items<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>> {
+        let changes: Vec<(Slot, u32)> = {
+            let table = self.shared.table();
+            let changes = lock(&self.changes);
+            changes
+                .iter()
+                .map(|(number, target)| (table.slot(*number), *target))
+                .collect()
+        };
+        changes
+            .iter()
+            .map(|(slot, target)| {
+                let key = self.shared.maker.slot(py, slot)?;
+                Ok((key, self.shared.target(py, *target)))
+            })
+            .collect()
+    }
+}
+
+impl Drop for RouteBlock {
+    fn drop(&mut self) {
+        let changes = std::mem::take(&mut *lock(&self.changes));
+        let mut table = self.shared.table();
+        for (number, _) in changes {
+            table.unpin(number);
+        }
+    }
+}

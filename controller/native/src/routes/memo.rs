@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Route messages whose text is known, cut from the payloads of FPM frames.
+//!
+//! A full table has a million prefixes and some hundred distinct texts around them: interface,
+//! gateway, metric. A message is cut at RTA_DST and the rest is looked up, so that only the prefix
+//! is decoded. Python decodes each text once, by its general code, and has it learnt; what is not
+//! known or unusual in any way is left to it, with all of its frame.
+
+use std::collections::HashMap;
+
+use super::slot::{IPV4, IPV6, Slot};
+
+/// Texts that are kept; then all are learnt anew.
+pub const LIMIT: usize = 16384;
+
+const NETLINK_HEADER: usize = 16;
+const RTMSG: usize = 12;
+/// The shortest message with an RTA_DST.
+const LEAST: usize = NETLINK_HEADER + RTMSG + 8;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTA_DST: u16 = 1;
+const RTA_TABLE: u16 = 15;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// A message cut at its prefix.
+struct Cut {
+    size: u8,
+    /// Where RTA_DST begins.
+    at: usize,
+    /// Where it ends.
+    end: usize,
+}
+
+/// A message of known text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Its prefix, in VRF 0: which VRF it is in, the text says.
+    pub slot: Slot,
+    /// The number of its text.
+    pub text: u32,
+}
+
+/// Messages of known text, in order.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// All of them.
+    pub messages: Vec<Message>,
+}
+
+/// The texts that are known, by number.
+#[derive(Debug)]
+pub struct Memo {
+    texts: HashMap<Box<[u8]>, u32>,
+    /// First octets of prefixes that are unusual.
+    unusual: [bool; 256],
+    scratch: Vec<u8>,
+}
+
+impl Memo {
+    /// Knows nothing. Prefixes that begin with one of these octets are not for it.
+    pub fn new(unusual_heads: &[u8]) -> Self {
+        let mut unusual = [false; 256];
+        for head in unusual_heads {
+            unusual[usize::from(*head)] = true;
+        }
+        Self {
+            texts: HashMap::new(),
+            unusual,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether so many texts are known that all are to be forgotten before the next is learnt.
+    pub fn is_full(&self) -> bool {
+        self.texts.len() >= LIMIT
+    }
+
+    /// Forgets all texts.
+    pub fn forget(&mut self) {
+        self.texts.clear();
+    }
+
+    /// Learns that the text of the message at `offset`, of this length, has this number. Returns
+    /// whether it can be cut, and so be known again.
+    pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
+        let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {
+            (found == length).then_some((kind, data.get(offset..offset + length)?))
+        }) else {
+            return false;
+        };
+        let Some(cut) = cut(message, kind) else {
+            return false;
+        };
+        let key = self.key(message, kind, &cut).into();
+        self.texts.insert(key, text);
+        true
+    }
+
+    /// The messages of a frame's payload, into `run`; false, and `run` as it was, where one of them
+    /// is not known.
+    pub fn read(&mut self, data: &[u8], run: &mut Run) -> bool {
+        let (before, mut offset) = (run.messages.len(), 0);
+        while offset < data.len() {
+            let Some((message, length)) = self.message(data, offset) else {
+                run.messages.truncate(before);
+                return false;
+            };
+            run.messages.push(message);
+            offset += (length + 3) & !3;
+        }
+        true
+    }
+
+    fn message(&mut self, data: &[u8], offset: usize) -> Option<(Message, usize)> {
+        let (length, kind) = header(data, offset)?;
+        let message = data.get(offset..offset.checked_add(length)?)?;
+        let cut = cut(message, kind)?;
+        let key = self.key(message, kind, &cut);
+        // The borrow of `scratch` ends before the texts are looked at.
+        let text = self.texts.get(key.as_slice()).copied();
+        self.scratch = key;
+        let text = text?;
+        let address = &message[cut.at + 4..cut.end];
+        let slot = Slot::new(0, address, message[NETLINK_HEADER + 1])?;
+        let usual = !self.unusual[usize::from(address[0])] && !slot.has_host_bits();
+        usual.then_some((Message { slot, text }, length))
+    }
+
+    /// All that a message says beside its prefix, and of which type and family it is.
+    fn key(&mut self, message: &[u8], kind: u16, cut: &Cut) -> Vec<u8> {
+        let mut key = std::mem::take(&mut self.scratch);
+        key.clear();
+        key.extend([kind as u8, cut.size]);
+        key.extend_from_slice(&message[NETLINK_HEADER + 2..cut.at]);
+        key.extend_from_slice(&message[cut.end..]);
+        key
+    }
+}
+
+/// Length and type of the message at `offset`, if it can have an RTA_DST.
+fn header(data: &[u8], offset: usize) -> Option<(usize, u16)> {
+    let header = data.get(offset..)?.get(..LEAST)?;
+    let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    (length >= LEAST).then(|| (length, u16::from_ne_bytes([header[4], header[5]])))
+}
+
+/// Where the prefix is; None unless it stands first, or behind RTA_TABLE as the kernel writes it.
+fn cut(message: &[u8], kind: u16) -> Option<Cut> {
+    if kind != RTM_NEWROUTE && kind != RTM_DELROUTE {
+        return None;
+    }
+    let size = match message[NETLINK_HEADER] {
+        AF_INET => IPV4,
+        AF_INET6 => IPV6,
+        _ => return None,
+    };
+    let mut at = NETLINK_HEADER + RTMSG;
+    if attribute(message, at)? == (8, RTA_TABLE) {
+        at += 8;
+    }
+    let length = 4 + usize::from(size);
+    if attribute(message, at)? != (length, RTA_DST) {
+        return None;
+    }
+    let end = at + length;
+    (end <= message.len()).then_some(Cut { size, at, end })
+}
+
+/// Length and type of the attribute at `at`.
+fn attribute(message: &[u8], at: usize) -> Option<(usize, u16)> {
+    let head = message.get(at..at + 4)?;
+    Some((
+        usize::from(u16::from_ne_bytes([head[0], head[1]])),
+        u16::from_ne_bytes([head[2], head[3]]),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A message as zebra writes it.
+    pub(crate) fn route(kind: u16, address: &[u8], length: u8, gateway: u8) -> Vec<u8> {
+        let family = if address.len() == 4 {
+            AF_INET
+        } else {
+            AF_INET6
+        };
+        let mut body = vec![family, length, 0, 0, 254, 186, 0, 1, 0, 0, 0, 0];
+        for (kind, value) in [(RTA_DST, address), (5, &[10, 0, 0, gateway][..])] {
+            body.extend((4 + value.len() as u16).to_ne_bytes());
+            body.extend(kind.to_ne_bytes());
+            body.extend(value);
+        }
+        let mut message = (16 + body.len() as u32).to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend([0; 10]);
+        message.extend(body);
+        message
+    }
+
+    fn read(memo: &mut Memo, data: &[u8]) -> Option<Vec<Message>> {
+        let mut run = Run::default();
+        memo.read(data, &mut run).then_some(run.messages)
+    }
+
+    #[test]
+    fn a_known_text_is_read_whatever_the_prefix() {
+        let mut memo = Memo::new(&[169]);
+        let first = route(RTM_NEWROUTE, &[10, 0, 0, 0], 8, 1);
+        assert_eq!(read(&mut memo, &first), None);
+        assert!(memo.learn(&first, 0, first.len(), 7));
+        let other = route(RTM_NEWROUTE, &[20, 1, 0, 0], 16, 1);
+        let slot = Slot::new(0, &[20, 1, 0, 0], 16);
+        let found = read(&mut memo, &other).unwrap_or_default();
+        assert_eq!(found.len(), 1);
+        assert_eq!((Some(found[0].slot), found[0].text), (slot, 7));
+        for unknown in [
+            route(RTM_NEWROUTE, &[20, 1, 0, 0], 16, 2),
+            route(RTM_DELROUTE, &[20, 1, 0, 0], 16, 1),
+            route(RTM_NEWROUTE, &[20, 1, 0, 0], 8, 1),
+            route(RTM_NEWROUTE, &[20, 1, 0, 0], 33, 1),
+            route(RTM_NEWROUTE, &[169, 254, 0, 0], 16, 1),
+            route(RTM_NEWROUTE, &[1; 16], 128, 1),
+        ] {
+            assert_eq!(read(&mut memo, &unknown), None);
+            assert_eq!(read(&mut memo, &[other.clone(), unknown].concat()), None);
+        }
+        assert_eq!(
+            read(&mut memo, &[first, other].concat()).map(|all| all.len()),
+            Some(2)
+        );
+    }
+
+    proptest! {
+        /// No bytes of the wire make it panic, whatever it knows.
+        #[test]
+        fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
+            let mut memo = Memo::new(&[]);
+            let mut data = route(RTM_NEWROUTE, &[10, 0, 0, 0], 8, 1);
+            memo.learn(&data, 0, data.len(), 1);
+            data.extend(tail);
+            let size = data.len();
+            for (at, value) in cuts {
+                data[at % size] = value;
+            }
+            read(&mut memo, &data);
+            memo.learn(&data, 0, size, 2);
+            memo.learn(&data, size / 2, size, 2);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A set of records with an order, the newest first: what Python's dictionary is to `popitem`.
+//!
+//! The place of each record is kept by the caller, as the number that [`Queue::push`] returned: 0 is
+//! none. Taking one out from the middle leaves a gap; gaps are closed when they are the most.
+
+/// The mark of a gap.
+const GAP: u32 = u32::MAX;
+/// Gaps that are never too many.
+const FEW: usize = 1024;
+
+/// Numbers of records, the newest at the end.
+#[derive(Debug, Default)]
+pub struct Queue {
+    items: Vec<u32>,
+    gaps: usize,
+}
+
+impl Queue {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.items.len() - self.gaps
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds one that is not there; returns its place.
+    pub fn push(&mut self, item: u32) -> u32 {
+        self.items.push(item);
+        self.items.len() as u32
+    }
+
+    /// The newest, without its place.
+    pub fn pop(&mut self) -> Option<u32> {
+        while let Some(item) = self.items.pop() {
+            if item != GAP {
+                return Some(item);
+            }
+            self.gaps -= 1;
+        }
+        None
+    }
+
+    /// Takes out what is in a place. Afterwards [`Self::close_gaps`] may be due.
+    pub fn remove(&mut self, place: u32) {
+        self.items[place as usize - 1] = GAP;
+        self.gaps += 1;
+        while self.items.last() == Some(&GAP) {
+            self.items.pop();
+            self.gaps -= 1;
+        }
+    }
+
+    /// Whether gaps are the most.
+    pub fn has_many_gaps(&self) -> bool {
+        self.gaps > FEW + self.len()
+    }
+
+    /// Gives all a new place, and tells it.
+    pub fn close_gaps(&mut self, mut moved: impl FnMut(u32, u32)) {
+        self.items.retain(|&item| item != GAP);
+        self.items.shrink_to(2 * self.items.len());
+        self.gaps = 0;
+        for (place, &item) in (1..).zip(&self.items) {
+            moved(item, place);
+        }
+    }
+
+    /// All, the oldest first, from some place on; with the place behind each.
+    pub fn after(&self, place: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (place + 1..)
+            .zip(self.items.iter().skip(place as usize))
+            .filter(|(_, item)| **item != GAP)
+            .map(|(place, &item)| (place, item))
+    }
+
+    /// Takes out all; returns them.
+    pub fn clear(&mut self) -> impl Iterator<Item = u32> + use<> {
+        self.gaps = 0;
+        std::mem::take(&mut self.items)
+            .into_iter()
+            .filter(|&item| item != GAP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_comes_first_and_gaps_are_skipped() {
+        let mut queue = Queue::default();
+        let places: Vec<u32> = (10..15).map(|item| queue.push(item)).collect();
+        queue.remove(places[1]);
+        queue.remove(places[4]);
+        assert_eq!(queue.len(), 3);
+        let order: Vec<u32> = queue.after(0).map(|(_, item)| item).collect();
+        assert_eq!(order, [10, 12, 13]);
+        assert_eq!(queue.pop(), Some(13));
+        assert_eq!(queue.pop(), Some(12));
+        assert_eq!(queue.pop(), Some(10));
+        assert_eq!(queue.pop(), None);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn many_gaps_are_closed() {
+        let mut queue = Queue::default();
+        let places: Vec<u32> = (0..5000).map(|item| queue.push(item)).collect();
+        for place in &places[..4000] {
+            queue.remove(*place);
+        }
+        assert!(queue.has_many_gaps());
+        let mut told = Vec::new();
+        queue.close_gaps(|item, place| told.push((item, place)));
+        assert!(!queue.has_many_gaps());
+        assert_eq!(told.len(), 1000);
+        assert_eq!((told[0], told[999]), ((4000, 1), (4999, 1000)));
+        queue.remove(1);
+        assert_eq!(queue.clear().count(), 999);
+        assert!(queue.is_empty());
+    }
+}

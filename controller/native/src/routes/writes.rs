@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The next updates of routes, as fields of a P4Runtime WriteRequest.
+//!
+//! Python has encoded what many routes have in common: table and VRF as the *head* of a TableEntry,
+//! the action as its *tail*. Only the LPM match in between is made for each.
+
+use std::collections::{HashMap, HashSet};
+
+use super::slot::Slot;
+use super::table::{Column, Table, Waiting};
+
+/// P4Runtime's Update.Type.
+const INSERT: u8 = 1;
+const MODIFY: u8 = 2;
+const DELETE: u8 = 3;
+
+/// How routes are encoded.
+#[derive(Debug, Default)]
+pub struct Encoding {
+    /// A TableEntry's table and VRF, and the field number of its LPM match, by octets of an address
+    /// and VRF.
+    pub heads: HashMap<(u8, u32), (Box<[u8]>, Box<[u8]>)>,
+    /// A TableEntry's action, by target.
+    pub tails: HashMap<u32, Box<[u8]>>,
+}
+
+/// One update.
+#[derive(Clone, Copy, Debug)]
+pub struct Item {
+    number: u32,
+    /// The target; 0: the route is deleted.
+    pub target: u32,
+    /// P4Runtime's Update.Type.
+    pub operation: u8,
+}
+
+/// Updates that go to the switch together. Their records are pinned until they are `landed`.
+#[derive(Debug, Default)]
+pub struct Batch {
+    items: Vec<Item>,
+    era: u64,
+    landed: bool,
+}
+
+impl Batch {
+    /// All updates.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+}
+
+/// What is taken from a queue, before it is known whether it may be written. Pinned.
+#[derive(Debug, Default)]
+pub struct Taken {
+    numbers: Vec<u32>,
+    /// Their targets, each once.
+    pub targets: Vec<u32>,
+    /// Octets of an address and VRF of their prefixes, each once.
+    pub heads: Vec<(u8, u32)>,
+}
+
+/// What became of what was taken.
+#[derive(Debug, Default)]
+pub struct Sorted {
+    /// To be written now.
+    pub batch: Batch,
+    /// Wants a target that is not ready.
+    pub unready: Vec<(Slot, u32)>,
+    /// Is not there to be deleted.
+    pub absent: Vec<Slot>,
+}
+
+impl Table {
+    /// Takes at most `limit` from a queue. Those that have a write under way are passed over, and
+    /// go to `postponed`, pinned.
+    pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
+        let mut taken = Taken::default();
+        let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
+        while taken.numbers.len() < limit {
+            let Some(number) = self.pop_pinned(waiting) else {
+                break;
+            };
+            let record = self.records[number as usize];
+            if record.in_flight {
+                postponed.push(number);
+                continue;
+            }
+            let desired = self.value_of(number, Column::Desired);
+            let settled = match waiting {
+                Waiting::Upserts => {
+                    desired == 0 || desired == self.value_of(number, Column::Installed)
+                }
+                Waiting::Deletes => desired != 0,
+            };
+            if settled {
+                self.unpin(number);
+                continue;
+            }
+            if desired != 0 && targets.insert(desired) {
+                taken.targets.push(desired);
+            }
+            let head = (record.slot.size(), record.slot.vrf());
+            if heads.insert(head) {
+                taken.heads.push(head);
+            }
+            taken.numbers.push(number);
+        }
+        taken
+    }
+
+    /// Makes a batch of what was taken, but for what wants a target that is not `ready`. Nothing
+    /// has changed since it was taken.
+    pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
+        let mut sorted = Sorted::default();
+        sorted.batch.era = self.era();
+        for number in taken.numbers {
+            let slot = self.slot(number);
+            let target = self.value_of(number, Column::Desired);
+            let held = self.value_of(number, Column::Installed) != 0;
+            let operation = match (waiting, held) {
+                (Waiting::Upserts, _) if !ready.contains(&target) => {
+                    sorted.unready.push((slot, target));
+                    self.unpin(number);
+                    continue;
+                }
+                (Waiting::Upserts, true) => MODIFY,
+                (Waiting::Upserts, false) => INSERT,
+                (Waiting::Deletes, true) => DELETE,
+                (Waiting::Deletes, false) => {
+                    sorted.absent.push(slot);
+                    self.unpin(number);
+                    continue;
+                }
+            };
+            self.set_in_flight(number, true);
+            sorted.batch.items.push(Item {
+                number,
+                target,
+                operation,
+            });
+        }
+        sorted
+    }
+
+    /// Gives back what was taken, to its queue.
+    pub fn give_back(&mut self, taken: Taken, waiting: Waiting) {
+        self.requeue(taken.numbers, waiting);
+    }
+
+    /// Has pinned records wait again, and unpins them.
+    pub fn requeue(&mut self, numbers: Vec<u32>, waiting: Waiting) {
+        for number in numbers {
+            self.enqueue(number, waiting);
+            self.unpin(number);
+        }
+    }
+
+    /// A batch was answered, or will not be. With `applied` the switch has done all of it; else,
+    /// with `again`, it is to be tried again.
+    pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
+        if std::mem::replace(&mut batch.landed, true) {
+            return;
+        }
+        let current = batch.era == self.era();
+        for item in &batch.items {
+            if current {
+                self.set_in_flight(item.number, false);
+            }
+            if applied && current {
+                self.put(item.number, Column::Installed, item.target);
+            } else if let Some(waiting) = again {
+                self.enqueue(item.number, waiting);
+            }
+            self.unpin(item.number);
+        }
+    }
+
+    /// The prefix of an update of a batch that has not landed.
+    pub fn slot_of(&self, item: &Item) -> Slot {
+        self.slot(item.number)
+    }
+}
+
+impl Encoding {
+    /// An update as a field of a WriteRequest; None where head or tail are not known.
+    pub fn update(&self, slot: &Slot, target: u32, operation: u8, out: &mut Vec<u8>) -> Option<()> {
+        let (head, field) = self.heads.get(&(slot.size(), slot.vrf()))?;
+        let tail: &[u8] = match target {
+            0 => &[],
+            _ => self.tails.get(&target)?,
+        };
+        let mut matched = Vec::with_capacity(32);
+        if slot.length() > 0 {
+            let (octets, size) = slot.address();
+            let address = &octets[..size];
+            let zeros = address.iter().take_while(|octet| **octet == 0).count();
+            let value = &address[zeros.min(size - 1)..];
+            let mut lpm = vec![0x0a, value.len() as u8];
+            lpm.extend_from_slice(value);
+            lpm.push(0x10);
+            varint(usize::from(slot.length()), &mut lpm);
+            matched.extend_from_slice(field);
+            delimited(0x22, &lpm, &mut matched);
+        }
+        let mut entry = Vec::with_capacity(64);
+        entry.extend_from_slice(head);
+        if !matched.is_empty() {
+            delimited(0x12, &matched, &mut entry);
+        }
+        entry.extend_from_slice(tail);
+        let mut entity = Vec::with_capacity(entry.len() + 4);
+        delimited(0x12, &entry, &mut entity);
+        let mut body = vec![0x08, operation];
+        delimited(0x12, &entity, &mut body);
+        delimited(0x22, &body, out);
+        Some(())
+    }
+}
+
+fn delimited(tag: u8, payload: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    varint(payload.len(), out);
+    out.extend_from_slice(payload);
+}
+
+fn varint(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 & 0x7f | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
