@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes as runs, in the native table, against the same routes one by one.
+
+Two routers hear the same of a routing daemon, as bytes, and of the kernel. One reads runs and
+writes routes many at a time; the other decodes every message and writes every route by the general
+way. Whatever comes in between, both forward alike, and know the same of every route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fake_switch import FakeSwitch, load_codec
+from scenes import SPECS, address, ifindex, link, neighbor
+from sluice._native import RouteRun
+from sluice.entities import Kind, RouteSlot, Target, TargetKind
+from sluice.model import Event, Prefix, RouteKey, StaleRoutesGone, parse_address
+from sluice.p4runtime.session import P4RuntimeError
+from sluice.reconciler import Reconciler
+from sluice.sources.fpm import UNUSUAL_HEADS, FpmSource
+from sluice.state.fib import UNROUTED_HEADS, Fib
+from sluice.state.route_runs import events_of
+
+CODEC = load_codec()
+TABLES = {254: 0, 100: 1}
+NEW_ROUTE, DEL_ROUTE, NEW_OBJECT, DEL_OBJECT = 24, 25, 104, 105
+
+PREFIXES = [
+    *("20.0.0.0/8", "20.1.0.0/16", "20.1.1.0/24", "20.1.2.0/24", "20.1.3.0/24", "0.0.0.0/0"),
+    *("10.0.1.0/24", "10.0.1.9/32", "10.0.0.0/8", "169.254.7.0/24", "224.0.0.0/8"),
+    *("2001:db8:7::/48", "2001:db8:8::/48", "fe80::/64", "::/0", "::1:0:0:0/80"),
+]
+GATEWAYS = {4: ["10.0.1.9", "10.0.1.8", "10.0.2.9"], 16: ["2001:db8:1::9", "2001:db8:2::9"]}
+OBJECTS = (5, 6)
+
+
+# -- bytes of zebra
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def message(kind: int, body: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(body), kind, 0x501, 0, 0) + body
+
+
+def leg(gateway: str) -> tuple[bytes, int]:
+    """A gateway and its interface."""
+    octets = parse_address(gateway)
+    return octets, ifindex(octets[2] if len(octets) == 4 else octets[5])
+
+
+def route_message(text: str, table: int, way: Any, protocol: int) -> bytes:
+    """`way`: None for a route that is gone, "blackhole", an object's number, or gateways."""
+    prefix = Prefix.parse(text)
+    family = 2 if len(prefix.address) == 4 else 10
+    form = 6 if way == "blackhole" else 1
+    header = struct.pack("=BBBBBBBBI", family, prefix.length, 0, 0, table, protocol, 0, form, 0)
+    body = header + (attribute(1, prefix.address) if prefix.length else b"")
+    if isinstance(way, int):
+        body += attribute(30, struct.pack("=I", way))
+    elif isinstance(way, list) and len(way) == 1:
+        octets, index = leg(way[0])
+        body += attribute(5, octets) + attribute(4, struct.pack("=I", index))
+    elif isinstance(way, list):
+        hops = b""
+        for octets, index in map(leg, way):
+            inner = attribute(5, octets)
+            hops += struct.pack("=HBBi", 8 + len(inner), 0, 0, index) + inner
+        body += attribute(9, hops)
+    return message(DEL_ROUTE if way is None else NEW_ROUTE, body)
+
+
+def object_message(identifier: int, gateway: str | None) -> bytes:
+    family = 0 if gateway is None else 2
+    body = struct.pack("=BBBBI", family, 0, 0, 0, 0) + attribute(1, struct.pack("=I", identifier))
+    if gateway is None:
+        return message(DEL_OBJECT, body)
+    octets, index = leg(gateway)
+    return message(NEW_OBJECT, body + attribute(5, struct.pack("=I", index)) + attribute(6, octets))
+
+
+# -- a router
+
+
+class Server:
+    """What the FPM source reads."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def fileno(self) -> int:
+        return 0
+
+    def poll(self, max_events: int) -> list[Any]:
+        taken, self.events = self.events[:max_events], self.events[max_events:]
+        return taken
+
+    def disconnect(self, connection: int, reason: str) -> None:
+        pass
+
+
+class Router:
+    def __init__(self, runs: bool) -> None:
+        self.runs = runs
+        self.server = Server()
+        self.source = FpmSource(self.server, lambda _: "frr", runs=runs)
+        self.fib = Fib(SPECS, TABLES, {1: frozenset({0})})
+        self.switch = FakeSwitch(CODEC)
+        self.now = 0.0
+        routes = self.fib.routes
+        self.reconciler = Reconciler(CODEC, self._deleted, lambda: self.now, routes)
+        if not runs:
+            self.reconciler._may_write_many = lambda: False  # type: ignore[method-assign]
+        self.reconciler.submit(self.fib.start())
+        self.reconciler.release(Kind)
+        self.seen_runs = 0
+        self.session = 0
+        self.frames: list[bytes] = []
+        self.task: asyncio.Task[None] | None = None
+
+    def _deleted(self, kind: Kind, key: object) -> None:
+        if isinstance(key, int):
+            self.fib.confirm_deleted(kind, key)
+
+    def open(self) -> None:
+        self.hear()
+        self.session += 1
+        self.server.events.append(("open", self.session, "zebra"))
+        self.hear()
+
+    def hear(self) -> None:
+        """All that zebra has sent."""
+        if self.frames:
+            self.server.events.append(("frames", self.session, self.frames))
+            self.frames = []
+        while events := self.source.poll(256):
+            self.seen_runs += sum(type(event) is RouteRun for event in events)
+            self.reconciler.submit(self.fib.apply(events, self.now))
+
+    def tell(self, *events: Event) -> None:
+        self.hear()
+        self.reconciler.submit(self.fib.apply(events, self.now))
+
+    def sweep(self) -> None:
+        """The replay is over: what was not named again goes."""
+        self.hear()
+        keys = tuple(key for key in self.fib.rib if self.fib.rib.is_stale(key))
+        self.tell(StaleRoutesGone(keys))
+
+    async def connect(self) -> None:
+        """A session with the switch, in place of the one before."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+        self.switch.break_after = None
+        self.reconciler.disconnect()
+        await self.reconciler.read_back(self.switch)
+        await self.reconciler.compare()
+        self.task = asyncio.create_task(self.reconciler.run(self.switch))
+
+    async def turns(self, count: int) -> None:
+        """The reconciler writes for some turns of the loop."""
+        for _ in range(count):
+            await asyncio.sleep(0)
+            assert self.task is not None
+            if self.task.done():
+                assert isinstance(self.task.exception(), P4RuntimeError)
+                await self.connect()
+            if self.reconciler.synced:
+                return
+
+    async def settle(self) -> None:
+        self.hear()
+        while self.fib.unfinished:
+            self.reconciler.submit(self.fib.proceed())
+        self.switch.refuse = lambda *_: 0
+        self.switch.break_after = None
+        for _ in range(40):
+            self.now += 60  # failures are tried again
+            self.reconciler._work.set()
+            await self.turns(2000)
+            if self.reconciler.synced:
+                break
+        assert self.reconciler.synced, f"does not settle: {self.reconciler.pending} pending"
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    # -- what it knows and does
+
+    def forwards(self) -> dict[RouteSlot, object]:
+        """Where the switch sends what, without the numbers of next hops."""
+        found: dict[RouteSlot, object] = {}
+        for (kind, key), value in self.switch.entities.items():
+            if kind is Kind.ROUTE and isinstance(key, RouteSlot) and isinstance(value, Target):
+                found[key] = self._legs(value)
+        return found
+
+    def _legs(self, target: Target) -> object:
+        entities: dict[Any, Any] = self.switch.entities
+        if target.kind is TargetKind.NEXTHOP:
+            return entities[Kind.NEXTHOP, target.id]
+        if target.kind is TargetKind.GROUP:
+            members = entities[Kind.GROUP, target.id].members
+            legs = [(entities[Kind.NEXTHOP, member], weight) for member, weight in members]
+            return sorted(legs, key=repr)
+        return target.kind
+
+    def knows(self) -> dict[str, object]:
+        rib = self.fib.rib
+        routes: dict[RouteKey, object] = {}
+        for key in rib:
+            entry = rib.get(key)
+            assert entry is not None
+            routes[key] = entry.said, rib.is_stale(key), entry.paths is None
+        reconciler = self.reconciler
+        return {
+            "routes": routes,
+            "stale": rib.stale,
+            "count": len(rib),
+            "order": [slot for block in self.fib.order.walk() for slot in block],
+            "unrouted": dict(self.fib.unrouted),
+            "waiting": rib.waiting_objects(),
+            "problems": set(self.fib.problems),
+            "desired": set(reconciler.desired[Kind.ROUTE]),
+            "installed": len(reconciler.installed.by_kind[Kind.ROUTE]),
+            "next hops": len(reconciler.desired[Kind.NEXTHOP]),
+            "groups": len(reconciler.desired[Kind.GROUP]),
+        }
+
+    def check(self) -> None:
+        """The switch holds what is desired, and nothing is left over in the table."""
+        desired = {
+            (kind, key): value
+            for kind, entries in self.reconciler.desired.items()
+            for key, value in entries.items()
+        }
+        assert self.switch.entities == desired
+        assert not self.switch.violations
+        table = self.fib.routes
+        assert [len(table.upserts), len(table.deletes), table.in_flight()] == [0, 0, 0]
+        entries = {id(entry): entry for key in self.fib.rib if (entry := self.fib.rib.get(key))}
+        assert sum(entry.uses for entry in entries.values()) == len(self.fib.rib)
+        installed = self.reconciler.installed
+        for kind, target_kind in ((Kind.NEXTHOP, TargetKind.NEXTHOP),):
+            for identifier in installed.by_kind[kind]:
+                assert isinstance(identifier, int)
+                routes = installed.by_kind[Kind.ROUTE].values()
+                uses = list(routes).count(Target(target_kind, identifier))
+                member = (Kind.GROUP_MEMBER, identifier) in installed
+                assert installed.uses((kind, identifier)) == uses + member
+
+
+# -- what happens
+
+WAYS = {
+    size: st.one_of(
+        st.lists(st.sampled_from(gateways), min_size=1, max_size=3, unique=True),
+        st.just("blackhole"),
+        *([st.sampled_from(OBJECTS)] if size == 4 else []),
+    )
+    for size, gateways in GATEWAYS.items()
+}
+
+
+@st.composite
+def said(draw: st.DrawFn) -> list[tuple[str, int, Any, int]]:
+    """Routes of one frame: prefix, table, way, protocol. Most say the same."""
+    table = draw(st.sampled_from([254, 254, 254, 100, 77]))
+    protocol = draw(st.sampled_from([186, 188]))
+    size = draw(st.sampled_from([4, 4, 16]))
+    way = draw(st.none() | WAYS[size])
+    prefixes = [text for text in PREFIXES if (":" in text) == (size == 16)]
+    texts = draw(st.lists(st.sampled_from(prefixes), min_size=1, max_size=4))
+    return [(text, table, way, protocol) for text in texts]
+
+
+NEIGHBORS = st.tuples(
+    st.just("neighbor"), st.sampled_from(GATEWAYS[4]), st.sampled_from([None, 1, 2])
+)
+STEPS = st.one_of(
+    *([st.tuples(st.just("frame"), said(), st.booleans())] * 6),
+    st.tuples(st.just("object"), st.sampled_from(OBJECTS), st.sampled_from([*GATEWAYS[4], None])),
+    NEIGHBORS,
+    st.tuples(st.just("link"), st.sampled_from([1, 2]), st.booleans()),
+    st.tuples(st.just("turns"), st.integers(1, 12), st.none()),
+    st.tuples(st.sampled_from(["session", "sweep", "reconnect"]), st.none(), st.none()),
+    st.tuples(st.just("refuse"), st.sampled_from(PREFIXES), st.none()),
+    st.tuples(st.just("break"), st.integers(0, 3), st.none()),
+)
+
+
+def send(router: Router, said: Sequence[tuple[str, int, Any, int]], replaces: bool) -> None:
+    messages = [route_message(*one) for one in said]
+    if replaces:  # zebra deletes, then adds, in one frame
+        gone = [route_message(text, table, None, 0) for text, table, _, _ in said]
+        pairs = zip(gone, messages, strict=True)
+        router.frames.append(b"".join(part for pair in pairs for part in pair))
+    else:
+        router.frames += messages
+
+
+def refuse(router: Router, text: str) -> None:
+    refused = Kind.ROUTE, RouteSlot(0, Prefix.parse(text))
+    router.switch.refuse = lambda _, kind, key: 8 if (kind, key) == refused else 0
+
+
+async def play(router: Router, steps: Sequence[Any]) -> None:
+    await router.connect()
+    for n in (1, 2, 3):
+        router.tell(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
+    router.open()
+    happens: dict[str, Callable[[Any, Any], object]] = {
+        "frame": lambda said, replaces: send(router, said, replaces),
+        "object": lambda one, gateway: router.frames.append(object_message(one, gateway)),
+        "neighbor": lambda text, mac: router.tell(neighbor(parse_address(text)[2], text, mac)),
+        "link": lambda n, up: router.tell(link(n, up)),
+        "session": lambda *_: router.open(),
+        "sweep": lambda *_: router.sweep(),
+        "refuse": lambda text, _: refuse(router, text),
+    }
+    for what, first, second in steps:
+        if what == "turns":
+            router.hear()
+            await router.turns(first)
+        elif what == "reconnect":
+            router.hear()
+            await router.connect()
+        elif what == "break":
+            router.switch.break_after = router.switch.writes + first
+        else:
+            happens[what](first, second)
+    await router.settle()
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(STEPS, min_size=5, max_size=60))
+def test_runs_are_the_routes_one_by_one(steps: list[Any]) -> None:
+    async def story() -> None:
+        one_by_one, many = Router(runs=False), Router(runs=True)
+        for router in (one_by_one, many):
+            await play(router, steps)
+            router.check()
+        assert many.knows() == one_by_one.knows()
+        assert many.forwards() == one_by_one.forwards()
+
+    asyncio.run(story())
+
+
+def table_of(count: int, gateway: str) -> list[bytes]:
+    return [route_message(f"20.{n >> 8}.{n & 255}.0/24", 254, [gateway], 186) for n in range(count)]
+
+
+def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
+    async def story() -> None:
+        router = Router(runs=True)
+        await play(router, [("neighbor", "10.0.1.9", 1)])
+        for frames, count in (
+            (table_of(5000, "10.0.1.9"), 5000),
+            (table_of(5000, "10.0.2.9"), 5000),
+            ([route_message(f"20.0.{n}.0/24", 254, None, 0) for n in range(256)], 5000 - 256),
+        ):
+            before = router.seen_runs
+            await router.connect()
+            router.frames = frames
+            await router.settle()
+            router.check()
+            assert len(router.fib.rib) == count
+            assert 0 < router.seen_runs - before < len(frames) / 40
+
+    asyncio.run(story())
+
+
+def test_a_run_is_the_events_that_it_stands_for() -> None:
+    frames = table_of(20, "10.0.1.9")
+    sources = [FpmSource(Server(), lambda _: "frr", runs=runs) for runs in (False, True)]
+    heard = []
+    for source in sources:
+        assert isinstance(source._server, Server)
+        source._server.events = [("open", 1, "zebra"), ("frames", 1, list(frames))]
+        events: list[Any] = []
+        while some := source.poll(3):
+            for event in some:
+                events += events_of(event) if type(event) is RouteRun else [event]
+        heard.append(events)
+    assert heard[0] == heard[1]
+    assert len(heard[0]) == 21
+
+
+def test_no_run_has_a_prefix_that_is_not_routed_by() -> None:
+    assert set(UNUSUAL_HEADS) >= UNROUTED_HEADS
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> None:
+    """Inserted, deleted and inserted with the first value again, before the first answer."""
+
+    async def story() -> None:
+        router = Router(runs=bulk)
+        await play(router, [])
+        router.frames = table_of(3, "10.0.1.9")
+        await router.connect()
+        router.hear()
+        while not router.fib.routes.in_flight():
+            await asyncio.sleep(0)
+        for frames in (
+            [route_message("20.0.1.0/24", 254, None, 0)],
+            table_of(3, "10.0.2.9"),
+            table_of(3, "10.0.1.9"),
+        ):
+            router.frames = frames
+            router.hear()
+        await router.settle()
+        router.check()
+
+    asyncio.run(story())
