@@ -423,3 +423,46 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
         router.check()
 
     asyncio.run(story())
+
+
+def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
+    """A neighbour's host route stands only under a connected prefix of its own link."""
+
+    async def story() -> None:
+        router = Router(runs=True)
+        await play(router, [("neighbor", "10.0.1.9", 1)])
+        host = RouteSlot(0, Prefix.parse("10.0.1.9/32"))
+        desired = router.reconciler.desired[Kind.ROUTE]
+        assert host in desired
+        router.frames = table_of(2, "10.0.2.9")
+        router.frames += [route_message("20.0.0.0/24", 254, None, 0)]
+        router.hear()
+        for way, stands in ((["10.0.2.9"], False), (None, True)):
+            before = router.seen_runs
+            protocol = 0 if way is None else 186
+            router.frames = [route_message("10.0.1.8/29", 254, way, protocol)]
+            router.hear()
+            assert router.seen_runs == before + 1
+            assert (host in desired) is stands
+
+    asyncio.run(story())
+
+
+def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
+    async def story() -> None:
+        router = Router(runs=True)
+        await play(router, [("neighbor", "10.0.1.9", 1)])
+        router.frames = table_of(3000, "10.0.1.9")
+        await router.connect()
+        await router.settle()
+        router.switch = FakeSwitch(CODEC)
+        router.switch.refuse = lambda _, kind, key: 8 if kind is Kind.NEXTHOP else 0
+        await router.connect()
+        await router.turns(500)
+        assert not router.switch.violations
+        assert not router.forwards()
+        await router.settle()
+        router.check()
+        assert len(router.forwards()) > 3000
+
+    asyncio.run(story())
