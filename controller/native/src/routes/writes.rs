@@ -14,12 +14,14 @@ const INSERT: u8 = 1;
 const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
 
+/// Table and VRF of a TableEntry, and the field number of its LPM match.
+pub type Head = (Box<[u8]>, Box<[u8]>);
+
 /// How routes are encoded.
 #[derive(Debug, Default)]
 pub struct Encoding {
-    /// A TableEntry's table and VRF, and the field number of its LPM match, by octets of an address
-    /// and VRF.
-    pub heads: HashMap<(u8, u32), (Box<[u8]>, Box<[u8]>)>,
+    /// By octets of an address and VRF.
+    pub heads: HashMap<(u8, u32), Head>,
     /// A TableEntry's action, by target.
     pub tails: HashMap<u32, Box<[u8]>>,
 }

@@ -21,6 +21,9 @@ pub(super) use writes::RouteBatch;
 
 use crate::routes::slot::Slot;
 
+/// Prefixes and targets.
+type Pairs<'py> = Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>;
+
 /// The prefix that a key names; None if the key is of another kind.
 fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
     let key = key.cast::<PyTuple>().ok()?;

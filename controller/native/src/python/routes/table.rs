@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::writes::RouteBatch;
-use super::{Maker, RouteColumn, RouteQueue, RouteRun, slot_of};
+use super::{Maker, Pairs, RouteColumn, RouteQueue, RouteRun, slot_of};
 use crate::mailbox::lock;
 use crate::routes::slot::Slot;
 use crate::routes::table::{Column, Meaning, Table, Waiting};
@@ -74,6 +74,9 @@ impl Shared {
         slots.iter().map(|slot| self.maker.slot(py, slot)).collect()
     }
 }
+
+/// Prefixes, and behind which to go on.
+type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// The prefix that an argument has to be.
 fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
@@ -238,7 +241,7 @@ impl RouteTable {
         py: Python<'py>,
         after: Option<&Bound<'py, PyAny>>,
         limit: usize,
-    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>)> {
+    ) -> PyResult<Walked<'py>> {
         let after = after.map(wanted).transpose()?;
         let (found, next) = self.0.table().walk(after, limit);
         let next = next.map(|slot| self.0.maker.slot(py, &slot)).transpose()?;
@@ -367,10 +370,7 @@ impl RouteBlock {
         self.length
     }
 
-    fn items<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>> {
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         let changes: Vec<(Slot, u32)> = {
             let table = self.shared.table();
             let changes = lock(&self.changes);

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes};
 
+use super::Pairs;
 use super::table::Shared;
 use crate::mailbox::lock;
 use crate::routes::slot::Slot;
@@ -78,7 +79,8 @@ fn prepare(
 ) -> PyResult<HashSet<u32>> {
     let mut ready = HashSet::new();
     for &head in &taken.heads {
-        if !lock(&shared.encoding).heads.contains_key(&head) {
+        let is_known = lock(&shared.encoding).heads.contains_key(&head);
+        if !is_known {
             let found: (Vec<u8>, Vec<u8>) = encoding.call_method1("route_head", head)?.extract()?;
             let found = (found.0.into(), found.1.into());
             lock(&shared.encoding).heads.insert(head, found);
@@ -94,7 +96,8 @@ fn prepare(
         }
         let target = shared.target(py, number);
         if !missing.call1((&target,))?.is_truthy()? {
-            if !lock(&shared.encoding).tails.contains_key(&number) {
+            let is_known = lock(&shared.encoding).tails.contains_key(&number);
+            if !is_known {
                 let tail: Vec<u8> = encoding.call_method1("route_tail", (&target,))?.extract()?;
                 lock(&shared.encoding).tails.insert(number, tail.into());
             }
@@ -131,10 +134,7 @@ impl RouteBatch {
         Ok(cut.collect())
     }
 
-    fn entries<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>> {
+    fn entries<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.items
             .iter()
             .map(|(slot, item)| {
@@ -150,10 +150,7 @@ impl RouteBatch {
     }
 
     /// Routes whose target is not ready, with it.
-    fn unready<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>> {
+    fn unready<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.unready
             .iter()
             .map(|(slot, target)| Ok((self.slot(py, slot)?, self.shared.target(py, *target))))
