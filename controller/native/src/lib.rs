@@ -4,7 +4,8 @@
 //! * [`p4runtime`]: one P4Runtime session (stream, Write, Read, pipeline) over tonic,
 //! * [`tap`]: the router's host interfaces,
 //! * [`fpm`]: the server that zebra's `dplane_fpm_nl` connects to, framing only,
-//! * `python`: the four classes of the Python module; its types are in `src/sluice/_native.pyi`,
+//! * [`routes`]: the table of all routes, and what happens to many of them alike,
+//! * `python`: the classes of the Python module; its types are in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: what passes between the first two without Python,
 //! * [`mailbox`]: how the threads here hand things to Python's event loop,
 //! * [`runtime`]: the one tokio thread that P4Runtime and FPM share.
