@@ -3,4 +3,5 @@
 //! (FRR's `fpm/fpm.h`). [`framing`] cuts the stream, [`server`] accepts zebra and feeds Python.
 
 pub mod framing;
+mod pace;
 pub mod server;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The FPM server: accepts zebra's connections and queues whole frames for Python.
 //!
+//! While a table comes, reads are paced ([`Pace`]): each of them costs Python a turn, whether it
+//! brings ten routes or a thousand.
+//!
 //! Nothing is dropped: queued frames hold permits of a byte budget, and a connection that gets none
 //! is not read until Python has polled, so TCP slows zebra down. A connection holds one of
 //! [`MAX_CONNECTIONS`] slots until Python has polled its `Closed`; beyond that, peers are refused
@@ -12,7 +15,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::io::AsyncReadExt;
@@ -20,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::framing::Framer;
+use super::pace::Pace;
 use crate::mailbox::{Contents, Mailbox, lock};
 use crate::runtime;
 
@@ -29,6 +33,8 @@ pub const MAX_CONNECTIONS: usize = 16;
 const READ_SIZE: usize = 256 * 1024;
 /// Pause after an accept that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Pause between two reads while a table comes.
+const PAUSE: Duration = Duration::from_millis(5);
 /// What a queued frame costs beside its payload.
 const FRAME_OVERHEAD: usize = 64;
 
@@ -230,6 +236,7 @@ async fn serve(
 /// Reads frames until the connection ends; returns why it did.
 async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> String {
     let mut framer = Framer::default();
+    let mut pace = Pace::default();
     loop {
         framer.buffer().reserve(READ_SIZE);
         let received = match stream.read_buf(framer.buffer()).await {
@@ -254,6 +261,9 @@ async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> Str
         }
         if received == 0 {
             return "the peer closed the connection".to_owned();
+        }
+        if pace.is_bulk(received, Instant::now()) {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

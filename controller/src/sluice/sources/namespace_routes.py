@@ -34,7 +34,8 @@ REMEMBERED = 16384
 
 
 class NamespaceRoutes:
-    """The events of one namespace's FPM peer, which makes no runs. `table` is that of the VRF with this number."""
+    """The events of one namespace's FPM peer, which makes no runs. `table` is that of the VRF with
+    this number."""
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
         self._source = source

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tells a table that comes from a few routes that change.
+
+use std::time::Instant;
+
+/// Seconds in which half of what was received is forgotten.
+const HALF_LIFE: f64 = 0.02;
+/// Bytes beyond which a table comes: some 8,000 routes a second for a while, or 220 at once.
+const BULK: f64 = 16.0 * 1024.0;
+
+/// How much a connection has brought of late.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    level: f64,
+    at: Option<Instant>,
+}
+
+impl Pace {
+    /// Takes notice of what a read brought; returns whether a table comes.
+    pub(super) fn is_bulk(&mut self, received: usize, now: Instant) -> bool {
+        let passed = self.at.map_or(0.0, |before| (now - before).as_secs_f64());
+        self.level = self.level * (-passed / HALF_LIFE).exp2() + received as f64;
+        self.at = Some(now);
+        self.level > BULK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Whether the last of `reads` found a table, each of so many bytes, so many ms apart.
+    fn bulk(reads: u32, bytes: usize, apart: u64) -> bool {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        (0..reads).fold(false, |_, read| {
+            pace.is_bulk(bytes, begin + Duration::from_millis(apart) * read)
+        })
+    }
+
+    #[test]
+    fn a_table_comes_in_many_reads_or_in_large_ones() {
+        assert!(bulk(1, 40_000, 0));
+        assert!(bulk(100, 1500, 1));
+        assert!(bulk(100, 10_000, 5));
+    }
+
+    #[test]
+    fn changes_are_no_table() {
+        assert!(!bulk(1, 10_000, 0));
+        assert!(!bulk(1000, 15_000, 1000));
+        assert!(!bulk(1000, 7000, 20), "5,000 changes a second");
+    }
+}
