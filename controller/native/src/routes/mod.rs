@@ -4,6 +4,7 @@
 //! * [`slot`]: a prefix of one VRF,
 //! * [`memo`]: route messages of known text, cut from FPM frames: a [`memo::Run`],
 //! * [`table`]: for each prefix what is known, wanted and installed, by number,
+//! * [`runs`]: many routes taken in,
 //! * [`queue`]: prefixes that wait for a write, the newest first,
 //! * [`writes`]: the next updates of a queue, encoded.
 //!
@@ -13,6 +14,7 @@
 
 pub mod memo;
 pub mod queue;
+pub mod runs;
 pub mod slot;
 pub mod table;
 pub mod writes;

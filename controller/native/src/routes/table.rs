@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use super::memo::Run;
 use super::queue::Queue;
+use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
 
 /// Records looked at in one step of a walk, most of which may be passed over.
@@ -21,9 +21,9 @@ const LOOKED_AT: usize = 4096;
 pub(super) struct Record {
     pub(super) slot: Slot,
     entry: u32,
-    onlink: u32,
+    pub(super) onlink: u32,
     desired: u32,
-    installed: u32,
+    pub(super) installed: u32,
     places: [u32; 2],
     pins: u32,
     pub(super) in_flight: bool,
@@ -47,36 +47,6 @@ pub enum Waiting {
     Deletes,
 }
 
-/// What the routes of a text have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// They lead by an entry, to a target.
-    Updated {
-        /// Their VRF.
-        vrf: u32,
-        /// Of which they are one use each.
-        entry: u32,
-        /// Where it leads now.
-        target: u32,
-    },
-    /// They are gone from a VRF.
-    Deleted {
-        /// Their VRF.
-        vrf: u32,
-    },
-}
-
-/// What came of a run.
-#[derive(Debug, Default)]
-pub struct Applied {
-    /// Records and the targets that they are to have; each is pinned.
-    pub changes: Vec<(u32, u32)>,
-    /// Entries that no route has any more, and some had before.
-    pub unused: Vec<u32>,
-    /// Whether one of the prefixes covers a neighbour.
-    pub covers_neighbor: bool,
-}
-
 /// All prefixes of which anything is known.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -93,7 +63,7 @@ pub struct Table {
     /// Routes of the routing daemon by VRF, size of the address and length.
     lengths: HashMap<(u32, u8), Vec<usize>>,
     neighbors: [Vec<u128>; 2],
-    meanings: HashMap<u32, Meaning>,
+    pub(super) meanings: HashMap<u32, Meaning>,
 }
 
 impl Table {
@@ -105,7 +75,7 @@ impl Table {
 
     /// The record of a prefix, made if there is none. Whoever makes one and leaves it as it is has
     /// to [`Self::release`] it.
-    fn at(&mut self, slot: Slot) -> u32 {
+    pub(super) fn at(&mut self, slot: Slot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         *self.index.entry(slot).or_insert_with(|| {
             let record = Record {
@@ -138,7 +108,7 @@ impl Table {
         }
     }
 
-    fn pin(&mut self, number: u32) {
+    pub(super) fn pin(&mut self, number: u32) {
         self.records[number as usize].pins += 1;
     }
 
@@ -294,7 +264,7 @@ impl Table {
         waited
     }
 
-    fn dequeue(&mut self, number: u32, waiting: Waiting) -> bool {
+    pub(super) fn dequeue(&mut self, number: u32, waiting: Waiting) -> bool {
         let place = std::mem::take(&mut self.records[number as usize].places[waiting as usize]);
         if place == 0 {
             return false;
@@ -423,7 +393,7 @@ impl Table {
         before
     }
 
-    fn put_entry(&mut self, number: u32, entry: u32) -> u32 {
+    pub(super) fn put_entry(&mut self, number: u32, entry: u32) -> u32 {
         let record = &mut self.records[number as usize];
         let (slot, before) = (record.slot, std::mem::replace(&mut record.entry, entry));
         if entry != 0 {
@@ -484,88 +454,10 @@ impl Table {
         self.neighbors = neighbors;
     }
 
-    fn covers_neighbor(&self, slot: &Slot) -> bool {
+    pub(super) fn covers_neighbor(&self, slot: &Slot) -> bool {
         let all = &self.neighbors[usize::from(slot.size() == IPV6)];
         let at = all.partition_point(|bits| *bits < slot.bits());
         all.get(at).is_some_and(|bits| slot.covers(*bits))
-    }
-
-    // -- runs
-
-    /// Says what the routes of a text have in common, until all is forgotten.
-    pub fn set_meaning(&mut self, text: u32, meaning: Meaning) {
-        self.meanings.insert(text, meaning);
-    }
-
-    /// Forgets what texts mean.
-    pub fn forget_meanings(&mut self) {
-        self.meanings.clear();
-    }
-
-    /// Texts of a run of which nothing is known, each once.
-    pub fn unknown_texts(&self, run: &Run) -> Vec<u32> {
-        let mut unknown = Vec::new();
-        for message in &run.messages {
-            if !self.meanings.contains_key(&message.text) && !unknown.contains(&message.text) {
-                unknown.push(message.text);
-            }
-        }
-        unknown
-    }
-
-    /// Takes in the routes of a run; None, and nothing is changed, where a text is not known.
-    pub fn apply(&mut self, run: &Run) -> Option<Applied> {
-        let meanings: Option<Vec<Meaning>> = run
-            .messages
-            .iter()
-            .map(|message| self.meanings.get(&message.text).copied())
-            .collect();
-        let mut applied = Applied::default();
-        for (message, meaning) in run.messages.iter().zip(meanings?) {
-            let (before, number, target) = match meaning {
-                Meaning::Updated { vrf, entry, target } => {
-                    let number = self.at(message.slot.in_vrf(vrf));
-                    (self.put_entry(number, entry), number, target)
-                }
-                Meaning::Deleted { vrf } => {
-                    let Some(number) = self.find(&message.slot.in_vrf(vrf)) else {
-                        continue;
-                    };
-                    let before = self.put_entry(number, 0);
-                    if before == 0 {
-                        continue; // zebra deletes what it never sent
-                    }
-                    (before, number, self.records[number as usize].onlink)
-                }
-            };
-            self.pin(number);
-            applied.changes.push((number, target));
-            applied.covers_neighbor |= self.covers_neighbor(&message.slot);
-            if before != 0 && self.uses_of_entry(before) == 0 && !applied.unused.contains(&before) {
-                applied.unused.push(before);
-            }
-        }
-        applied
-            .unused
-            .retain(|entry| self.entry_uses[*entry as usize] == 0);
-        Some(applied)
-    }
-
-    /// Has the switch hold what a run changed; queues what it does not hold. Gives the pins back.
-    pub fn take_in(&mut self, changes: &[(u32, u32)]) {
-        for &(number, target) in changes {
-            self.put(number, Column::Desired, target);
-            let record = &self.records[number as usize];
-            if target == 0 {
-                self.dequeue(number, Waiting::Upserts);
-                self.enqueue(number, Waiting::Deletes);
-            } else if record.installed == target && !record.in_flight {
-                self.dequeue(number, Waiting::Upserts);
-            } else {
-                self.enqueue(number, Waiting::Upserts);
-            }
-            self.unpin(number);
-        }
     }
 }
 

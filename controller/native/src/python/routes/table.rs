@@ -11,8 +11,9 @@ use pyo3::types::{PyBytes, PyDict};
 use super::writes::RouteBatch;
 use super::{Maker, Pairs, RouteColumn, RouteQueue, RouteRun, slot_of};
 use crate::mailbox::lock;
+use crate::routes::runs::Meaning;
 use crate::routes::slot::Slot;
-use crate::routes::table::{Column, Meaning, Table, Waiting};
+use crate::routes::table::{Column, Table, Waiting};
 use crate::routes::writes::Encoding;
 
 /// A table, and what its numbers stand for.
