@@ -130,11 +130,11 @@ const HIGHEST: u64 = 1 + ATTEMPTS + CLIENTS - 1;
 /// Takes each id in turn; says what it was told last. Whoever is told to be primary writes.
 async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> Option<Told> {
     let mut last = None;
-    for id in ids {
+    for &id in &ids {
         client.send_arbitration(DEVICE, Some(id)).await;
         // Everything that it is told up to the answer: a primary has the id that it asked for.
         loop {
-            let told = client.told().await.unwrap();
+            let told = told_in_the_end(&mut client, id).await;
             let mine = told.election_id() == Some(id) && told.code() == Code::Ok;
             let lost = told.election_id() > Some(id);
             last = Some(told);
@@ -150,10 +150,25 @@ async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> 
         }
     }
     // In the end everybody hears of the highest.
+    let id = *ids.last()?;
     while last.as_ref().and_then(Told::election_id) != Some(HIGHEST) {
-        last = Some(client.told().await.unwrap());
+        last = Some(told_in_the_end(&mut client, id).await);
     }
     last
+}
+
+/// The next message. A client that was not given the time to read its messages is disconnected; it comes back with its id.
+async fn told_in_the_end(client: &mut Client, id: u64) -> Told {
+    loop {
+        match client.told().await {
+            Ok(told) => return told,
+            Err(status) if status.code() == Code::ResourceExhausted => {
+                client.reopen().await;
+                client.send_arbitration(DEVICE, Some(id)).await;
+            }
+            Err(status) => panic!("{status}"),
+        }
+    }
 }
 
 /// 32 clients, and 1,000 attempts in an order that the scheduler makes.

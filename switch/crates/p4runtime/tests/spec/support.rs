@@ -204,13 +204,17 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Sends a message. A stream that the server has ended says why when it is read.
     pub(crate) async fn send(&self, update: stream_message_request::Update) {
-        self.requests
-            .send(StreamMessageRequest {
-                update: Some(update),
-            })
-            .await
-            .unwrap();
+        let update = Some(update);
+        let _ = self.requests.send(StreamMessageRequest { update }).await;
+    }
+
+    /// Opens another stream in the place of this one.
+    pub(crate) async fn reopen(&mut self) {
+        let (requests, receiver) = mpsc::channel(64);
+        let answer = self.rpc.stream_channel(ReceiverStream::new(receiver)).await;
+        (self.requests, self.stream) = (requests, answer.unwrap().into_inner());
     }
 
     pub(crate) async fn send_arbitration(&mut self, device_id: u64, election_id: Option<u64>) {
