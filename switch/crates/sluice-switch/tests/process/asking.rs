@@ -147,8 +147,10 @@ fn ctl_traces_what_it_is_asked_for() {
             (&last["step"], &last["name"]),
             (&"fate".into(), &"transmitted".into())
         );
-        let (well, said) = try_ctl(directory, "trace --filter ip=10.0.0.1");
-        assert!(!well && said.contains("conditions are port=N"), "{said}");
+        for wrong in ["address=10.0.0.1", "ip=10.0.0.256", "ip"] {
+            let (well, said) = try_ctl(directory, &format!("trace --filter {wrong}"));
+            assert!(!well && said.contains("conditions are port=N"), "{said}");
+        }
         assert!(switch.terminate().success());
     });
 }
