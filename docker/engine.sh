@@ -21,7 +21,7 @@ find_engine() {
 build() {
   case $CONTAINERS in
     docker) DOCKER_BUILDKIT=1 docker build --quiet "$@" . ;;
-    *) "$CONTAINERS" build --quiet --layers=false --format docker "$@" . ;;
+    *) "$CONTAINERS" build --quiet --layers=false --force-rm --format docker "$@" . ;;
   esac >/dev/null
 }
 
