@@ -122,6 +122,20 @@ def test_a_standby_has_those_of_its_process() -> None:
     assert "sluice_synced" not in text
 
 
+def test_a_standby_s_status_has_the_keys_of_a_primary_s(play: Callable[[Story], None]) -> None:  # noqa: F811
+    config = load_config_of(CONFIG)
+    standby = standby_status(config, Primacy(config.switch, nobody), ReloadReport(1.0), 2.0)
+
+    async def story(world: World) -> None:
+        await world.synced()
+        status = await Views(world.controller).answer({"command": "show", "what": "status"})
+        assert status.keys() == standby.keys()
+        for part in ("switch", "fpm", "progress", "configuration"):
+            assert status[part].keys() == standby[part].keys(), part
+
+    play(story)
+
+
 def test_labels_are_bounded() -> None:
     """Names that are texts of errors, and rules, of which there may be any number."""
     events = {f"counters not read: {n}": 1 for n in range(1000)}

@@ -52,6 +52,7 @@ def standby_status(
             "refused": 0,
             "routes": 0,
             "stale_routes": 0,
+            "kept_routes": 0,
             "settled": False,
             "not_installed": {},
             "waiting_for_objects": {},
