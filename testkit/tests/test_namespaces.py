@@ -37,6 +37,14 @@ def test_offloads_are_off(pair: tuple[Namespace, Namespace]) -> None:
         assert f"{feature}: off" in features
 
 
+def test_the_ends_of_a_pair_have_different_indexes(pair: tuple[Namespace, Namespace]) -> None:
+    """The kernel tells late of a lost carrier where they are the same: see `veth`."""
+    one, two = pair
+    left = one.inside(lambda: socket.if_nametoindex("left"))
+    right = two.inside(lambda: socket.if_nametoindex("right"))
+    assert left != right
+
+
 def test_two_labs_use_the_same_labels() -> None:
     with Lab() as first, Lab() as second:
         places = [lab.namespace("same") for lab in (first, second)]

@@ -11,6 +11,7 @@ that somebody else made, such as a mininet node's.
 """
 
 import ctypes
+import itertools
 import os
 import shutil
 import socket
@@ -28,6 +29,10 @@ Result = TypeVar("Result")
 
 OFFLOADS = ("tx", "rx", "gso", "gro", "tso")
 CLONE_NEWNET = 0x40000000
+
+# The indexes of the next veth pair of this process: see `veth`.
+_pair_indexes = itertools.count(1000, 2)
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -126,11 +131,18 @@ def veth(
     mtu: int = 1500,
     up: bool = True,
 ) -> None:
-    """A veth pair between two namespaces (or inside one), offloads off."""
+    """Make a veth pair between two namespaces (or inside one), offloads off.
+
+    The two ends have different interface indexes. Left to itself the kernel gives
+    both the same one where each is its namespace's n-th interface; it then takes
+    an end for an interface with nothing below it, and tells of a lost carrier up
+    to a second late (`linkwatch_urgent_event` in net/core/link_watch.c).
+    """
     temporary = f"v{os.getpid():x}"
+    index = next(_pair_indexes)
     one.run(
-        *("ip", "link", "add", "name", one_name, "mtu", str(mtu)),
-        *("type", "veth", "peer", "name", temporary, "mtu", str(mtu)),
+        *("ip", "link", "add", "name", one_name, "index", str(index), "mtu", str(mtu)),
+        *("type", "veth", "peer", "name", temporary, "index", str(index + 1), "mtu", str(mtu)),
     )
     if one.path != two.path:
         with two.path.open("rb") as there:
