@@ -8,7 +8,7 @@ is lost. Frames that come later are judged when they come.
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,12 +20,14 @@ from .drafts import Draft
 from .judge import Finding, Judge
 from .network import Arena
 from .plan import packed
-from .policy import Policy, random_policy
+from .policy import Policy, edited, random_policy
 from .reference import Reference
 from .shapes import Shapes
 
 ROUND = 1500
 """Datagrams for each policy."""
+EDITED = 0.6
+"""The part of the policies that are the one before with an edit."""
 PATIENCE = 6.0
 """Seconds for a packet to come through before it counts as lost."""
 SENTINELS = 1 << 31
@@ -41,6 +43,8 @@ class Totals:
     rounds: int = 0
     shapes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    invalidation: Mapping[str, int] = field(default_factory=dict)
+    """What the router says its commits did with cached flows."""
 
 
 class Campaign:
@@ -62,13 +66,20 @@ class Campaign:
         """Attack with at least so many packets."""
         began = time.monotonic()
         while self.totals.packets < packets:
-            self.begin(random_policy(self.random))
+            self.begin(self._next_policy())
             for _ in range(0, ROUND, self._arena.burst):
                 if self.totals.packets < packets:
                     self.batch([self.shapes.next() for _ in range(self._arena.burst)])
                     self.totals.seconds = time.monotonic() - began
                     progress(self)
         self.listen_until_quiet()
+        self.totals.invalidation = self._arena.invalidation()
+
+    def _next_policy(self) -> Policy:
+        """Another one, or the last one with an edit, which keeps most cached flows."""
+        if not self.policies or self.random.random() >= EDITED:
+            return random_policy(self.random)
+        return edited(self.random, self.policies[-1])
 
     @property
     def shapes(self) -> Shapes:

@@ -255,6 +255,12 @@ class Arena:
         for some in together:
             self.router.controller.ask(command="spd commit", files=some)
 
+    def invalidation(self) -> Mapping[str, int]:
+        """How many lists' flows commits kept and retired, and how many flows they deleted."""
+        counters = self.router.controller.ask(command="show", what="counters")
+        found: dict[str, int] = counters["controller"]["flow_invalidation"]
+        return found
+
     def bounds_hit(self) -> Mapping[str, int]:
         """What was dropped since the start because a meter, a queue or a witness's buffer was
         full: what was dropped so proves nothing.

@@ -7,7 +7,8 @@ the whole datagram could get.
 """
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
@@ -257,6 +258,33 @@ def random_spd(random: Random, name: str) -> Spd:
         (_sentinel(), *_random_list(random, name, inbound=False)),
         errors_checked=name in plan.ERRORS_CHECKED,
     )
+
+
+def edited(random: Random, policy: Policy) -> Policy:
+    """The same policy but for one or two rules: added, removed, moved, or with another verdict."""
+    spds = dict(policy.spds)
+    for _ in range(random.choice((1, 1, 2))):
+        name, direction = random.choice(plan.SPDS), random.choice(("inbound", "outbound"))
+        rules = list(getattr(spds[name], direction))
+        _edit(random, name, direction == "inbound", rules)
+        spds[name] = replace(spds[name], **{direction: tuple(rules)})
+    return Policy(spds)
+
+
+def _edit(random: Random, spd: str, inbound: bool, rules: list[Rule]) -> None:
+    """One edit behind the sentinels' rule. A name says nothing, so any that is free will do."""
+    kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > 1 else "add"
+    if kind == "add":
+        taken = {rule.name for rule in rules}
+        name = next(f"edit{n}" for n in count() if f"edit{n}" not in taken)
+        rules.insert(random.randint(1, len(rules)), _random_rule(random, name, spd, inbound))
+        return
+    rule = rules.pop(random.randrange(1, len(rules)))
+    if kind == "move":
+        rules.insert(random.randint(1, len(rules)), rule)
+    elif kind == "turn":
+        turned = replace(rule, verdict=_random_verdict(random, spd))
+        rules.insert(random.randint(1, len(rules)), turned)
 
 
 def _sentinel() -> Rule:

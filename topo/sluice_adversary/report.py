@@ -55,7 +55,9 @@ def summary(campaign: Campaign, seed: int, target: str) -> str:
     ]
     leaks, lost = (sum(1 for f in campaign.judge.findings if f.kind == kind) for kind in KINDS)
     seen = ", ".join(f"{name} {count:,}" for name, count in sorted(campaign.judge.seen.items()))
-    return "\n".join([*lines, f"seen: {seen}", f"{leaks} leaks, {lost} lost"])
+    commits = ", ".join(f"{name} {count:,}" for name, count in totals.invalidation.items())
+    ends = [f"seen: {seen}", f"commits: {commits}", f"{leaks} leaks, {lost} lost"]
+    return "\n".join([*lines, *ends])
 
 
 def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
@@ -129,6 +131,7 @@ def write_results(campaign: Campaign, seed: int, target: str, bounds: Mapping[st
         "policies": totals.rounds,
         "seconds": round(totals.seconds, 1),
         "seen": dict(sorted(campaign.judge.seen.items())),
+        "invalidation": dict(totals.invalidation),
         "bounds_hit": dict(bounds),
         "machine": machine(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -12,6 +12,9 @@ while a cache is nearly full, those that would have to go next are looked at too
 after so many evictions, so that a busy flow moves to the end of that line (a second chance). A hint
 that is wrong costs a search and never a verdict.
 
+A commit that keeps a list's epoch first holds the list (`held`): while it is held, nothing changes
+its flows but `withdraw`. Otherwise a verdict of the old rules could be written behind the commit.
+
 Depends on state.flow_cache, p4.flows and p4runtime.
 """
 
@@ -20,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -37,6 +40,7 @@ from sluice.p4runtime.session import (
 )
 from sluice.policy_model import Direction, FlowKey
 from sluice.state.flow_cache import FlowCache, FlowVerdict, FlowWrite, Operation, Outcome, Result
+from sluice.task_slices import in_slices
 
 BATCH = 256
 """Flows in one write."""
@@ -69,6 +73,13 @@ class FlowWriter(Protocol):
         """Entities in parts."""
 
 
+class FlowDeleter(Protocol):
+    """What is needed of a `Session` while the switch is read back."""
+
+    async def write(self, updates: list[bytes]) -> list[Status]:
+        """Sends; [] when all were applied, else a status for each."""
+
+
 class ListCache(NamedTuple):
     """One list's cache; `idle_timeout` in seconds."""
 
@@ -95,6 +106,9 @@ class FlowTables:
         self._failed: asyncio.Future[None]
         self._evictions = 0
         self._pressed = asyncio.Event()
+        self._held: Counter[int] = Counter()  # how often, by list id
+        self._pending: Counter[int] = Counter()  # writes queued or under way, by list id
+        self._answered = asyncio.Event()
 
     # -- a session's beginning and end
 
@@ -112,11 +126,9 @@ class FlowTables:
     ) -> None:
         """The lists as they are, and all flows that the switch holds; strays are deleted."""
         now = self._clock()
+        self._forget()
         self.caches = dict(caches)
-        self._queue.clear()
-        self._strays.clear()
         self._packets.clear()
-        self.unverified = set()
         for slot, verdict in found:
             known = self._cache_of(slot)
             if known is not None:
@@ -129,10 +141,15 @@ class FlowTables:
     def close(self) -> None:
         """The session is over: what the switch holds is not known."""
         self._session = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.caches = {}
         self.unverified = set()
         self._queue.clear()
         self._strays.clear()
+        self._pending.clear()
+        self._answered.set()
 
     # -- comparing with what the switch holds
 
@@ -145,6 +162,8 @@ class FlowTables:
 
     def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
         """Makes the switch agree, which was found not to."""
+        if self._held[slot.list_id]:
+            return  # the next round finds it too
         known = self._cache_of(slot)
         if known is not None:
             self._enqueue(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
@@ -160,6 +179,8 @@ class FlowTables:
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
         """Whether a flow that was found serves as the rules say; it is deleted where it does not,
         and where the rules alone cannot say (None)."""
+        if self._held[slot.list_id]:
+            return True  # the next round looks at it again
         self.unverified.discard(slot)
         known = self._cache_of(slot)
         if known is None or (verdict is not None and known.cache.agrees(slot.key, verdict)):
@@ -181,6 +202,9 @@ class FlowTables:
         if known is None:
             self.counters["flow not installed: the switch is being read"] += 1
             return
+        if self._held[list_id]:
+            self.counters["flow not installed: a commit is under way"] += 1
+            return
         outcome, writes = known.cache.offer(key, verdict, now)
         if outcome is not Outcome.INSTALLED:
             self.counters[f"flow not installed: {outcome.value}"] += 1
@@ -196,10 +220,54 @@ class FlowTables:
             self._pressed.set()
 
     def retire(self, list_id: int, epoch: int) -> None:
-        """The list has a new epoch."""
+        """Takes the list's epoch; where it is another than before, all its flows are stale."""
         known = self.caches.get(list_id)
-        if known is not None:
+        if known is not None and known.cache.epoch != epoch:
             known.cache.retire(epoch)
+
+    @contextlib.asynccontextmanager
+    async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
+        """Holds the flows of lists as they are; begins once the switch has answered every write of
+        them, or the session is over."""
+        lists = frozenset(list_ids)
+        self._held.update(lists)
+        try:
+            await self._settle(lists)
+            yield
+        finally:
+            self._held.subtract(lists)
+
+    async def withdraw(self, list_id: int, keys: Sequence[FlowKey]) -> bool:
+        """Deletes flows of a held list. Returns False if the switch may still hold one of them: it
+        refused, or the session is over."""
+        known = self.caches.get(list_id)
+        if known is None:
+            return False
+        async for some in in_slices(keys, BATCH):
+            if self.caches.get(list_id) is not known:
+                return False
+            for key in some:
+                self._enqueue(list_id, known.cache.discard(key))
+            self.flush()
+        await self._settle({list_id})
+        if self.caches.get(list_id) is not known:
+            return False
+        return all(known.cache.verdict_of(key) is None for key in keys)
+
+    async def delete_found(self, session: FlowDeleter, slots: Sequence[FlowSlot]) -> None:
+        """Deletes flows of a switch that is being read back. Raises P4RuntimeError, also where the
+        switch refuses."""
+        async for some in in_slices(slots, BATCH):
+            for status in await session.write([self._codec.delete(slot) for slot in some]):
+                if status.code not in (OK, NOT_FOUND):
+                    raise P4RuntimeError(status.code, f"a flow is not deleted: {status[1]}")
+
+    async def _settle(self, lists: Container[int]) -> None:
+        """Waits until no write of these lists is queued or under way."""
+        self.flush()
+        while any(count and list_id in lists for list_id, count in self._pending.items()):
+            self._answered.clear()
+            await self._answered.wait()
 
     def flush(self) -> None:
         """Sends what is queued, unless a batch is under way: it follows that."""
@@ -209,6 +277,7 @@ class FlowTables:
                 self._begin(self._session)
 
     def _enqueue(self, list_id: int, writes: Sequence[FlowWrite]) -> None:
+        self._pending[list_id] += len(writes)
         for write in writes:
             self._queue.append((list_id, write))
 
@@ -270,12 +339,14 @@ class FlowTables:
             code = statuses[at].code if statuses else OK
             result = _RESULTS.get(code, Result.FAILED)
             self.counters[_COUNTED_AS[write.operation, result]] += 1
+            self._pending[list_id] -= 1
             known = self.caches.get(list_id)
             if known is None:
                 continue
             if write.operation is Operation.DELETE:
                 self._packets.pop(FlowSlot(known.direction, list_id, write.key), None)
             self._enqueue(list_id, known.cache.written(write, result, now))
+        self._answered.set()
 
     # -- age
 
@@ -314,7 +385,7 @@ class FlowTables:
             if packets > self._packets.get(slot, 0):
                 self._packets[slot] = packets
                 known.cache.used(slot.key, now)
-            else:
+            elif not self._held[slot.list_id]:
                 expired = known.cache.expire(slot.key, now - known.idle_timeout)
                 self._enqueue(slot.list_id, expired)
 

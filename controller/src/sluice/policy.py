@@ -33,6 +33,7 @@ from sluice.audit_log import ListChange
 from sluice.config import Config
 from sluice.entities import OPENING, Key, Kind, Value
 from sluice.entities import ListState as ListEntity
+from sluice.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.flow_tables import FlowTables, ListCache
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
@@ -44,6 +45,7 @@ from sluice.reconciler import Reconciler
 from sluice.rule_book import RuleBook
 from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
 from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.invalidation import starting_anew
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
     Commit,
@@ -91,6 +93,7 @@ class Policy:
         self._reconciler = reconciler
         self._codec = codec
         self.flows = flows
+        self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
         self._store = SpdStore(config.state_dir)
         # An SPD that is configured again some day is to start as it is configured then.
@@ -198,7 +201,7 @@ class Policy:
         lists = self._installed()
         for list_id, counts in lists.items():
             self.table.observe(list_id, counts)
-        epochs = _epochs(flows)
+        epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, Counts(epoch, 0))
         wanted = self.book.wanted(self.spds)
@@ -211,9 +214,12 @@ class Policy:
             raise PolicyError(str(error)) from error
         named = self.book.named_by(self.spds)
         commit = self._with_lost(commit, self.spds, lists)
+        flows = await self._without_wrapped(session, flows, commit)
         await self._carry_out(session, commit, self._swapped(commit), together=True)
         self._named |= named
-        await self._carry_out(session, self._retiring(epochs))
+        retiring = self._retiring(epochs)
+        flows = await self._without_wrapped(session, flows, retiring)
+        await self._carry_out(session, retiring)
         self._reconciler.keep(_entities(self.table.lists.values()))
         self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
@@ -227,6 +233,14 @@ class Policy:
             all_lists = [ListChange(None, state) for state in self.table.lists.values()]
             self.on_changed("start", self.spds, all_lists)
         self.on_started()
+
+    async def _without_wrapped(
+        self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
+    ) -> list[tuple[FlowSlot, FlowVerdict]]:
+        """Deletes the flows of lists whose epochs start anew; returns the others."""
+        anew = starting_anew(commit, highest_epochs(flows))
+        await self.flows.delete_found(session, [slot for slot, _ in flows if slot.list_id in anew])
+        return [flow for flow in flows if flow[0].list_id not in anew]
 
     def _swapped(self, commit: Commit) -> list[tuple[Kind, Key, Value]]:
         """The bindings of interfaces that change with the lists, in the same write, so that an
@@ -373,20 +387,37 @@ class Policy:
         self.book.rules.update(rules)
         try:
             spds = {spd for spd, _ in rules}
-            commit = self.table.plan_commit(self.book.wanted(spds))
+            commit = self.table.plan_commit(
+                self.book.wanted(spds), keeps_epoch=self.invalidation.may_keep_epoch
+            )
             named = self.book.named_by(spds)
             if len(commit.spds) > 1 and not self.atomic:
                 raise PolicyError(
                     f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
                     " commit them one by one"
                 )
-            await self._carry_out_or_put_right(session, commit, change)
+            async with self.flows.held(one.list_id for one in commit.lists):
+                commit = await self._withdraw(commit)
+                await self._carry_out_or_put_right(session, commit, change)
             self._named |= named
         except BaseException:
             self.book.rules.update(before)
             raise
         self.counters["commits"] += bool(commit.lists)
         return list(commit.lists)
+
+    async def _withdraw(self, commit: Commit) -> Commit:
+        """Deletes the flows whose verdict a commit changes, of the lists whose epoch stays. Returns
+        the commit with new epochs for lists where that is not done."""
+        before = self.table.lists
+        retired = {
+            one.list_id
+            for one in commit.lists
+            if one.list_id in before
+            and one.counts.epoch == before[one.list_id].counts.epoch
+            and not await self.invalidation.withdraw(before[one.list_id], one)
+        }
+        return self.table.with_new_epochs(commit, retired)
 
     async def _set_cache(self, spd: str, enabled: bool) -> None:
         self._connected()
@@ -486,6 +517,22 @@ class Policy:
         entries = [*_entities(commit.lists), *swapped]
         if not entries:
             return
+        anew = starting_anew(
+            commit, {one.list_id: one.counts.epoch for one in self.table.lists.values()}
+        )
+        async with self.flows.held(anew):
+            await self.invalidation.empty(anew)
+            await self._write(session, commit, entries, together=together)
+
+    async def _write(
+        self,
+        session: Session,
+        commit: Commit,
+        entries: Sequence[tuple[Kind, Key, Value]],
+        *,
+        together: bool,
+    ) -> None:
+        """Carries out `entries`, which make the commit true."""
         self._save(commit)
         await self._reset_counters(session, commit)
         if self.atomic:
@@ -548,11 +595,3 @@ def _retrieve(task: asyncio.Future[T]) -> None:
     """Nobody may be left to look at what became of it."""
     if not task.cancelled():
         task.exception()
-
-
-def _epochs(flows: Iterable[tuple[FlowSlot, FlowVerdict]]) -> dict[int, int]:
-    """The highest epoch of each list's flows."""
-    highest: dict[int, int] = {}
-    for slot, verdict in flows:
-        highest[slot.list_id] = max(highest.get(slot.list_id, 0), verdict.epoch)
-    return highest

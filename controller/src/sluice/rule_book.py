@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sluice.config import Config
 from sluice.generated_rules import generated_rules
 from sluice.model import Address
-from sluice.policy_model import Rule
+from sluice.policy_model import Direction, Rule
 from sluice.state.spd import ListName
 
 LOOPBACK6 = bytes(15) + b"\x01"
@@ -51,6 +51,12 @@ class RuleBook:
     def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
         """The lists of these SPDs as they are to be searched."""
         return {
-            (spd, direction): (*generated_rules(direction, self.own_addresses(spd)), *rules)
+            (spd, direction): self.with_generated(spd, direction, rules)
             for (spd, direction), rules in self.of(spds).items()
         }
+
+    def with_generated(
+        self, spd: str, direction: Direction, rules: Iterable[Rule]
+    ) -> tuple[Rule, ...]:
+        """Returns the list that these rules of the operator would be searched in."""
+        return (*generated_rules(direction, self.own_addresses(spd)), *rules)

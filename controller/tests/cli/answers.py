@@ -233,6 +233,24 @@ FLOW_CACHE = {
     "epoch": 4,
     "generation": 9,
 }
+FLOW = {
+    "spd": "corp",
+    "direction": "inbound",
+    "source": "2001:db8::1",
+    "source_port": 40000,
+    "destination": "10.0.0.1",
+    "destination_port": None,
+    "protocol": 6,
+    "icmp": None,
+    "action": "protect",
+    "bundle": "branch",
+    "rule": "web",
+    "stale": False,
+    "packets": 77,
+    "later_fragments": True,
+    "local": True,
+    "carried_by": "hub",
+}
 ANSWERS |= {
     "spd": [
         FLOW_CACHE
@@ -266,26 +284,7 @@ ANSWERS |= {
             "final_discard": {"hits": None, "searched": 8},
         }
     ],
-    "flows": [
-        {
-            "spd": "corp",
-            "direction": "inbound",
-            "source": "2001:db8::1",
-            "source_port": 40000,
-            "destination": "10.0.0.1",
-            "destination_port": None,
-            "protocol": 6,
-            "icmp": None,
-            "action": "protect",
-            "bundle": "branch",
-            "rule": "web",
-            "stale": False,
-            "packets": 77,
-            "later_fragments": True,
-            "local": True,
-            "carried_by": "hub",
-        }
-    ],
+    "flows": [FLOW],
     "flow-cache": [FLOW_CACHE],
     "spd check": [
         {
@@ -320,6 +319,16 @@ ANSWERS |= {
                         "after": "discard any -> any",
                     }
                 ],
+            },
+            "flows": {
+                "outbound": {
+                    "live": 2000,
+                    "changed": 12,
+                    "first": [
+                        FLOW | {"after": None},
+                        FLOW | {"after": {"action": "discard", "bundle": None, "rule": "new"}},
+                    ],
+                }
             },
         }
     ],

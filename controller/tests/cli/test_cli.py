@@ -21,7 +21,7 @@ from rich.console import Console
 
 from cli.answers import ANSWERS, EXPECTED, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import asking, route_table, tables
+from sluice.cli import asking, policy_tables, route_table, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -76,7 +76,19 @@ def _name(request: dict[str, Any]) -> str:
                 "punt_rates.FRAGMENT: 2,000 fragments a second",
             ],
         ),
-        ("diff", ["corp inbound: no change", "- 1 web: bypass", "+ 2 web: discard"]),
+        (
+            "diff",
+            [
+                "corp inbound: no change",
+                "- 1 web: bypass",
+                "+ 2 web: discard",
+                "flows: 12 of 2,000 would change:",
+                "tcp [2001:db8::1]:40000 -> 10.0.0.1: protect(branch) by web -> searched again"
+                " (later fragments, for this router, by hub)",
+                "protect(branch) by web -> discard by new",
+                "and 10 more",
+            ],
+        ),
         ("commit", ["5 rules, epoch 4, generation 9", "in force after 4.2 ms", "warning: no BGP"]),
     ],
 )
@@ -258,6 +270,13 @@ def test_configured_rules_are_named(daemon: Path) -> None:
     assert json.loads(line) == {"command": "spd diff", "configured": ["corp"]}
 
 
+def test_more_changed_flows_can_be_asked_for(daemon: Path) -> None:
+    words = ["spd", "diff", "--configured", "corp", "--flows", "500", "--socket", str(daemon)]
+    assert sluice(*words).exit_code == 0
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line)["flows"] == 500
+
+
 def test_rules_in_force_are_printed_as_a_file(daemon: Path) -> None:
     done = sluice("spd", "export", "corp", "--socket", str(daemon))
     assert done.stdout == ANSWERS_EXPORT
@@ -363,7 +382,8 @@ def test_tables_fit_100_columns_and_cut_nothing(what: str) -> None:
 
 def test_every_column_has_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(tables, "_table", lambda _, columns, *__: seen.extend(columns))
+    for module in (tables, policy_tables):
+        monkeypatch.setattr(module, "print_table", lambda _, columns, *__: seen.extend(columns))
     for what, view in tables._VIEWS.items():
         name = "interfaces" if what == "interface" else what.removesuffix(" --generated")
         view(Console(file=io.StringIO()), ANSWERS[name])

@@ -43,6 +43,9 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
     assert not bounds, "what a full queue dropped proves nothing"
     assert set(campaign.shapes.names) <= set(campaign.totals.shapes), "a shape was never sent"
+    for outcome in ("kept", "retired"):
+        what = f"lists whose flows a commit {outcome}"
+        assert campaign.totals.invalidation.get(what), f"no commit has {outcome} flows"
     for kind in ("out", "protect", "host", "decrypt", "sockets"):
         assert campaign.judge.seen[kind], f"no witness has seen anything of kind {kind}"
 

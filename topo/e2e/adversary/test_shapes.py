@@ -7,7 +7,7 @@ import pytest
 
 from sluice_adversary import marks, plan
 from sluice_adversary.datagrams import Datagram
-from sluice_adversary.policy import Policy, random_policy
+from sluice_adversary.policy import Policy, edited, random_policy
 from sluice_adversary.reference import Reference
 from sluice_adversary.shapes import Shapes
 from sluice_adversary.wire import checksum
@@ -59,6 +59,23 @@ def test_ipv4_headers_have_right_checksums() -> None:
     packets = [packet for one in datagrams for packet in one.packets if packet[0] >> 4 == 4]
     assert packets
     assert all(checksum(packet[: (packet[0] & 0xF) * 4]) == 0 for packet in packets)
+
+
+def test_an_edit_leaves_most_rules_and_the_sentinels_as_they_are() -> None:
+    random = Random(10)
+    policy = random_policy(random)
+    for _ in range(200):
+        before, policy = policy, edited(random, policy)
+        for name, spd in policy.spds.items():
+            for rules, old in (
+                (spd.inbound, before.spds[name].inbound),
+                (spd.outbound, before.spds[name].outbound),
+            ):
+                assert rules[0] == old[0]
+                assert rules[0].name == "sentinel"
+                assert len({rule.name for rule in rules}) == len(rules)
+                assert len(set(old) - set(rules)) <= 2
+    assert policy != before
 
 
 def test_random_policies_hold_every_kind_of_rule() -> None:

@@ -6,7 +6,16 @@ A part of `views`. Depends on controller.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -30,7 +39,7 @@ Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]
 
 
 class PolicyViews:
-    """The answers to `show spd`, `show flows` and `show flow-cache`."""
+    """The answers to `show spd`, `show flows` and `show flow-cache`, and `spd diff`'s flows."""
 
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
@@ -173,10 +182,33 @@ class PolicyViews:
                 ]
                 await self._turn()
 
+    async def flow_changes(
+        self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
+    ) -> dict[str, Any]:
+        """How many cached flows of a list these rules of the operator would treat otherwise, and
+        `limit` of them. Raises PolicyError, TooManyRulesError."""
+        policy = self._controller.policy
+        before = policy.table.list_of(spd, direction)
+        known = None if before is None else policy.flows.caches.get(before.list_id)
+        if before is None or known is None:
+            return {"live": None, "changed": None, "first": []}
+        wanted = policy.book.with_generated(spd, direction, rules)
+        new = await asyncio.to_thread(policy.table.unnumbered, before.name, wanted)
+        after = policy.table.preview(before, new)
+        changes = await policy.invalidation.changes(before, after)
+        return {
+            "live": known.cache.count_live(),
+            "changed": None if changes is None else len(changes),
+            "first": [
+                self._flow(before, one.key, one.before, _names(before))
+                | {"after": one.after and self._outcome(one.after, _names(after))}
+                for one in (changes or ())[:limit]
+            ],
+        }
+
     def _flow(
         self, state: ListState, key: FlowKey, verdict: FlowVerdict, rules: Mapping[int, str]
     ) -> dict[str, Any]:
-        names = {number: name for name, number in self._bundles().items()}
         stale = verdict.epoch != state.counts.epoch
         is_later = key.fragment is FragmentClass.LATER
         is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
@@ -194,16 +226,30 @@ class PolicyViews:
             "later_fragments": is_later,
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,
-            "carried_by": names.get(key.bundle),
-            "action": verdict.action.name.lower(),
-            "bundle": names.get(verdict.bundle) if verdict.action is Action.PROTECT else None,
+            "carried_by": self._bundle_names().get(key.bundle),
             # Of an earlier epoch: the rule may be gone, its number another's.
-            "rule": None if stale else rules.get(verdict.rule_id),
+            **self._outcome(verdict, {} if stale else rules),
             "stale": stale,
         }
 
-    def _bundles(self) -> dict[str, int]:
-        return self._controller.config.policy.bundle_ids()
+    def _outcome(self, verdict: FlowVerdict, rules: Mapping[int, str]) -> dict[str, Any]:
+        """What is done with a flow, and by which rule."""
+        protects = verdict.action is Action.PROTECT
+        return {
+            "action": verdict.action.name.lower(),
+            "bundle": self._bundle_names().get(verdict.bundle) if protects else None,
+            "rule": rules.get(verdict.rule_id),
+        }
+
+    def _bundle_names(self) -> dict[int, str]:
+        ids = self._controller.config.policy.bundle_ids()
+        return {number: name for name, number in ids.items()}
+
+
+def _names(state: ListState) -> dict[int, str]:
+    """Returns the names of a list's rules by their ids."""
+    names = {i: rule.name for i, rule in zip(state.rule_ids, state.rules, strict=True)}
+    return names | {state.final_id: FINAL_DISCARD}
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:

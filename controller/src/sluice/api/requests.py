@@ -22,7 +22,11 @@ from sluice.policy_review import RuleChange, describe, diff
 from sluice.policy_start import PolicyError
 from sluice.spdfile import SpdText, load_spd
 from sluice.spdtext import spd_document
+from sluice.state.rule_ids import TooManyRulesError
 from sluice.yamlreader import ConfigError
+
+DEFAULT_CHANGED_FLOWS = 10
+"""Flows of each list that `spd diff` tells one by one."""
 
 
 class Requests:
@@ -52,7 +56,7 @@ class Requests:
             raise BadRequestError(f"unknown command {request.get('command')!r}; there is: {known}")
         try:
             return await command(request)
-        except (PolicyError, ConfigError) as error:
+        except (PolicyError, ConfigError, TooManyRulesError) as error:
             raise BadRequestError(str(error)) from error
 
     # -- rules
@@ -125,7 +129,18 @@ class Requests:
                 lists.setdefault(name, {})[direction.value] = changes
             return [{"spd": name, "lists": changes} for name, changes in lists.items()]
 
-        return await asyncio.to_thread(compared)  # long lists take their time
+        found = await asyncio.to_thread(compared)  # long lists take their time
+        limit = request.get("flows", DEFAULT_CHANGED_FLOWS)
+        if not isinstance(limit, int) or limit < 0:
+            raise BadRequestError("flows is a whole number")
+        for one in found:
+            one["flows"] = {}
+        by_name = {one["spd"]: one["flows"] for one in found}
+        for name, direction, before, after in pairs:
+            if before != after:
+                changes = await self._views.policy.flow_changes(name, direction, after, limit)
+                by_name[name][direction.value] = changes
+        return found
 
     async def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
         texts, checker = await self._texts(request), self._checker(request)

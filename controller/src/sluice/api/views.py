@@ -49,7 +49,7 @@ class Views:
         self._controller = controller
         self._turn = controller.views.next
         self._cleared = Cleared()
-        self._policy = PolicyViews(controller, self._read)
+        self.policy = PolicyViews(controller, self._read)
         self._paths = RouteView(controller, self._turn)
         self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -61,9 +61,9 @@ class Views:
             "punts": self._shown_punts,
             "counters": self._shown_counters,
             "metrics": self._metrics,
-            "spd": self._policy.once_started(self._policy.spd),
-            "flows": self._policy.once_started(self._policy.flows),
-            "flow-cache": self._policy.once_started(self._policy.flow_cache),
+            "spd": self.policy.once_started(self.policy.spd),
+            "flows": self.policy.once_started(self.policy.flows),
+            "flow-cache": self.policy.once_started(self.policy.flow_cache),
         }
 
     async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -399,6 +399,7 @@ class Views:
             "host_errors": controller.host_errors.counters,
             "fragments": controller.first_packets.fragments.counters,
             "flow_caches": controller.policy.flows.counters,
+            "flow_invalidation": controller.policy.invalidation.counters,
             "audit": controller.audit.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
@@ -418,7 +419,7 @@ class Views:
             punts=await self._punts(request),
             counters=await self._counters(request),
             interfaces=await self._interfaces(request),
-            policy=await self._policy.counts(),
+            policy=await self.policy.counts(),
         )
         for part in sliced(made_of, LINES):
             text += part

@@ -128,7 +128,30 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
     return [_read(one) for one in paths]
 
 
-_add_spd("diff", "Show what committing each FILE would change.")
+@spd.command("diff", epilog=EPILOG)
+@_FILES
+@_CONFIGURED
+@click.option(
+    "--flows",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="How many flows of each list to show whose treatment would change (10).",
+)
+@common
+def diff(
+    files: tuple[Path, ...],
+    configured: tuple[str, ...],
+    flows: int | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what committing each FILE would change: rules, and cached flows."""
+    asked = {"command": "spd diff"} | _rules(files, configured)
+    if flows is not None:
+        asked["flows"] = flows
+    _print("spd diff", request(socket, asked), as_json)
+
+
 _add_spd(
     "commit",
     "Make the rules in each FILE the SPD's rules, on running flows too.\n\n"

@@ -10,17 +10,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.cli import policy_tables
 from sluice.cli.route_table import nexthop
-from sluice.policy_coverage import name_some
-from sluice.policy_model import PROTOCOLS
+from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
-Row = list[str | Text]
-PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
 """Columns when the output is no terminal: lines are not to be broken then."""
@@ -32,35 +29,8 @@ def show(what: str, data: Any) -> None:
     _VIEWS[what](console, data)
 
 
-def _table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
-    if not rows:
-        if empty:
-            console.print(empty)
-        return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:  # `>`: numbers, to the right; `=`: text that is never folded
-        is_number = column.startswith(">")
-        table.add_column(
-            column.lstrip(">="),
-            justify="right" if is_number else "left",
-            no_wrap=column.startswith((">", "=")),
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def _good(good: bool, yes: str, no: str) -> Text:
-    return Text(yes if good else no, style="green" if good else "red")
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
 def _count(count: dict[str, int] | None, unit: str) -> str:
-    return "-" if count is None else _number(count[unit])
+    return "-" if count is None else number_text(count[unit])
 
 
 # --- views ---------------------------------------------------------------------------------------
@@ -71,7 +41,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     lines: list[tuple[str, str | Text]] = [
         ("router", f"{data['router']}, up {_duration(data['uptime'])}"),
         *(("problem", Text(text, style="red")) for text in data["problems"]),
-        ("synced", _good(data["synced"], "yes", "no")),
+        ("synced", good_or_bad(data["synced"], "yes", "no")),
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("role", _role(data["role"], switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
@@ -206,7 +176,7 @@ def _interfaces(console: Console, data: list[dict[str, Any]]) -> None:
         for item in data
     ]
     columns = ["=name", "=port", "VRF", "state", ">MTU", ">received", ">sent", "addresses"]
-    _table(console, columns, rows, "no interfaces")
+    print_table(console, columns, rows, "no interfaces")
 
 
 def _interface_state(item: dict[str, Any]) -> str | Text:
@@ -226,7 +196,7 @@ def _interface(console: Console, data: list[dict[str, Any]]) -> None:
             ("state", _interface_state(item)),
             ("switch port", f"{_port_of(item)}, {item['switch_port'] or 'not known'}"),
             ("port's device", item["device"] or "-"),
-            ("carrier", _good(item["carrier"], "yes", "no")),
+            ("carrier", good_or_bad(item["carrier"], "yes", "no")),
             ("VRF", item["vrf"]),
             ("MAC address", item["mac"]),
             *(("of VRRP", mac) for mac in item["virtual_macs"]),
@@ -242,7 +212,7 @@ def _interface(console: Console, data: list[dict[str, Any]]) -> None:
 def _traffic(count: dict[str, int] | None) -> str:
     if count is None:
         return "not known"
-    return f"{_number(count['packets'])} packets, {_number(count['bytes'])} bytes"
+    return f"{number_text(count['packets'])} packets, {number_text(count['bytes'])} bytes"
 
 
 def _route(console: Console, data: dict[str, Any]) -> None:
@@ -269,7 +239,7 @@ def _route(console: Console, data: dict[str, Any]) -> None:
         for leg in data["legs"]
     ]
     columns = ["interface", "port", "next hop", "neighbour", "=MAC address", "state", ">of flows"]
-    _table(console, columns, rows, "")
+    print_table(console, columns, rows, "")
     for one in data["not_installed"]:
         why = one["unrouted"] or one["error"] or "not in the switch yet"
         text = f"  {one['prefix']} ({one['protocol']}) is not in the switch: {why}"
@@ -299,23 +269,23 @@ def _nexthops(console: Console, data: dict[str, Any]) -> None:
             item["interface"] or "-",
             item["gateway"] or "on link",
             item["mac"] or ("-" if item["gateway"] is None else "unresolved"),
-            _good(item["up"], "up", "down"),
-            _number(item["used_by"]),
+            good_or_bad(item["up"], "up", "down"),
+            number_text(item["used_by"]),
             _count(item["sent"], "packets"),
         ]
         for item in data["nexthops"]
     ]
     columns = [">id", "interface", "gateway", "=MAC address", "link", ">used by", ">packets"]
-    _table(console, columns, rows, "no next hops")
+    print_table(console, columns, rows, "no next hops")
     if data["groups"]:
         console.print()
     rows = []
     for group in data["groups"]:
         legs = [nexthop(member) for member in group["members"]]
-        rows.append([str(group["id"]), _number(group["used_by"]), legs[0] if legs else "-"])
+        rows.append([str(group["id"]), number_text(group["used_by"]), legs[0] if legs else "-"])
         rows += [["", "", leg] for leg in legs[1:]]
     if rows:
-        _table(console, [">group", ">used by", "members"], rows, "")
+        print_table(console, [">group", ">used by", "members"], rows, "")
 
 
 def _neighbors(console: Console, data: list[dict[str, Any]]) -> None:
@@ -331,26 +301,28 @@ def _neighbors(console: Console, data: list[dict[str, Any]]) -> None:
         for item in data
     ]
     columns = ["address", "interface", "=MAC address", "state", ">since", ">next hop"]
-    _table(console, columns, rows, "no neighbors")
+    print_table(console, columns, rows, "no neighbors")
 
 
 def _punts(console: Console, data: dict[str, Any]) -> None:
     rows: list[Row] = [
         [
             reason,
-            _number(item["to_cpu"]),
-            _number(item["metered_away"]),
-            _number(item["queue_full"]),
-            _number(item["handled"]),
-            _number(item["rate"]),
+            number_text(item["to_cpu"]),
+            number_text(item["metered_away"]),
+            number_text(item["queue_full"]),
+            number_text(item["handled"]),
+            number_text(item["rate"]),
         ]
         for reason, item in data["reasons"].items()
     ]
     columns = ["reason", ">to CPU", ">over the limit", ">queue full", ">handled", ">rate limit"]
-    _table(console, columns, rows, "")
+    print_table(console, columns, rows, "")
     console.print(f"{data['waiting']} packets wait, {data['held']} are held for a neighbour")
     results = {**data["results"], **data["held_packets"]}
-    _table(console, [">count", "result"], [[f"{n:,}", text] for text, n in results.items()], "")
+    print_table(
+        console, [">count", "result"], [[f"{n:,}", text] for text, n in results.items()], ""
+    )
 
 
 def _counters(console: Console, data: dict[str, Any]) -> None:
@@ -364,211 +336,17 @@ def _counters(console: Console, data: dict[str, Any]) -> None:
             if count["packets"]
         ]
         columns = ["dropped by the switch", ">packets", ">bytes"]
-        _table(console, columns, rows, "nothing dropped by the switch")
+        print_table(console, columns, rows, "nothing dropped by the switch")
     rows = [
         [part, what, f"{count:,}"]
         for part, counters in data["controller"].items()
         for what, count in sorted(counters.items())
     ]
-    _table(console, ["part", "what", ">count"], rows, "")
+    print_table(console, ["part", "what", ">count"], rows, "")
 
 
 def _metrics(console: Console, data: str) -> None:
     console.file.write(data)
-
-
-# --- policy --------------------------------------------------------------------------------------
-
-
-def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = False) -> None:
-    if not data:
-        console.print("no SPD: no interface is guarded")
-    for item in data:
-        _list_title(console, item)
-        rows: list[Row] = [
-            [
-                "" if rule["position"] is None else str(rule["position"]),
-                rule["name"],
-                rule["text"],
-                _number(rule["hits"]),
-                _number(rule["searched"]),
-            ]
-            for rule in item["rules"]
-            if all_rules or not rule["generated"]
-        ]
-        if not all_rules:
-            rows[:0] = _folded([rule for rule in item["rules"] if rule["generated"]])
-        final = item["final_discard"]
-        rows.append(["", "(final)", "discard", _number(final["hits"]), _number(final["searched"])])
-        columns = [">number", "name", "rule", ">cache hits", ">searched"]
-        _table(console, columns, rows, "")
-        console.print()
-
-
-def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
-    _spd(console, data, all_rules=True)
-
-
-def _folded(generated: list[dict[str, Any]]) -> list[Row]:
-    """One row for all generated rules."""
-    if not generated:
-        return []
-    hits = [rule["hits"] for rule in generated]
-    return [
-        [
-            "",
-            "(generated)",
-            f"{_counted(len(generated), 'rule')} for this router's ND and IKE: --generated",
-            _number(None if None in hits else sum(hits)),
-            _number(sum(rule["searched"] for rule in generated)),
-        ]
-    ]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
-
-
-def _list_title(console: Console, item: dict[str, Any]) -> None:
-    cache = f"{_number(item['flows'])} flows" if item["cache"] else "flow cache off"
-    console.print(
-        f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
-        f" {item['generation']}, {cache}"
-    )
-
-
-def _flows(console: Console, data: list[dict[str, Any]]) -> None:
-    rows: list[Row] = [
-        [
-            item["spd"],
-            item["direction"],
-            _end(item["source"], item["source_port"]),
-            _end(item["destination"], item["destination_port"]),
-            _protocol(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
-            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
-            "(stale)" if item["stale"] else str(item["rule"]),
-            _number(item["packets"]),
-            _flow_notes(item),
-        ]
-        for item in data
-    ]
-    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule"]
-    _table(console, [*columns, ">packets", "notes"], rows, "no flows")
-
-
-def _protocol(number: int) -> str:
-    return PROTOCOL_NAMES.get(number, str(number))
-
-
-def _end(address: str, port: int | None) -> str:
-    if port is None:
-        return address
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _flow_notes(item: dict[str, Any]) -> str:
-    notes = ["later fragments"] if item["later_fragments"] else []
-    inbound = item["direction"] == "inbound"
-    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
-    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
-    return ", ".join(notes)
-
-
-def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
-    rows: list[Row] = [
-        [
-            item["spd"],
-            item["direction"],
-            _good(item["cache"], "on", "off"),
-            _number(item["flows"]),
-            _number(item["stale_flows"]),
-            _number(item["capacity"]),
-            f"{item['idle_timeout']:g}s",
-            str(item["epoch"]),
-            str(item["generation"]),
-        ]
-        for item in data
-    ]
-    columns = [
-        *("SPD", "list", "cache", ">flows", ">stale", ">at most", ">idle time"),
-        *(">epoch", ">generation"),
-    ]
-    _table(console, columns, rows, "no SPD: nothing is cached")
-
-
-def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
-    for item in data:
-        counts = ", ".join(
-            _counted(count, f"{direction} rule") for direction, count in item["rules"].items()
-        )
-        console.print(f"{item['spd']}: {counts}: fine")
-        _warnings(console, item["warnings"])
-        for group in item["fragments"]:
-            console.print(f"{item['spd']} {_fragments(group)}")
-    if any(group["served_by"] != "cache" for item in data for group in item["fragments"]):
-        rate = data[0]["fragments_per_second"]
-        bound = "" if rate is None else f": {rate:,} fragments a second"
-        console.print(
-            "Fragments by the controller meet the rule of their first fragment, within"
-            f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
-        )
-    for why in dict.fromkeys(item["sessions_unchecked"] for item in data):
-        if why is not None:
-            console.print(f"BGP and OSPF sessions are not checked: {why}")
-
-
-_SERVED_BY = {
-    "cache": "by the flow cache",
-    "controller": "by the controller, since {} could match too",
-    "either": "by the controller where {} could match too, else by the flow cache",
-    "unknown": "by the controller where {} could match too (the list is too long to say where)",
-}
-
-
-def _fragments(group: dict[str, Any]) -> str:
-    """One line about the fragments of some rules."""
-    served_by = _SERVED_BY[group["served_by"]].format(name_some(group["because"] or ["(no rule)"]))
-    families = " and ".join(group["families"])
-    return f"{group['direction']}, {families} fragments of {name_some(group['rules'])}: {served_by}"
-
-
-def _warnings(console: Console, warnings: list[str]) -> None:
-    for warning in warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
-
-
-def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
-    for item in data:
-        for direction, changes in item["lists"].items():
-            console.print(f"{item['spd']} {direction}: " + ("" if changes else "no change"))
-            for change in changes:
-                _rule_change(console, change)
-
-
-def _rule_change(console: Console, change: dict[str, Any]) -> None:
-    before, after = change["position_before"], change["position_after"]
-    name = change["name"]
-    if change["change"] == "moved":
-        console.print(f"  {name}: from {before} to {after}: {change['after']}")
-        return
-    if before is not None:
-        console.print(Text(f"- {before} {name}: {change['before']}", style="red"))
-    if after is not None:
-        console.print(Text(f"+ {after} {name}: {change['after']}", style="green"))
-
-
-def _spd_commit(console: Console, data: dict[str, Any]) -> None:
-    for item in data["changed"]:
-        console.print(
-            f"{item['spd']} {item['direction']}: {_counted(item['rules'], 'rule')},"
-            f" epoch {item['epoch']},"
-            f" generation {item['generation']}"
-        )
-    if not data["changed"]:
-        console.print(f"{', '.join(data['spds'])}: no change")
-    else:
-        console.print(f"in force after {data['seconds'] * 1000:.1f} ms")
-    _warnings(console, data["warnings"])
 
 
 _VIEWS: dict[str, Callable[[Console, Any], None]] = {
@@ -581,11 +359,5 @@ _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "punts": _punts,
     "counters": _counters,
     "metrics": _metrics,
-    "spd": _spd,
-    "spd --generated": _all_rules,
-    "flows": _flows,
-    "flow-cache": _flow_cache,
-    "spd check": _spd_check,
-    "spd diff": _spd_diff,
-    "spd commit": _spd_commit,
+    **policy_tables.VIEWS,
 }

@@ -5,9 +5,10 @@ The record is the only memory of what is installed: flows are not desired state 
 holds, they come from packets and go when they are cold. `FlowCache` is pure: it answers with the
 writes that are to be made, and is told what became of them.
 
-A flow carries the epoch that it was installed in. A commit gives the list a new epoch and so turns
+A flow carries the epoch that it was installed in. A commit that gives the list a new epoch turns
 every flow stale at once, without a write; a stale flow is modified in place when its next packet is
-searched, and is the first to go when room is needed. Depends on policy_model only.
+searched, and is the first to go when room is needed. A commit that changes the verdict of few flows
+keeps the epoch and deletes those (`state.invalidation`). Depends on policy_model only.
 """
 
 from __future__ import annotations
@@ -108,6 +109,9 @@ class FlowCache:
         self.capacity = capacity
         self.epoch = epoch
         self.enabled = enabled
+        self.is_exact = True
+        """Whether every entry of this epoch that the switch may hold is among the live flows. It is
+        not after a refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._leaving: dict[FlowKey, _Flow] = {}  # being deleted
         # One pool for each epoch that has flows left, the current one last, each coldest first:
@@ -125,6 +129,14 @@ class FlowCache:
     def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
         """What the switch may hold, in the order in which it would be evicted."""
         return [(key, flow.verdict) for pool in self._pools for key, flow in pool.items()]
+
+    def live_flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
+        """Returns the flows of the current epoch, in no order that matters."""
+        return [(key, flow.verdict) for key, flow in self._live.items()]
+
+    def count_live(self) -> int:
+        """How many flows are of the current epoch."""
+        return len(self._live)
 
     def verdict_of(self, key: FlowKey) -> FlowVerdict | None:
         """Returns what the switch serves a flow with, as far as is known."""
@@ -169,6 +181,7 @@ class FlowCache:
     def retire(self, epoch: int) -> None:
         """The list has a new epoch: every flow is stale from now on. No flow is looked at."""
         self.epoch = epoch
+        self.is_exact = True
         self._live = OrderedDict()
         self._pools = deque(pool for pool in self._pools if pool)
         self._pools.append(self._live)
@@ -180,7 +193,7 @@ class FlowCache:
         if write.operation is Operation.DELETE:
             flow = self._leaving.pop(write.key, None)
             if flow is not None and result is Result.FAILED:
-                self._keep_as_stale(write.key, flow)
+                self._keep_as_unknown(write.key, flow)
             return []
         flow = self._flows.get(write.key)
         if flow is None or flow.in_flight is not write.operation:
@@ -195,7 +208,7 @@ class FlowCache:
                 return self._correct(Operation.INSERT, write.key, flow, now)
             case Operation.MODIFY, _:
                 self._remove(write.key)
-                self._keep_as_stale(write.key, flow)
+                self._keep_as_unknown(write.key, flow)
             case _:
                 self._remove(write.key)
         return []
@@ -309,6 +322,11 @@ class FlowCache:
         flow = self._flows.pop(key)
         del flow.pool[key]
         return flow
+
+    def _keep_as_unknown(self, key: FlowKey, flow: _Flow) -> None:
+        """The switch refused a write: it may still serve the flow with what it had before."""
+        self.is_exact = False
+        self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
         """The switch has an entry whose verdict is none of this epoch, or not known."""

@@ -3,11 +3,13 @@
 
 An SPD's inbound and outbound list have an id, an **epoch** (which retires cached flows) and a
 **generation** (which retires answers that are still travelling). A commit advances both for every
-list whose rules changed. It has three steps, because what it makes true must be on disk before the
-switch hears of it: `plan_*` says what the lists will be, the caller has `record_with` written and
-then the switch, and `apply` makes it so. A plan that fails is forgotten; its numbers are never used
-again, so that it does not matter how far it came. What is on disk is also what is in force after a
-restart: the rules as they were last committed, and which caches an operator has turned off.
+list whose rules changed, or the generation alone where the flows whose verdict changes are deleted
+one by one (`state.invalidation`). It has three steps, because what it makes true must be on disk
+before the switch hears of it: `plan_*` says what the lists will be, the caller has `record_with`
+written and then the switch, and `apply` makes it so. A plan that fails is forgotten; its numbers
+are never used again, so that it does not matter how far it came. What is on disk is also what is in
+force after a restart: the rules as they were last committed, and which caches an operator has
+turned off.
 
 The nominal final discard of each list has a number of its own, like any rule, so that what it met
 is counted for each list. The ordered search is the specification (`rule_search`); an index that
@@ -17,7 +19,7 @@ agrees with it serves it. Pure: no I/O, no clock. Depends on policy_model, rule_
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -237,7 +239,7 @@ class SpdTable:
                 continue
             if max(record.rule_ids.values(), default=0) > self._ids.maximum:
                 continue  # another pipeline, with fewer counters
-            state = self._list_state(name, tuple(rules))
+            state = self.unnumbered(name, tuple(rules))
             if state.digest == record.digest and self._issued[record.list_id] == record.counts:
                 self.lists[record.list_id] = state.numbered(
                     record.list_id, record.counts, record.rule_ids
@@ -267,8 +269,15 @@ class SpdTable:
 
     # -- commits
 
-    def plan_commit(self, wanted: Mapping[ListName, Sequence[Rule]]) -> Commit:
+    def plan_commit(
+        self,
+        wanted: Mapping[ListName, Sequence[Rule]],
+        keeps_epoch: Callable[[int], bool] = lambda list_id: False,
+    ) -> Commit:
         """What these lists become with these rules; those that do not change are left out.
+
+        `keeps_epoch` says of a list's id whether its epoch may stay: then it is for the caller to
+        delete the flows whose verdict changes, or to give the list a `with_new_epochs`.
 
         Raises TooManyRulesError, TooManyListsError, and KeyError for a bundle that there is not
         (files are checked for that).
@@ -276,7 +285,7 @@ class SpdTable:
         changed: list[ListState] = []
         for name, rules in wanted.items():
             before = self.list_of(*name)
-            state = self._list_state(name, tuple(rules))
+            state = self.unnumbered(name, tuple(rules))
             if before is None or before.digest != state.digest:
                 changed.append(state)
         plan = self._ids.plan(
@@ -287,8 +296,35 @@ class SpdTable:
         for state in changed:
             list_id = self._by_name.get(state.name) or self._unused(taken)
             taken.add(list_id)
-            lists.append(state.numbered(list_id, self._advance(list_id), plan.ids[state.name]))
+            if list_id in self.lists and keeps_epoch(list_id):
+                counts = self._advance_generation(list_id)
+            else:
+                counts = self._advance(list_id)
+            lists.append(state.numbered(list_id, counts, plan.ids[state.name]))
         return Commit(tuple(lists), plan)
+
+    def with_new_epochs(self, commit: Commit, list_ids: Container[int]) -> Commit:
+        """The same commit with new epochs for these of its lists: every cached flow retires."""
+        return replace(
+            commit,
+            lists=tuple(
+                replace(
+                    one,
+                    counts=Counts(self._advance_epoch(one.list_id), one.counts.generation),
+                )
+                if one.list_id in list_ids
+                else one
+                for one in commit.lists
+            ),
+        )
+
+    def preview(self, before: ListState, unnumbered: ListState) -> ListState:
+        """Returns a list with other rules, their ids those that a commit would give them now.
+
+        Nothing is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
+        """
+        plan = self._ids.plan({before.name: (*unnumbered.fingerprints, FINAL_DISCARD)})
+        return unnumbered.numbered(before.list_id, before.counts, plan.ids[before.name])
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """The same rules with a new epoch and generation: every flow and every answer retires."""
@@ -323,6 +359,12 @@ class SpdTable:
         self._issued[list_id] = Counts(advance(epoch), advance(generation))
         return self._issued[list_id]
 
+    def _advance_generation(self, list_id: int) -> Counts:
+        """A new generation for a list whose epoch stays the one that is in force."""
+        epoch, generation = self._issued.get(list_id, NO_COUNTS)
+        self._issued[list_id] = Counts(epoch, advance(generation))
+        return Counts(self.lists[list_id].counts.epoch, advance(generation))
+
     def _advance_epoch(self, list_id: int) -> int:
         epoch, generation = self._issued.get(list_id, NO_COUNTS)
         self._issued[list_id] = Counts(advance(epoch), generation)
@@ -336,8 +378,9 @@ class SpdTable:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
         raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
 
-    def _list_state(self, name: ListName, rules: tuple[Rule, ...]) -> ListState:
-        """A list with these rules, as yet without numbers."""
+    def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> ListState:
+        """Returns a list with these rules, as yet without numbers; from any thread. Raises KeyError
+        for a bundle that there is not (files are checked for that)."""
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's data about IPsec policy as tables for people. Depends on rich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
+from sluice.policy_coverage import name_some
+from sluice.policy_model import PROTOCOLS
+
+PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
+
+
+def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = False) -> None:
+    if not data:
+        console.print("no SPD: no interface is guarded")
+    for item in data:
+        _list_title(console, item)
+        rows: list[Row] = [
+            [
+                "" if rule["position"] is None else str(rule["position"]),
+                rule["name"],
+                rule["text"],
+                number_text(rule["hits"]),
+                number_text(rule["searched"]),
+            ]
+            for rule in item["rules"]
+            if all_rules or not rule["generated"]
+        ]
+        if not all_rules:
+            rows[:0] = _folded([rule for rule in item["rules"] if rule["generated"]])
+        final = item["final_discard"]
+        rows.append(
+            ["", "(final)", "discard", number_text(final["hits"]), number_text(final["searched"])]
+        )
+        columns = [">number", "name", "rule", ">cache hits", ">searched"]
+        print_table(console, columns, rows, "")
+        console.print()
+
+
+def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
+    _spd(console, data, all_rules=True)
+
+
+def _folded(generated: list[dict[str, Any]]) -> list[Row]:
+    """One row for all generated rules."""
+    if not generated:
+        return []
+    hits = [rule["hits"] for rule in generated]
+    return [
+        [
+            "",
+            "(generated)",
+            f"{counted(len(generated), 'rule')} for this router's ND and IKE: --generated",
+            number_text(None if None in hits else sum(hits)),
+            number_text(sum(rule["searched"] for rule in generated)),
+        ]
+    ]
+
+
+def _list_title(console: Console, item: dict[str, Any]) -> None:
+    cache = f"{number_text(item['flows'])} flows" if item["cache"] else "flow cache off"
+    console.print(
+        f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
+        f" {item['generation']}, {cache}"
+    )
+
+
+def _flows(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["spd"],
+            item["direction"],
+            _end(item["source"], item["source_port"]),
+            _end(item["destination"], item["destination_port"]),
+            _protocol(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
+            "(stale)" if item["stale"] else str(item["rule"]),
+            number_text(item["packets"]),
+            _flow_notes(item),
+        ]
+        for item in data
+    ]
+    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule"]
+    print_table(console, [*columns, ">packets", "notes"], rows, "no flows")
+
+
+def _protocol(number: int) -> str:
+    return PROTOCOL_NAMES.get(number, str(number))
+
+
+def _end(address: str, port: int | None) -> str:
+    if port is None:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _flow_notes(item: dict[str, Any]) -> str:
+    notes = ["later fragments"] if item["later_fragments"] else []
+    inbound = item["direction"] == "inbound"
+    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
+    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
+    return ", ".join(notes)
+
+
+def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            item["spd"],
+            item["direction"],
+            good_or_bad(item["cache"], "on", "off"),
+            number_text(item["flows"]),
+            number_text(item["stale_flows"]),
+            number_text(item["capacity"]),
+            f"{item['idle_timeout']:g}s",
+            str(item["epoch"]),
+            str(item["generation"]),
+        ]
+        for item in data
+    ]
+    columns = [
+        *("SPD", "list", "cache", ">flows", ">stale", ">at most", ">idle time"),
+        *(">epoch", ">generation"),
+    ]
+    print_table(console, columns, rows, "no SPD: nothing is cached")
+
+
+def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
+    for item in data:
+        counts = ", ".join(
+            counted(count, f"{direction} rule") for direction, count in item["rules"].items()
+        )
+        console.print(f"{item['spd']}: {counts}: fine")
+        _warnings(console, item["warnings"])
+        for group in item["fragments"]:
+            console.print(f"{item['spd']} {_fragments(group)}")
+    if any(group["served_by"] != "cache" for item in data for group in item["fragments"]):
+        rate = data[0]["fragments_per_second"]
+        bound = "" if rate is None else f": {rate:,} fragments a second"
+        console.print(
+            "Fragments by the controller meet the rule of their first fragment, within"
+            f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
+        )
+    for why in dict.fromkeys(item["sessions_unchecked"] for item in data):
+        if why is not None:
+            console.print(f"BGP and OSPF sessions are not checked: {why}")
+
+
+_SERVED_BY = {
+    "cache": "by the flow cache",
+    "controller": "by the controller, since {} could match too",
+    "either": "by the controller where {} could match too, else by the flow cache",
+    "unknown": "by the controller where {} could match too (the list is too long to say where)",
+}
+
+
+def _fragments(group: dict[str, Any]) -> str:
+    """One line about the fragments of some rules."""
+    served_by = _SERVED_BY[group["served_by"]].format(name_some(group["because"] or ["(no rule)"]))
+    families = " and ".join(group["families"])
+    return f"{group['direction']}, {families} fragments of {name_some(group['rules'])}: {served_by}"
+
+
+def _warnings(console: Console, warnings: list[str]) -> None:
+    for warning in warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+
+
+def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
+    for item in data:
+        for direction, changes in item["lists"].items():
+            console.print(f"{item['spd']} {direction}:" + ("" if changes else " no change"))
+            for change in changes:
+                _rule_change(console, change)
+            if direction in item["flows"]:
+                _changed_flows(console, item["flows"][direction])
+
+
+def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
+    """What other rules would do with the cached flows of a list."""
+    if flows["live"] is None:
+        console.print("  flows: not known: the switch is not connected, or is being read")
+        return
+    if flows["changed"] is None:
+        console.print(f"  flows: any of {flows['live']:,} may change: too many to look at")
+        return
+    first, changed = flows["first"], flows["changed"]
+    console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))
+    for flow in first:
+        ends = [_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
+        protocol = _protocol(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
+        after = "searched again" if flow["after"] is None else _treatment(flow["after"])
+        notes = _flow_notes(flow)
+        console.print(
+            f"    {protocol} {' -> '.join(ends)}: {_treatment(flow)} -> {after}"
+            + (f" ({notes})" if notes else "")
+        )
+    if changed > len(first):
+        console.print(f"    and {changed - len(first):,} more")
+
+
+def _treatment(flow: dict[str, Any]) -> str:
+    """What is done with a flow, and by which rule: `protect(branch) by site`."""
+    bundle = f"({flow['bundle']})" if flow["bundle"] else ""
+    return f"{flow['action']}{bundle} by {flow['rule']}"
+
+
+def _rule_change(console: Console, change: dict[str, Any]) -> None:
+    before, after = change["position_before"], change["position_after"]
+    name = change["name"]
+    if change["change"] == "moved":
+        console.print(f"  {name}: from {before} to {after}: {change['after']}")
+        return
+    if before is not None:
+        console.print(Text(f"- {before} {name}: {change['before']}", style="red"))
+    if after is not None:
+        console.print(Text(f"+ {after} {name}: {change['after']}", style="green"))
+
+
+def _spd_commit(console: Console, data: dict[str, Any]) -> None:
+    for item in data["changed"]:
+        console.print(
+            f"{item['spd']} {item['direction']}: {counted(item['rules'], 'rule')},"
+            f" epoch {item['epoch']},"
+            f" generation {item['generation']}"
+        )
+    if not data["changed"]:
+        console.print(f"{', '.join(data['spds'])}: no change")
+    else:
+        console.print(f"in force after {data['seconds'] * 1000:.1f} ms")
+    _warnings(console, data["warnings"])
+
+
+VIEWS: dict[str, Callable[[Console, Any], None]] = {
+    "spd": _spd,
+    "spd --generated": _all_rules,
+    "flows": _flows,
+    "flow-cache": _flow_cache,
+    "spd check": _spd_check,
+    "spd diff": _spd_diff,
+    "spd commit": _spd_commit,
+}

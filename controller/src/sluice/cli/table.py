@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How every table of the command line looks. Depends on rich."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Row = list[str | Text]
+
+
+def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
+    """Prints a table; `empty` where it has no rows."""
+    if not rows:
+        if empty:
+            console.print(empty)
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:  # `>`: numbers, to the right; `=`: text that is never folded
+        is_number = column.startswith(">")
+        table.add_column(
+            column.lstrip(">="),
+            justify="right" if is_number else "left",
+            no_wrap=column.startswith((">", "=")),
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def good_or_bad(good: bool, yes: str, no: str) -> Text:
+    """Returns a word in green or in red."""
+    return Text(yes if good else no, style="green" if good else "red")
+
+
+def number_text(value: int | None) -> str:
+    """Returns a count; a dash where it is not known."""
+    return "-" if value is None else f"{value:,}"
+
+
+def counted(number: int, what: str) -> str:
+    """Returns `1 rule`, `2 rules`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cached flows a commit ends: those whose verdict it changes, or all of their list.
+
+A list whose epoch stays keeps its flows. That is right only if the switch holds none whose verdict
+the commit changes, so those are deleted first (`FlowInvalidation.withdraw`), while nothing else
+writes flows of the list (`FlowTables.held`). A packet of a deleted flow is searched: by the old
+rules until the commit is in force, by the new ones from then on, and the list's generation retires
+the answers in between. Where too many flows would have to be looked at or deleted, or the switch
+does not delete one, the list gets a new epoch, which retires them all in one write.
+
+Depends on flow_tables, state.invalidation and task_slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sluice.flow_tables import FlowTables
+from sluice.p4.flows import FlowSlot
+from sluice.p4runtime.session import ABORTED, P4RuntimeError
+from sluice.policy_model import FlowKey
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.invalidation import RuleTest, changed_rules, new_verdict
+from sluice.state.spd import ListState
+from sluice.task_slices import in_slices
+
+TESTS_AT_MOST = 4_000_000
+"""Flows times changed rules that are looked at for one list: about two seconds of CPU time."""
+TESTS_PER_TURN = 4096
+"""Likewise, before the event loop gets its turn."""
+WITHDRAWN_AT_MOST = 16_384
+"""Flows that are deleted for one list..."""
+WITHDRAWN_SHARE = 0.25
+"""...and the part of its flows: beyond it, searching the others again costs no more than deleting.
+"""
+
+
+class FlowChange(NamedTuple):
+    """A cached flow whose verdict other rules would change. `after` is None for a fragment: it is
+    searched again, and what is found depends on more than its key."""
+
+    key: FlowKey
+    before: FlowVerdict
+    after: FlowVerdict | None
+
+
+class FlowInvalidation:
+    """Ends the flows of lists that change."""
+
+    def __init__(self, flows: FlowTables) -> None:
+        self._flows = flows
+        self.counters: Counter[str] = Counter()
+
+    def may_keep_epoch(self, list_id: int) -> bool:
+        """Whether a list has flows that a commit could leave in force, and all are known."""
+        known = self._flows.caches.get(list_id)
+        return known is not None and known.cache.is_exact and known.cache.count_live() > 0
+
+    async def changes(self, before: ListState, after: ListState) -> list[FlowChange] | None:
+        """Returns the flows whose verdict `after` changes; None where it takes too long to tell.
+
+        `after` has the numbers that the rules will have.
+        """
+        known = self._flows.caches.get(before.list_id)
+        if known is None:
+            return []
+        changed = await asyncio.to_thread(changed_rules, before, after)  # lists may be long
+        tests = [RuleTest.of(rule) for rule in changed]
+        if not tests:
+            return []
+        if known.cache.count_live() * len(tests) > TESTS_AT_MOST:
+            return None
+        found: dict[FlowKey, FlowChange] = {}
+        flows = known.cache.live_flows()
+        async for some in in_slices(flows, max(1, TESTS_PER_TURN // len(tests))):
+            cached = dict(some)
+            for test in tests:
+                for key in test.could_match(cached):
+                    verdict = new_verdict(after, key, cached[key])
+                    if verdict != cached[key]:
+                        found[key] = FlowChange(key, cached[key], verdict)
+        return list(found.values())
+
+    async def withdraw(self, before: ListState, after: ListState) -> bool:
+        """Deletes the flows of a held list whose verdict `after` changes. Returns False if the list
+        must get a new epoch instead."""
+        kept = self.may_keep_epoch(before.list_id) and await self._delete_changed(before, after)
+        what = "lists whose flows a commit kept" if kept else "lists whose flows a commit retired"
+        self.counters[what] += 1
+        return kept
+
+    async def _delete_changed(self, before: ListState, after: ListState) -> bool:
+        changes = await self.changes(before, after)
+        if changes is None or not self._are_few(changes, self._live(before.list_id)):
+            return False
+        if not await self._flows.withdraw(before.list_id, [one.key for one in changes]):
+            return False
+        self.counters["flows that a commit deleted"] += len(changes)
+        return True
+
+    async def empty(self, list_ids: Iterable[int]) -> None:
+        """Deletes all flows of held lists. Raises P4RuntimeError if the switch may hold one."""
+        for list_id in list_ids:
+            known = self._flows.caches.get(list_id)
+            if known is not None and not await self._flows.withdraw(list_id, known.cache.keys()):
+                raise P4RuntimeError(ABORTED, f"flows of list {list_id} are not deleted")
+
+    def _live(self, list_id: int) -> int:
+        known = self._flows.caches.get(list_id)
+        return 0 if known is None else known.cache.count_live()
+
+    @staticmethod
+    def _are_few(changes: list[FlowChange], flows: int) -> bool:
+        return len(changes) <= min(WITHDRAWN_AT_MOST, WITHDRAWN_SHARE * flows)
+
+
+def highest_epochs(flows: Iterable[tuple[FlowSlot, FlowVerdict]]) -> dict[int, int]:
+    """Returns the highest epoch of each list's flows."""
+    highest: dict[int, int] = {}
+    for slot, verdict in flows:
+        highest[slot.list_id] = max(highest.get(slot.list_id, 0), verdict.epoch)
+    return highest

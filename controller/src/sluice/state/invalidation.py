@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cached flows of a list whose verdict a commit may change.
+
+A commit need not retire every flow of a list. The verdict of a flow stays as it was if no rule that
+the commit adds, removes or moves could match the flow: the rules that stay are still met in the
+same order. Only the flows that such a rule could match are searched again.
+
+`changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
+searches one of them. `starting_anew` tells the lists whose epoch has wrapped. Pure; depends on
+policy_model, flow_cache and spd.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from sluice.policy_model import AddressRange, FlowKey, Rule
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.rule_search import matches
+from sluice.state.spd import Commit, ListState
+
+_Identity: TypeAlias = tuple[str, int]
+"""A rule's fingerprint and the number of its bundle."""
+
+
+def changed_rules(before: ListState, after: ListState) -> list[Rule]:
+    """Returns the rules that `after` adds, removes or moves; of a changed rule both versions.
+
+    The rules that are not among them stand in both lists in the same order (a longest increasing
+    subsequence of their positions), so that few rules count as moved.
+    """
+    old, new = _identities(before), _identities(after)
+    start = _common_start(old, new)
+    end = _common_start(old[start:][::-1], new[start:][::-1])
+    old_rules, new_rules = before.rules[start : len(old) - end], after.rules[start : len(new) - end]
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    position = {identity: at for at, identity in enumerate(new)}
+    common = [(at, position[one]) for at, one in enumerate(old) if one in position]
+    stayed = {common[at] for at in _longest_increasing([to for _, to in common])}
+    stayed_before, stayed_after = {at for at, _ in stayed}, {to for _, to in stayed}
+    removed = [rule for at, rule in enumerate(old_rules) if at not in stayed_before]
+    return removed + [rule for at, rule in enumerate(new_rules) if at not in stayed_after]
+
+
+def _identities(state: ListState) -> list[_Identity]:
+    return list(zip(state.fingerprints, state.bundle_ids, strict=True))
+
+
+def _common_start(one: Sequence[_Identity], other: Sequence[_Identity]) -> int:
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
+def _longest_increasing(values: Sequence[int]) -> list[int]:
+    """Returns the positions of a longest strictly increasing subsequence, in order."""
+    ends: list[int] = []  # the least value that a subsequence of this length ends with
+    ends_at: list[int] = []
+    previous: list[int | None] = []
+    for at, value in enumerate(values):
+        length = bisect_left(ends, value)
+        previous.append(ends_at[length - 1] if length else None)
+        ends[length : length + 1] = [value]
+        ends_at[length : length + 1] = [at]
+    found: list[int] = []
+    position = ends_at[-1] if ends_at else None
+    while position is not None:
+        found.append(position)
+        position = previous[position]
+    return found[::-1]
+
+
+class RuleTest(NamedTuple):
+    """Finds the flows that a rule could match. It may find more, and never misses one.
+
+    Ports and ICMP values are looked at for whole packets only. The protocol of a fragment is not
+    looked at: of a later IPv6 fragment it is whatever its sender wrote (RFC 8200, 4.5).
+    """
+
+    rule: Rule
+    tests_source: Callable[[bytes], bool] | None
+    tests_destination: Callable[[bytes], bool] | None
+
+    @classmethod
+    def of(cls, rule: Rule) -> RuleTest:
+        """Returns the test of a rule."""
+        return cls(rule, _address_test(rule.source), _address_test(rule.destination))
+
+    def could_match(self, keys: Iterable[FlowKey]) -> list[FlowKey]:
+        """Returns the flows among `keys` that the rule could match."""
+        if self.tests_source is not None:
+            tests_source = self.tests_source
+            keys = [key for key in keys if tests_source(key[0])]
+        if self.tests_destination is not None:
+            tests_destination = self.tests_destination
+            keys = [key for key in keys if tests_destination(key[1])]
+        return [key for key in keys if self._could_match(key)]
+
+    def _could_match(self, key: FlowKey) -> bool:
+        packet = key.selectors()
+        if packet is not None:
+            return matches(self.rule, packet)
+        return key.is_local or not self.rule.generated
+
+
+def _address_test(ranges: Sequence[AddressRange] | None) -> Callable[[bytes], bool] | None:
+    """Returns a test of an address, None where every address passes."""
+    if ranges is None:
+        return None
+    if len(ranges) == 1:
+        ((low, high),) = ranges
+        size = len(low)
+        return lambda address: low <= address <= high and len(address) == size
+    return _RangeTest(ranges)
+
+
+class _RangeTest:
+    """Tests an address against many ranges by bisection."""
+
+    def __init__(self, ranges: Iterable[AddressRange]) -> None:
+        # The length goes first, so that the families do not mix.
+        merged: list[tuple[int, bytes, bytes]] = []
+        for size, low, high in sorted((len(one.low), *one) for one in ranges):
+            if merged and merged[-1][0] == size and low <= merged[-1][2]:
+                merged[-1] = (size, merged[-1][1], max(high, merged[-1][2]))
+            else:
+                merged.append((size, low, high))
+        self._merged = merged
+
+    def __call__(self, address: bytes) -> bool:
+        size = len(address)
+        at = bisect_left(self._merged, (size, address + b"\x00"))
+        if at == 0:
+            return False
+        of_size, low, high = self._merged[at - 1]
+        return of_size == size and low <= address <= high
+
+
+def new_verdict(after: ListState, key: FlowKey, cached: FlowVerdict) -> FlowVerdict | None:
+    """Returns what `after` says of a flow that a changed rule could match; None for fragments,
+    whose verdict depends on more than their key. The epoch is that of `cached`."""
+    packet = key.selectors()
+    return None if packet is None else FlowVerdict(cached.epoch, *after.search(packet))
+
+
+def starting_anew(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
+    """Returns the lists of a commit whose epochs wrap at 2^32 and start anew at 1; `epochs` has the
+    highest that a list, or a flow of it, had so far.
+
+    All their flows have to be deleted first. The epochs that follow are those of an earlier round,
+    and a flow that was left over from it would serve packets again.
+    """
+    return {one.list_id for one in commit.lists if one.counts.epoch < epochs.get(one.list_id, 0)}

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits that keep cached flows: those that they treat otherwise are gone before they return."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_switch import FakeSwitch
+from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, Play, PolicyWorld, filled, tcp
+from sluice import flow_invalidation
+from sluice.api.server import BadRequestError
+from sluice.entities import Kind
+from sluice.entities import ListState as ListEntity
+from sluice.p4.flows import FlowSlot
+from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.session import P4RuntimeError
+from sluice.policy_entities import LIST_KINDS
+from sluice.policy_model import Direction
+from sluice.spdstore import SpdStore
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState
+
+PORTS = range(8000, 8020)
+REFUSED = 13
+
+
+def rules(*, discarded: set[int] = frozenset(), unrelated: str = "10.8.0.0/16") -> str:  # type: ignore[assignment]
+    """An SPD with a rule for each port, and one that meets none of the tests' packets."""
+    lines = [f"  - {{name: unrelated, action: discard, destination: {unrelated}}}"]
+    for port in PORTS:
+        action = "discard" if port in discarded else "bypass"
+        lines.append(
+            f"  - {{name: port-{port}, action: {action}, protocol: tcp,"
+            f" destination_ports: [{port}]}}"
+        )
+    return "\n".join(["spd: corp", "inbound: [{name: all, action: bypass}]", "outbound:", *lines])
+
+
+async def with_flows(world: PolicyWorld) -> ListState:
+    """Commits the rules, and has a flow for each port cached."""
+    await world.began()
+    await world.commit(rules())
+    before = len(world.client.sent)
+    for port in PORTS:
+        world.miss(tcp(port))
+    await world.sent(before + len(PORTS))
+    await world.until(lambda: world.policy.flows.counters["flow insert: done"] == len(PORTS))
+    assert len(world.switch.live()) == len(PORTS)
+    state: ListState = world.state("corp", OUTBOUND)
+    return state
+
+
+def live_ports(world: PolicyWorld) -> set[int]:
+    return {slot.key.destination_port for slot in world.switch.live()}
+
+
+def counts_in(switch: FakeSwitch) -> dict[tuple[Direction, int], Counts]:
+    """The numbers of each list in the switch."""
+    return {
+        (direction, key): Counts(*value)
+        for direction, kind in LIST_KINDS.items()
+        for key, value in switch.of(kind).items()
+        if isinstance(key, int) and isinstance(value, ListEntity)
+    }
+
+
+def counted(world: PolicyWorld) -> Any:
+    return world.policy.invalidation.counters
+
+
+def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        flows, log = world.switch.live(), list(world.switch.flow_log)
+        await world.commit(rules(unrelated="10.7.0.0/16"))
+        counts = world.state("corp", OUTBOUND).counts
+        assert counts == (before.counts.epoch, before.counts.generation + 1)
+        assert world.switch.of(Kind.OUTBOUND_LIST)[before.list_id] == counts
+        assert world.switch.live() == flows
+        assert world.switch.flow_log == log
+        assert counted(world)["lists whose flows a commit kept"] == 1
+        assert counted(world)["flows that a commit deleted"] == 0
+
+    play(story)
+
+
+def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        seen: list[set[int]] = []
+
+        def look(_: Operation, kind: Kind, __: object) -> int:
+            if kind is Kind.OUTBOUND_LIST:
+                seen.append(live_ports(world))
+            return 0
+
+        world.switch.refuse = look
+        await world.commit(rules(discarded={8003, 8004}))
+        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch
+        assert seen == [set(PORTS) - {8003, 8004}]
+        assert live_ports(world) == seen[0]
+        assert counted(world)["flows that a commit deleted"] == 2
+        # An answer by the rules of before comes too late.
+        world.miss(tcp(8003), generation=before.counts.generation)
+        await world.until(lambda: 8003 in live_ports(world))
+        (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
+        assert int(verdict.action) == DISCARD
+
+    play(story)
+
+
+def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        log = len(world.switch.flow_log)
+        await world.commit(rules(discarded=set(PORTS[:10])))
+        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+        assert world.switch.live() == {}
+        assert len(world.switch.flow_log) == log
+        assert counted(world)["lists whose flows a commit retired"] == 1
+
+    play(story)
+
+    async def too_much_to_look_at(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        monkeypatch.setattr(flow_invalidation, "TESTS_AT_MOST", 1)
+        (shown,) = await world.ask(
+            "spd diff", files=[{"name": "a", "text": rules(discarded={8000})}]
+        )
+        assert shown["flows"]["outbound"]["changed"] is None
+        await world.commit(rules(discarded={8000}))
+        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+
+    play(too_much_to_look_at)
+
+
+def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        sent = len(world.client.sent)
+
+        def meanwhile(operation: Operation, slot: FlowSlot) -> int:
+            if operation is Operation.DELETE:
+                world.miss(tcp(slot.key.destination_port))
+            return 0
+
+        world.switch.refuse_flow = meanwhile
+        await world.commit(rules(discarded={8003}))
+        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch
+        caches = world.policy.flows.counters
+        if not caches["flow not installed: a commit is under way"]:
+            # It was searched by the new rules, then.
+            await world.counted("dropped: policy discards outbound")
+        for slot, verdict in world.switch.live().items():
+            expected = DISCARD if slot.key.destination_port == 8003 else 1
+            assert int(verdict.action) == expected
+        assert len(world.client.sent) - sent <= 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("refused", ["now", "before"])
+def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        world.switch.refuse_flow = lambda operation, _: (
+            REFUSED if operation is Operation.DELETE else 0
+        )
+        change = rules(discarded={8003})
+        if refused == "before":
+            cache = world.policy.flows.caches[before.list_id].cache
+            (slot,) = [one for one in world.switch.live() if one.key.destination_port == 8003]
+            world.policy.flows.verify(slot, None)  # as the auditor has it deleted
+            world.policy.flows.flush()
+            await world.until(lambda: not cache.is_exact)
+            assert 8003 in live_ports(world)
+            change = rules(unrelated="10.7.0.0/16")
+        await world.commit(change)
+        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+        assert world.switch.live() == {}
+        assert world.policy.flows.caches[before.list_id].cache.is_exact
+
+    play(story)
+
+
+@pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
+def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        refusals = iter([REFUSED])
+        world.switch.refuse = lambda _, kind, __: (
+            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+        )
+        with pytest.raises(BadRequestError, match="the switch did not take it"):
+            await world.commit(rules(discarded={8003}))
+        assert world.state("corp", OUTBOUND).digest == before.digest
+        assert live_ports(world) == set(PORTS) - {8003}
+        world.miss(tcp(8003))
+        await world.until(lambda: 8003 in live_ports(world))
+        assert {int(verdict.action) for verdict in world.switch.live().values()} == {1}
+        await world.commit(rules(discarded={8003}))
+        assert 8003 not in live_ports(world)
+
+    play(story, target=target)
+
+
+def test_a_restart_goes_on_with_the_flows_that_were_kept(play: Play) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await with_flows(world)
+        await world.commit(rules(discarded={8003}))
+
+    async def second(world: PolicyWorld) -> None:
+        before = switch.live()
+        assert len(before) == len(PORTS) - 1
+        await world.began()
+        assert switch.live() == before
+        await world.commit(rules(discarded={8003}, unrelated="10.7.0.0/16"))
+        assert switch.live() == before
+
+    play(first, switch)
+    play(second, switch)
+
+
+def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await with_flows(world)
+
+        def hang_up(_: Operation, kind: Kind, __: object) -> int:
+            if kind is Kind.OUTBOUND_LIST:
+                raise P4RuntimeError(14, "the fake switch hung up")
+            return 0
+
+        switch.refuse = hang_up
+        with pytest.raises(BadRequestError):
+            await world.commit(rules(discarded={8003}))
+
+    async def second(world: PolicyWorld) -> None:
+        switch.refuse = lambda *_: 0
+        await world.began()
+        state = world.state("corp", OUTBOUND)
+        for slot, verdict in switch.live().items():
+            assert world.policy.verdict_of(slot) == verdict
+        assert switch.of(Kind.OUTBOUND_LIST)[state.list_id] == state.counts
+
+    play(first, switch)
+    play(second, switch)
+
+
+# -- epochs that wrap
+
+
+async def at_the_last_epoch(world: PolicyWorld) -> ListState:
+    """Flows of several epochs, the last of all among them."""
+    state = await with_flows(world)
+    world.policy.table.observe(state.list_id, Counts(MAXIMUM_COUNT - 1, 7))
+    await world.ask("flow-cache clear", spd="corp")
+    world.miss(tcp(8000))
+    await world.until(lambda: live_ports(world) == {8000})
+    assert len({verdict.epoch for verdict in world.switch.flows.values()}) == 2
+    last: ListState = world.state("corp", OUTBOUND)
+    assert last.counts.epoch == MAXIMUM_COUNT
+    return last
+
+
+def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await at_the_last_epoch(world)
+        await world.ask("flow-cache clear", spd="corp")
+        assert world.state("corp", OUTBOUND).counts.epoch == 1
+        assert world.switch.flows == {}
+        world.miss(tcp(8000))
+        await world.until(lambda: live_ports(world) == {8000})
+
+    play(story)
+
+
+def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        before = await at_the_last_epoch(world)
+        refusals = iter([REFUSED])
+        world.switch.refuse_flow = lambda operation, _: (
+            next(refusals, 0) if operation is Operation.DELETE else 0
+        )
+        with pytest.raises(BadRequestError, match=r"flows of list .* are not deleted"):
+            await world.ask("flow-cache clear", spd="corp")
+        assert counts_in(world.switch)[OUTBOUND, before.list_id] == before.counts
+        await world.ask("flow-cache clear", spd="corp")
+        assert world.switch.flows == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("why", ["the record is another's", "the cache is off"])
+def test_epochs_start_anew_over_a_restart(
+    play: Play, tmp_path: Path, why: str, refuses: bool
+) -> None:
+    switch = FakeSwitch(CODEC)
+
+    async def first(world: PolicyWorld) -> None:
+        await at_the_last_epoch(world)
+
+    async def second(world: PolicyWorld) -> None:
+        if refuses:
+            refusals = iter([REFUSED])
+            switch.refuse_flow = lambda *_: next(refusals, 0)
+        await world.began()
+        assert world.state("corp", OUTBOUND).counts.epoch == 1
+        assert switch.flows == {}
+
+    play(first, switch)
+    text = None
+    if why == "the cache is off":
+        text = filled(CONFIG, tmp_path).replace("{size: 100,", "{enabled: false, size: 100,")
+    else:
+        store = SpdStore(tmp_path)
+        record = store.load()
+        lists = tuple(one._replace(digest="another") for one in record.lists)
+        store.save(record._replace(lists=lists))
+    play(second, switch, text=text)
+
+
+# -- what `spd diff` tells
+
+
+def test_a_diff_names_the_flows_that_would_change(play: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world)
+        files = [{"name": "corp.yaml", "text": rules(discarded={8003, 8004, 8005})}]
+        before = world.switch.flow_log[:]
+        (shown,) = await world.ask("spd diff", files=files, flows=2)
+        flows = shown["flows"]["outbound"]
+        assert "inbound" not in shown["flows"]
+        assert (flows["live"], flows["changed"], len(flows["first"])) == (len(PORTS), 3, 2)
+        one = flows["first"][0]
+        port = one["destination_port"]
+        assert port in (8003, 8004, 8005)
+        assert (one["action"], one["rule"]) == ("bypass", f"port-{port}")
+        assert one["after"] == {"action": "discard", "bundle": None, "rule": f"port-{port}"}
+        assert world.switch.flow_log == before
+        with pytest.raises(BadRequestError, match="flows is a whole number"):
+            await world.ask("spd diff", files=files, flows=-1)
+
+    play(story)
+
+
+# -- any order of events
+
+
+class Witness:
+    """Looks at every state of the switch: a flow that serves packets says what the rules say."""
+
+    def __init__(self, world: PolicyWorld) -> None:
+        self._switch = world.switch
+        self._states: dict[tuple[int, Counts], ListState] = {}
+        self.looks = 0
+        policy, save = world.policy, world.policy._save
+
+        def saved(commit: Commit) -> None:
+            self._know(commit.lists)
+            save(commit)
+
+        policy._save = saved
+        self._know(policy.table.lists.values())
+        world.switch.watch = self.look
+
+    def _know(self, states: Any) -> None:
+        self._states |= {(one.list_id, one.counts): one for one in states}
+
+    def look(self) -> None:
+        self.looks += 1
+        counts = counts_in(self._switch)
+        for slot, verdict in self._switch.live().items():
+            state = self._states[slot.list_id, counts[slot.direction, slot.list_id]]
+            packet = slot.key.selectors()
+            assert packet is not None
+            expected = FlowVerdict(state.counts.epoch, *state.search(packet))
+            assert verdict == expected, (slot, state.counts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
+    chance = random.Random(seed)
+
+    def unreliable() -> Callable[[Operation, FlowSlot], int]:
+        return lambda *_: REFUSED if chance.random() < 0.03 else 0
+
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world)
+        witness = Witness(world)
+        world.switch.refuse_flow = unreliable()
+        discarded: set[int] = set()
+        running = True
+
+        async def packets() -> None:
+            while running:
+                for _ in range(5):
+                    world.miss(tcp(chance.choice(PORTS)))
+                await asyncio.sleep(0)
+
+        sender = asyncio.create_task(packets())
+        kept = 0
+        try:
+            for _ in range(25):
+                discarded ^= set(chance.sample(PORTS, chance.choice([0, 1, 1, 2, 12])))
+                network = f"10.{chance.randrange(2, 9)}.0.0/16"
+                epoch = world.state("corp", OUTBOUND).counts.epoch
+                await world.commit(rules(discarded=discarded, unrelated=network))
+                kept += world.state("corp", OUTBOUND).counts.epoch == epoch
+                witness.look()
+        finally:
+            running = False
+            await sender
+        assert kept > 3
+        assert witness.looks > 50
+
+    play(story)
