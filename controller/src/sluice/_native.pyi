@@ -379,6 +379,14 @@ class RouteTable:
         """At most `limit` prefixes behind `after` that have a route or are on a link, in order of
         VRF, IPv4 before IPv6, address and length; and behind which to go on, None at the end."""
 
+    def unwritten(self, start: int, limit: int) -> tuple[list[tuple[Any, Any]], int | None]:
+        """At most `limit` prefixes, with their targets, of which the switch does not hold what it
+        shall, from the record `start` on (0 is the first); and where to go on, None at the end.
+        There may be more where none was found: a step is bounded, too."""
+
+    def unwanted(self, start: int, limit: int) -> tuple[list[Any], int | None]:
+        """The same of prefixes that the switch holds and shall not."""
+
     def unknown_texts(self, run: RouteRun) -> list[tuple[int, _Text]]:
         """Numbers and texts of a run of which it has not been said what they mean, or no more."""
 

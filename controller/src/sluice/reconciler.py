@@ -60,9 +60,15 @@ from sluice.p4runtime.session import (
 from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
 from sluice.state.route_order import new_table
 from sluice.state.takeover import Closing, Entities
-from sluice.table_order import in_order
+from sluice.table_order import (
+    in_order,
+    unwanted,
+    unwanted_routes,
+    unwritten,
+    unwritten_routes,
+)
 from sluice.table_reading import TableReading
-from sluice.task_slices import all_done, drained, in_slices, some_done
+from sluice.task_slices import all_done, drained, some_done
 
 WINDOW = 4
 """Writes under way at a time."""
@@ -394,7 +400,10 @@ class Reconciler:
     async def _find_difference(self, kind: Kind) -> None:
         desired, held = self.desired[kind], self.installed.by_kind[kind]
         if kind not in COMMITTED:
-            table = await in_order(desired, held)
+            lacking = (
+                unwritten_routes(self._routes) if kind is Kind.ROUTE else unwritten(desired, held)
+            )
+            table = await in_order(lacking)
             upserts = self._upserts[kind]
             changed = list(upserts)
             upserts.clear()
@@ -409,9 +418,10 @@ class Reconciler:
                     self._confirm_deleted(kind, key)
             await asyncio.sleep(0)
         orphans = self._orphans[kind] = Orphans()
-        async for found in in_slices(held, SLICE):
-            orphans.add([key for key in found if key not in desired])
-        await asyncio.sleep(0)
+        found = unwanted_routes(self._routes) if kind is Kind.ROUTE else unwanted(desired, held)
+        for part in found:
+            orphans.add(part)
+            await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
         """These entities of committed kinds were found installed and are wanted as they are."""

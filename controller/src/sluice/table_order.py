@@ -1,40 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders the routes that are written into a switch that does not hold them: a restarted one, say.
+"""What a switch lacks of a table, and the order in which it is written.
 
 The order is from its end. There stand the routes that drop their packets: written later than
 a shorter prefix, they would for a moment let pass what they are there to stop. Then come short
 prefixes before long ones, since few of them cover most addresses. They are kept in lists: a
 dictionary of a million keys would stop the loop each time that it grows. Depends on entities and
-task_slices.
+the native table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeAlias, TypeVar
 
+from sluice._native import RouteTable
 from sluice.entities import Key, RouteSlot, Target, TargetKind, Value
-from sluice.task_slices import in_slices
 
 SLICE = 2000
-"""Entities that are looked at before the loop is let go."""
+"""Entities that are looked at before the loop is let go; of routes, those that differ."""
 FIRST = -1
 FORWARDING = frozenset({TargetKind.NEXTHOP, TargetKind.GROUP})
+T = TypeVar("T")
+Entries: TypeAlias = list[tuple[Key, Value]]
 
 
-async def in_order(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> list[list[Key]]:
-    """The keys of `desired` whose values `held` has not, of those that come first the last list.
+def unwritten(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[Entries]:
+    """Yields what `held` has not as `desired` has it, slice by slice, while neither changes."""
+    rest = iter(desired.items())
+    while part := list(islice(rest, SLICE)):
+        yield [(key, value) for key, value in part if held.get(key) != value]
 
-    In slices, while which `desired` does not change.
-    """
+
+def unwanted(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[list[Key]]:
+    """Yields likewise the keys of `held` that `desired` has not."""
+    rest = iter(held)
+    while part := list(islice(rest, SLICE)):
+        yield [key for key in part if key not in desired]
+
+
+def unwritten_routes(table: RouteTable) -> Iterator[Entries]:
+    """Yields what the switch does not hold of the routes as it shall."""
+    return _stepwise(table.unwritten)
+
+
+def unwanted_routes(table: RouteTable) -> Iterator[list[Key]]:
+    """Yields the routes that the switch holds and shall not."""
+    return _stepwise(table.unwanted)
+
+
+def _stepwise(find: Callable[[int, int], tuple[list[T], int | None]]) -> Iterator[list[T]]:
+    start: int | None = 0
+    while start is not None:
+        found, start = find(start, SLICE)
+        yield found
+
+
+async def in_order(slices: Iterable[Entries]) -> list[list[Key]]:
+    """Returns the keys of all slices, of those that come first the last list. The loop gets a turn
+    after each slice."""
     ranks: dict[int, list[Key]] = {}
-    async for part in in_slices(desired.items(), SLICE):
+    for part in slices:
         for key, value in part:
-            if held.get(key) != value:
-                rank = _rank(key, value)
-                found = ranks.get(rank)
-                if found is None:
-                    found = ranks[rank] = []
-                found.append(key)
+            ranks.setdefault(_rank(key, value), []).append(key)
+        await asyncio.sleep(0)
     return [ranks[rank] for rank in sorted(ranks, reverse=True)]
 
 

@@ -15,6 +15,9 @@ use super::slot::{IPV4, IPV6, Slot};
 
 /// Records looked at in one step of a walk, most of which may be passed over.
 const LOOKED_AT: usize = 4096;
+/// The same where two numbers of each record are compared, and as a rule all are passed over: about
+/// 0.2 ms.
+const COMPARED: usize = 65_536;
 
 /// What is known of a prefix.
 #[derive(Clone, Copy, Debug)]
@@ -201,25 +204,53 @@ impl Table {
 
     /// Prefixes with their targets, from a record's number on: `limit` at most, and where to go on.
     pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(Slot, u32)>, u32) {
-        let mut found = Vec::new();
-        let mut next = from;
-        for record in self.records.iter().skip(from as usize).take(LOOKED_AT) {
-            if found.len() >= limit {
-                break;
-            }
-            next += 1;
+        self.select(from, LOOKED_AT, limit, |record| {
             let target = match column {
                 Column::Desired => record.desired,
                 Column::Installed => record.installed,
             };
-            if target != 0 {
-                found.push((record.slot, target));
+            (target != 0).then_some((record.slot, target))
+        })
+    }
+
+    /// Prefixes of which the switch does not hold what it shall, with that, from a record's number
+    /// on: `limit` at most, and where to go on.
+    pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(Slot, u32)>, u32) {
+        self.select(from, COMPARED, limit, |record| {
+            let differs = record.desired != 0 && record.desired != record.installed;
+            differs.then_some((record.slot, record.desired))
+        })
+    }
+
+    /// The same of prefixes that the switch holds and shall not.
+    pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<Slot>, u32) {
+        self.select(from, COMPARED, limit, |record| {
+            (record.installed != 0 && record.desired == 0).then_some(record.slot)
+        })
+    }
+
+    /// What `pick` finds in the records from this number on, at most `looked_at` of them, until it
+    /// is `limit`; and where to go on.
+    fn select<T>(
+        &self,
+        from: u32,
+        looked_at: usize,
+        limit: usize,
+        pick: impl Fn(&Record) -> Option<T>,
+    ) -> (Vec<T>, u32) {
+        let mut found = Vec::new();
+        let mut next = from;
+        for record in self.records.iter().skip(from as usize).take(looked_at) {
+            if found.len() >= limit {
+                break;
             }
+            next += 1;
+            found.extend(pick(record));
         }
         (found, next)
     }
 
-    /// Whether `items` has come to the end.
+    /// Whether a walk by record numbers has come to the end.
     pub fn is_end(&self, next: u32) -> bool {
         next as usize >= self.records.len()
     }

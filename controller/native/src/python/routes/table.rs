@@ -71,6 +71,11 @@ impl Shared {
         target.map_or(Ok(0), |target| self.target_number(target))
     }
 
+    /// Where a walk by record numbers goes on; None at the end.
+    fn more(&self, next: u32) -> Option<u32> {
+        (!self.table().is_end(next)).then_some(next)
+    }
+
     fn slots<'py>(&self, py: Python<'py>, slots: &[Slot]) -> PyResult<Vec<Bound<'py, PyAny>>> {
         slots.iter().map(|slot| self.maker.slot(py, slot)).collect()
     }
@@ -247,6 +252,30 @@ impl RouteTable {
         let (found, next) = self.0.table().walk(after, limit);
         let next = next.map(|slot| self.0.maker.slot(py, &slot)).transpose()?;
         Ok((self.0.slots(py, &found)?, next))
+    }
+
+    fn unwritten<'py>(
+        &self,
+        py: Python<'py>,
+        start: u32,
+        limit: usize,
+    ) -> PyResult<(Pairs<'py>, Option<u32>)> {
+        let (found, next) = self.0.table().unwritten(start, limit);
+        let pairs = found.iter().map(|(slot, target)| {
+            let key = self.0.maker.slot(py, slot)?;
+            Ok((key, self.0.target(py, *target)))
+        });
+        Ok((pairs.collect::<PyResult<_>>()?, self.0.more(next)))
+    }
+
+    fn unwanted<'py>(
+        &self,
+        py: Python<'py>,
+        start: u32,
+        limit: usize,
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<u32>)> {
+        let (found, next) = self.0.table().unwanted(start, limit);
+        Ok((self.0.slots(py, &found)?, self.0.more(next)))
     }
 
     // -- runs
