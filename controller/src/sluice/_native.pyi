@@ -387,6 +387,21 @@ class RouteTable:
     def unwanted(self, start: int, limit: int) -> tuple[list[Any], int | None]:
         """The same of prefixes that the switch holds and shall not."""
 
+    def learn_form(
+        self, entity: bytes, head: bytes, field: int, size: int, key: _Slot, target: _Target
+    ) -> None:
+        """The encoded Entity is this route; so is, for its prefix, every other that has the same
+        bytes before and behind its LPM match. `head` are the fields of its TableEntry before that,
+        `field` the match's id, `size` the octets of an address."""
+
+    def forget_forms(self) -> None:
+        """What was learnt holds no more."""
+
+    def read_back(self, response: bytes, start: int, limit: int) -> tuple[int, int]:
+        """Puts routes of an encoded ReadResponse into `installed`, from the entity that begins at
+        `start` on, up to the first whose form was not learnt, and `limit` at most. Returns how many
+        these are, and where they end."""
+
     def unknown_texts(self, run: RouteRun) -> list[tuple[int, _Text]]:
         """Numbers and texts of a run of which it has not been said what they mean, or no more."""
 

@@ -23,11 +23,13 @@ class Inventory:
     """The installed entities by kind. What `table` says of installed routes is forgotten."""
 
     def __init__(self, table: RouteTable | None = None) -> None:
-        self._table = table or new_table()
-        self._table.installed.clear()
-        self._table.forget_ready()
+        self.routes = table or new_table()
+        """The native table of routes, with which `by_kind` says the same."""
+        self.routes.installed.clear()
+        self.routes.forget_ready()
+        self.routes.forget_forms()
         self.by_kind: dict[Kind, MutableMapping[Key, Value]] = {kind: {} for kind in Kind}
-        self.by_kind[Kind.ROUTE] = self._table.installed
+        self.by_kind[Kind.ROUTE] = self.routes.installed
         self._uses: Counter[Reference] = Counter()
 
     def __contains__(self, reference: Reference) -> bool:
@@ -39,7 +41,7 @@ class Inventory:
         kind, key = reference
         uses = self._uses.get(reference, 0)
         if kind in _TARGETS and isinstance(key, int):
-            uses += self._table.installed_uses(Target(_TARGETS[kind], key))
+            uses += self.routes.installed_uses(Target(_TARGETS[kind], key))
         return uses
 
     def items(self) -> Iterator[tuple[Kind, Key]]:
@@ -52,7 +54,7 @@ class Inventory:
         """These are installed, new or replaced."""
         held = self.by_kind[kind]
         if kind is Kind.ROUTE:
-            self._table.installed.update(entries)
+            self.routes.installed.update(entries)
             return
         entries = list(dict(entries).items())  # BMv2 tells members of its selector twice
         replaced = [(key, held[key]) for key, _ in entries if key in held]
@@ -69,7 +71,7 @@ class Inventory:
             return
         self._count(kind, [(key, held.pop(key)) for key in keys if key in held], -1)
         if kind in _TARGETS:
-            self._table.forget_ready()
+            self.routes.forget_ready()
 
     def _count(self, kind: Kind, entries: list[tuple[Key, Value]], step: int) -> None:
         for key, value in entries:

@@ -5,6 +5,7 @@
 //! * [`memo`]: route messages of known text, cut from FPM frames: a [`memo::Run`],
 //! * [`table`]: for each prefix what is known, wanted and installed, by number,
 //! * [`runs`]: many routes taken in,
+//! * [`read_back`]: routes in what the switch says that it holds,
 //! * [`queue`]: prefixes that wait for a write, the newest first,
 //! * [`writes`]: the next updates of a queue, encoded.
 //!
@@ -14,6 +15,7 @@
 
 pub mod memo;
 pub mod queue;
+pub mod read_back;
 pub mod runs;
 pub mod slot;
 pub mod table;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sluice._native import RouteTable
 from sluice.entities import Key, Kind
 from sluice.p4.decoder import Decoded, Decoder
 from sluice.p4.encoder import Encoder
@@ -47,10 +48,10 @@ class Codec:
         asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
         return asked.updates[0].entity
 
-    def decode_part(self, part: bytes) -> Iterator[Decoded]:
-        """The same of all entities of an encoded ReadResponse; routes, of which there may be very
-        many, faster. Raises DecodeError."""
-        return self._reader.decoded(part)
+    def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
+        """Puts the routes of an encoded ReadResponse, of which there may be very many, into
+        `table`, and yields what `decode` says of the others slice by slice. Raises DecodeError."""
+        return self._reader.read(part, table)
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
         """The entity's (kind, key, value); None for what is none of the controller's business."""

@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::writes::RouteBatch;
 use super::{Maker, Pairs, RouteColumn, RouteQueue, RouteRun, slot_of};
 use crate::mailbox::lock;
+use crate::routes::read_back::{Forms, Head};
 use crate::routes::runs::Meaning;
 use crate::routes::slot::Slot;
 use crate::routes::table::{Column, Table, Waiting};
@@ -22,6 +23,7 @@ pub(super) struct Shared {
     objects: Mutex<Objects>,
     target_numbers: Py<PyDict>,
     pub(super) encoding: Mutex<Encoding>,
+    forms: Mutex<Forms>,
     pub(super) ready: Mutex<HashSet<u32>>,
     /// Taken from a queue while a write of theirs was under way; pinned.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
@@ -130,6 +132,7 @@ impl RouteTable {
             objects: Mutex::default(),
             target_numbers: PyDict::new(slot.py()).unbind(),
             encoding: Mutex::default(),
+            forms: Mutex::default(),
             ready: Mutex::default(),
             postponed: Mutex::default(),
             maker: Maker::new(slot, prefix)?,
@@ -276,6 +279,43 @@ impl RouteTable {
     ) -> PyResult<(Vec<Bound<'py, PyAny>>, Option<u32>)> {
         let (found, next) = self.0.table().unwanted(start, limit);
         Ok((self.0.slots(py, &found)?, self.0.more(next)))
+    }
+
+    // -- what the switch holds
+
+    #[pyo3(signature = (entity, head, field, size, key, target))]
+    fn learn_form(
+        &self,
+        entity: &[u8],
+        head: &[u8],
+        field: u8,
+        size: usize,
+        key: &Bound<'_, PyAny>,
+        target: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let slot = wanted(key)?;
+        let target = self.0.target_number(target)?;
+        let head = Head {
+            encoded: head.into(),
+            field,
+            size,
+            vrf: slot.vrf(),
+        };
+        lock(&self.0.forms).learn(head, entity, &slot, target);
+        Ok(())
+    }
+
+    fn forget_forms(&self) {
+        *lock(&self.0.forms) = Forms::default();
+    }
+
+    fn read_back(&self, response: &[u8], start: usize, limit: usize) -> (usize, usize) {
+        let (found, end) = lock(&self.0.forms).read(response, start, limit);
+        let mut table = self.0.table();
+        for &(slot, target) in &found {
+            table.set(slot, Column::Installed, target);
+        }
+        (found.len(), end)
     }
 
     // -- runs
