@@ -264,27 +264,31 @@ def edited(random: Random, policy: Policy) -> Policy:
     """The same policy but for one or two rules: added, removed, moved, or with another verdict."""
     spds = dict(policy.spds)
     for _ in range(random.choice((1, 1, 2))):
-        name, direction = random.choice(plan.SPDS), random.choice(("inbound", "outbound"))
-        rules = list(getattr(spds[name], direction))
-        _edit(random, name, direction == "inbound", rules)
-        spds[name] = replace(spds[name], **{direction: tuple(rules)})
+        name = random.choice(plan.SPDS)
+        spd = spds[name]
+        if random.random() < 0.5:
+            spds[name] = replace(spd, inbound=_edit(random, name, True, spd.inbound))
+        else:
+            spds[name] = replace(spd, outbound=_edit(random, name, False, spd.outbound))
     return Policy(spds)
 
 
-def _edit(random: Random, spd: str, inbound: bool, rules: list[Rule]) -> None:
+def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """One edit behind the sentinels' rule. A name says nothing, so any that is free will do."""
+    rules = list(before)
     kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > 1 else "add"
     if kind == "add":
         taken = {rule.name for rule in rules}
         name = next(f"edit{n}" for n in count() if f"edit{n}" not in taken)
         rules.insert(random.randint(1, len(rules)), _random_rule(random, name, spd, inbound))
-        return
+        return tuple(rules)
     rule = rules.pop(random.randrange(1, len(rules)))
     if kind == "move":
         rules.insert(random.randint(1, len(rules)), rule)
     elif kind == "turn":
         turned = replace(rule, verdict=_random_verdict(random, spd))
         rules.insert(random.randint(1, len(rules)), turned)
+    return tuple(rules)
 
 
 def _sentinel() -> Rule:
