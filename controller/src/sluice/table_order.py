@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch lacks of a table, and the order in which it is written.
+"""Finds the entries of a table that a switch lacks, and orders their writes.
 
 The order is from its end. There stand the routes that drop their packets: written later than
 a shorter prefix, they would for a moment let pass what they are there to stop. Then come short

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that keep cached flows: those that they treat otherwise are gone before they return."""
+"""Commits that keep cached flows: a flow that a commit treats otherwise is gone first."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def keys() -> SearchStrategy[FlowKey]:
 
 
 def cached_verdict(state: ListState, key: FlowKey) -> FlowVerdict | None:
-    """What is cached of a flow: as its packets are searched. None where they never are."""
+    """Returns the verdict that is cached for a flow; None for one that is never cached."""
     packet = key.selectors()
     if packet is None:
         protocol = key.protocol if len(key.source) == 4 else None

@@ -2,8 +2,8 @@
 //! Routes in an encoded ReadResponse: a million entities that differ in little but their prefix.
 //!
 //! The TableEntry of a route is a *head* (table and VRF), the LPM match, and a *tail* (the action).
-//! Heads and tails are few. Python has decoded one entity of each; what has the same head and tail
-//! is read here, and what looks different in any way is left to Python.
+//! Heads and tails are few. Python has decoded one entity of each. This module reads the entities that
+//! have the same head and tail, and leaves every other to Python.
 
 use std::collections::HashMap;
 
@@ -93,8 +93,9 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// The encoded entity is this route, to this target: so is every other with the same head and
-    /// tail, for its prefix. Nothing is learnt of one that is not written as usual.
+    /// Learns the head and tail of an entity, which is this route to this target. Every entity with
+    /// the same head and tail leads to the same target. One that is not written as usual is passed
+    /// over.
     pub fn learn(&mut self, head: Head, entity: &[u8], slot: &Slot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;

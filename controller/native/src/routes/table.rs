@@ -229,8 +229,8 @@ impl Table {
         })
     }
 
-    /// What `pick` finds in the records from this number on, at most `looked_at` of them, until it
-    /// is `limit`; and where to go on.
+    /// Returns what `pick` finds in the records from this number on, and where to go on. It looks at
+    /// `looked_at` records at most, and finds `limit` at most.
     fn select<T>(
         &self,
         from: u32,

@@ -233,7 +233,7 @@ class PolicyViews:
         }
 
     def _outcome(self, verdict: FlowVerdict, rules: Mapping[int, str]) -> dict[str, Any]:
-        """What is done with a flow, and by which rule."""
+        """Returns the action on a flow, and the rule that says so."""
         protects = verdict.action is Action.PROTECT
         return {
             "action": verdict.action.name.lower(),

@@ -182,7 +182,7 @@ def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
 
 
 def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
-    """What other rules would do with the cached flows of a list."""
+    """Prints the cached flows of a list that other rules would treat otherwise."""
     if flows["live"] is None:
         console.print("  flows: not known: the switch is not connected, or is being read")
         return
@@ -205,7 +205,7 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
 
 
 def _treatment(flow: dict[str, Any]) -> str:
-    """What is done with a flow, and by which rule: `protect(branch) by site`."""
+    """Returns the action on a flow and its rule: `protect(branch) by site`."""
     bundle = f"({flow['bundle']})" if flow["bundle"] else ""
     return f"{flow['action']}{bundle} by {flow['rule']}"
 
