@@ -301,6 +301,22 @@ def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> Non
         assert queues_of("tap-a") == (0, 1)
 
 
+def test_a_set_that_rests_leaves_the_carrier_that_is_there_alone(resting: Resting) -> None:
+    """The kernel tells of a queue that comes or goes, and looks at its IPv6 FIB each time."""
+    index = resting.taps.add("tap-a", 1500, MAC)
+    resting.taps.set_up(index, True)
+    for carrier, state in ((False, "DOWN"), (True, "UP")):
+        resting.taps.set_carrier(index, carrier)
+        # The kernel says so once it has told everybody.
+        wait_until(partial(is_in_state, "tap-a", state), DEADLINE)
+    with closing(link_events()) as events:
+        resting.taps.set_carrier(index, True)
+        with pytest.raises(BlockingIOError):
+            events.recv(1 << 16)
+        resting.taps.set_carrier(index, False)
+        assert events.recv(1 << 16)
+
+
 def test_a_set_cannot_rest_for_ever() -> None:
     with pytest.raises(ValueError, match="for ever"):
         TapSet(rests=True)
@@ -326,6 +342,17 @@ def test_another_interface_of_the_name_is_not_joined(taps: TapSet) -> None:
 
 def has_carrier(name: str, expected: bool) -> bool:
     return ("LOWER_UP" in link(name)["flags"]) == expected
+
+
+def is_in_state(name: str, expected: str) -> bool:
+    return bool(link(name)["operstate"] == expected)
+
+
+def link_events() -> socket.socket:
+    """What the kernel tells of links from now on, in this network namespace."""
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    opened.bind((0, 1))  # RTMGRP_LINK
+    return opened
 
 
 def number_of(one: bytes) -> int:

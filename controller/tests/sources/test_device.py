@@ -264,6 +264,29 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
         os.close(queue)
 
 
+@pytest.mark.parametrize(
+    ("user", "before", "is_set"),
+    [("", None, True), ("user 65534", NOBODY, True), ("user 0", 0, False)],
+)
+def test_the_owner_is_set_where_it_is_another(
+    namespace: None, monkeypatch: pytest.MonkeyPatch, user: str, before: int | None, is_set: bool
+) -> None:
+    """Not again, after a restart: the kernel looks at its whole IPv6 FIB each time."""
+    requests: list[int] = []
+    ioctl = fcntl.ioctl
+
+    def recording(file: int, request: int, argument: object) -> object:
+        requests.append(request)
+        return ioctl(file, request, argument)  # type: ignore[call-overload]
+
+    ip(f"tuntap add eth1 mode tap multi_queue {user}")
+    assert links.owner_of("eth1") == before
+    monkeypatch.setattr(fcntl, "ioctl", recording)
+    with Devices().reserved("eth1"):
+        assert links.owner_of("eth1") == os.geteuid() == 0
+    assert (device.TUNSETOWNER in requests) == is_set
+
+
 def tap_keeper_queue() -> int:
     first = open_queue("eth1")
     fcntl.ioctl(first, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))

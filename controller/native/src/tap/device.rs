@@ -13,8 +13,18 @@ const CLONE_DEVICE: &str = "/dev/net/tun";
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
 /// `_IOW('T', 217, int)`; libc does not have it.
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
+/// linux/sockios.h and linux/ethtool.h.
+const SIOCETHTOOL: c_ulong = 0x8946;
+const ETHTOOL_GLINK: u32 = 0x0a;
 const IFF_ATTACH_QUEUE: libc::c_short = 0x0200;
 const IFF_DETACH_QUEUE: libc::c_short = 0x0400;
+
+/// `struct ethtool_value` (linux/ethtool.h).
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
 
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
@@ -140,6 +150,21 @@ impl Tap {
         // SAFETY: TUNSETCARRIER reads an int through the pointer, which is live.
         let result = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER, &raw const value) };
         check(result).map_err(doing(|| format!("setting the carrier of {}", self.name)))
+    }
+
+    /// Returns whether the interface is up and has a carrier, as `ethtool` tells it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_running(&self) -> io::Result<bool> {
+        let mut question = EthtoolValue {
+            command: ETHTOOL_GLINK,
+            data: 0,
+        };
+        let mut request = request(&self.name)?;
+        request.ifr_ifru.ifru_data = (&raw mut question).cast();
+        self.ask(SIOCETHTOOL, &mut request, "asking for the carrier")?;
+        Ok(question.data != 0)
     }
 
     /// Reads one frame into `buffer`; `WouldBlock` when there is none.

@@ -208,6 +208,10 @@ impl TapSet {
             if !*rests {
                 return tap.set_carrier(up);
             }
+            // The kernel looks at its whole IPv6 FIB whenever a queue is attached or detached.
+            if up && tap.is_running()? {
+                return Ok(());
+            }
             // The kernel takes it from an attached queue only.
             tap.attach(true)?;
             let result = tap.set_carrier(up);

@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct
 
 from sluice.sources.handover import CLAIMS, holder
-from sluice.sources.links import queues_of, remove
+from sluice.sources.links import owner_of, queues_of, remove
 from sluice.sources.silence import silence
 
 CLONE_DEVICE = "/dev/net/tun"
@@ -118,7 +118,9 @@ def _open_queue(name: str) -> int:
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
         fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-        fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
+        # The kernel looks at its whole IPv6 FIB when it is told, even of the same owner.
+        if owner_of(name) != os.geteuid():
+            fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
     except OSError:
         os.close(queue)
         raise

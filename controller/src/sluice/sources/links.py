@@ -40,7 +40,8 @@ from sluice.wire.rtnetlink import (
 )
 
 IFLA_QDISC = 6
-# linux/if_link.h; both are there for a TAP of IFF_MULTI_QUEUE.
+# linux/if_link.h; the numbers are there for a TAP of IFF_MULTI_QUEUE.
+IFLA_TUN_OWNER = 1
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
 
 RTM_NEWQDISC = 36
@@ -60,8 +61,7 @@ class Queues(NamedTuple):
 
 def queues_of(name: str) -> Queues:
     """The queues of a TAP. Raises OSError; ENODEV where there is no such TAP."""
-    info = attributes(_properties(name).get(IFLA_LINKINFO, b""), 0)
-    data = attributes(info.get(IFLA_INFO_DATA, b""), 0)
+    data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is no TAP of several queues", name)
     counts = (
@@ -69,6 +69,13 @@ def queues_of(name: str) -> Queues:
         for kind in (IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES)
     )
     return Queues(*counts)
+
+
+def owner_of(name: str) -> int | None:
+    """Returns the user who may open a TAP, besides those of CAP_NET_ADMIN; None where every user
+    may. Raises OSError."""
+    owner = _kind_data(name).get(IFLA_TUN_OWNER)
+    return None if owner is None else fixed(owner, "IFLA_TUN_OWNER", U32, 0)
 
 
 def remove(name: str) -> None:
@@ -91,6 +98,12 @@ def remove_queueing(name: str) -> None:
 def _properties(name: str) -> dict[int, bytes]:
     (answer,) = ask(RTM_GETLINK, 0, _link(name), name)
     return attributes(answer.body, IFINFOMSG.size)
+
+
+def _kind_data(name: str) -> dict[int, bytes]:
+    """Returns the attributes that a network device's driver tells (IFLA_INFO_DATA)."""
+    info = attributes(_properties(name).get(IFLA_LINKINFO, b""), 0)
+    return attributes(info.get(IFLA_INFO_DATA, b""), 0)
 
 
 def _link(name: str) -> bytes:
