@@ -86,6 +86,14 @@ def open_sources(
     # Of the namespace at home first: the threads of `native` start there.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
+    # Their interpreters start while the TAPs are made.
+    keepers: list[tuple[TapKeeper, list[str]]] = []
+    for number, one in stacks.items():
+        if names := names_in(config, number):
+            left = handover if number == HOME else None
+            keeper = one.inside(partial(TapKeeper.launch, handover=left))
+            stack.callback(keeper.close)
+            keepers.append((keeper, names))
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
     stack.callback(kernel.close)
     taps = TapSet(fast_path=fast_path.native, rests=True)
@@ -112,12 +120,8 @@ def open_sources(
         except OSError as error:
             raise about(f"interface {interface.name}", error) from error
     host.publish()
-    for number, one in stacks.items():
-        names = names_in(config, number)
-        if names:
-            left = handover if number == HOME else None
-            keeper = one.inside(partial(TapKeeper.start, names, handover=left))
-            stack.callback(keeper.close)
+    for keeper, names in keepers:
+        keeper.hold(names)
     feeds = [
         _make_feed(config, vrf, stacks[vrf.place], stack)
         for vrf in config.vrfs

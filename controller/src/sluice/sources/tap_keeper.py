@@ -43,8 +43,9 @@ HANDED_OVER = 3
 class TapKeeper:
     """The controller's side: the keeper lives as long as this is not closed, and then the grace."""
 
-    def __init__(self, lifeline: int, pid: int) -> None:
+    def __init__(self, lifeline: int, status: int, pid: int) -> None:
         self._lifeline = lifeline
+        self._status: int | None = status
         self.pid = pid
 
     @classmethod
@@ -58,6 +59,19 @@ class TapKeeper:
 
         Raises OSError when it cannot hold them.
         """
+        keeper = cls.launch(grace, handover)
+        try:
+            keeper.hold(names)
+        except OSError:
+            keeper.close()
+            raise
+        return keeper
+
+    @classmethod
+    def launch(cls, grace: float = GRACE_SECONDS, handover: Handover | None = None) -> TapKeeper:
+        """Starts a keeper that holds nothing yet, and does not wait for its interpreter: the TAPs
+        can be made meanwhile. Raises OSError.
+        """
         left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline_read, lifeline = os.pipe()
         status, status_write = os.pipe()
@@ -65,7 +79,7 @@ class TapKeeper:
             pid = os.posix_spawn(
                 sys.executable,
                 # -P: nothing is imported from the directory that the controller was started in.
-                [sys.executable, "-P", "-m", __name__, str(grace), *names],
+                [sys.executable, "-P", "-m", __name__, str(grace)],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, lifeline_read, 0),
@@ -76,21 +90,36 @@ class TapKeeper:
                 # Whoever kills the controller's process group does not mean the keeper.
                 setsid=True,
             )
+        except OSError:
+            os.close(lifeline)
+            os.close(status)
+            raise
         finally:
             os.close(lifeline_read)
             os.close(status_write)
             if handover is None:
                 os.close(left)
+        return cls(lifeline, status, pid)
+
+    def hold(self, names: Sequence[str]) -> None:
+        """Has the keeper hold existing TAPs, once, and waits until it does. Raises OSError."""
+        if self._status is None:
+            raise ValueError("the keeper holds its TAPs already")
+        status, self._status = self._status, None
         with os.fdopen(status) as file:
+            # One that has died reads nothing, and says nothing below.
+            with suppress(BrokenPipeError):
+                os.write(self._lifeline, f"{' '.join(names)}\n".encode())
             problem = file.read().strip()
         if problem != "ready":
-            os.close(lifeline)
             raise OSError(f"the keeper of the host interfaces: {problem or 'it did not start'}")
-        return cls(lifeline, pid)
 
     def close(self) -> None:
-        """Lets go; the keeper ends after its grace."""
+        """Lets go; the keeper ends after its grace, or at once where it holds nothing."""
         os.close(self._lifeline)
+        if self._status is not None:
+            os.close(self._status)
+            self._status = None
 
 
 def hold(name: str) -> int:
@@ -102,10 +131,15 @@ def hold(name: str) -> int:
     return queue
 
 
-def main(grace: float, names: Sequence[str]) -> int:
-    """The keeper's side. Says "ready", waits for the end of its standard input, then the grace,
-    in which it stands in."""
+def main(grace: float) -> int:
+    """The keeper's side. Reads the TAPs' names, says "ready", waits for the end of its standard
+    input, then the grace, in which it stands in."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(0, "rb", buffering=0, closefd=False) as lifeline:
+        line = lifeline.readline()
+    if not line.endswith(b"\n"):  # the controller ended, or could not make the TAPs
+        return 0
+    names = line.decode().split()
     try:
         for name in names:
             hold(name)
@@ -128,4 +162,4 @@ def main(grace: float, names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(float(sys.argv[1])))
