@@ -60,7 +60,15 @@ class KeepingTaps(FakeTaps):
         super().__init__()
         self.given: list[tuple[int, bytes]] = []
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
+    def add(
+        self,
+        name: str,
+        mtu: int,
+        mac: str,
+        persist: bool = False,
+        base: int = 0,
+        queue: int | None = None,
+    ) -> int:
         return 10 + int(name[-1])
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:

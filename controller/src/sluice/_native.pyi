@@ -154,18 +154,32 @@ class TapSet:
         nothing before the fast path has a client whose packet metadata are known; until then those
         get all that others have open, such as a stand-in."""
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
+    def add(
+        self,
+        name: str,
+        mtu: int,
+        mac: str,
+        persist: bool = False,
+        base: int = 0,
+        queue: int | None = None,
+    ) -> int:
         """Creates the TAP, or opens one that is there (it may have several queues, one for each
         that has it open, and lives as long as one of them), sets MTU (68..65535) and MAC
         ("02:00:00:00:01:01") and returns its ifindex plus base, by which the set knows it. Down
-        until set_up; carrier on until set_carrier."""
+        until set_up; carrier on until set_carrier. queue: the descriptor of a queue of it that is
+        open, of which the set makes a copy, instead of opening another."""
 
-    def join(self, name: str, index: int) -> None:
-        """Opens a queue of a TAP that is there under this name and ifindex, and leaves it as it is.
-        ValueError: it is not there."""
+    def join(self, name: str, index: int, queue: int) -> None:
+        """Takes over a queue of a TAP that is there under this name and ifindex, of whose
+        descriptor the set makes a copy; attaches it and leaves the TAP as it is. ValueError: it is
+        not there."""
+
+    def queue(self, index: int) -> int:
+        """Returns the descriptor of a TAP's queue, which stays the set's."""
 
     def remove(self, index: int) -> None:
-        """Lets the interface go; it disappears unless persistent."""
+        """Lets the interface go, its queue detached; it disappears unless it is persistent or
+        another process has a queue of it."""
 
     def set_up(self, index: int, up: bool) -> None:
         """Administrative state (IFF_UP)."""
@@ -186,7 +200,7 @@ class TapSet:
         tx_dropped_down, tx_dropped_full, tx_errors. Index 0: tx_unknown_interface."""
 
     def close(self) -> None:
-        """Removes all interfaces and ends the thread. Idempotent."""
+        """Removes all interfaces, as remove() does, and ends the thread. Idempotent."""
 
 @final
 class FastPath:

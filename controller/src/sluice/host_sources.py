@@ -114,14 +114,15 @@ def open_sources(
         },
     )
     stack.callback(host.close)
+    queues: dict[str, int] = {}
     for interface in config.interfaces:
         try:
-            host.add(interface)
+            queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise about(f"interface {interface.name}", error) from error
     host.publish()
     for keeper, names in keepers:
-        keeper.hold(names)
+        keeper.hold({name: queues[name] for name in names})
     feeds = [
         _make_feed(config, vrf, stacks[vrf.place], stack)
         for vrf in config.vrfs

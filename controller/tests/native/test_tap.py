@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,16 @@ from kernel_namespace import network_namespace
 from native.drain import DEADLINE, readable
 from sluice._native import P4RuntimeClient, TapSet
 from sluice.fast_path import FastPath
+from sluice.sources.device import (
+    CLONE_DEVICE,
+    IFF_MULTI_QUEUE,
+    IFF_NO_PI,
+    IFF_TAP,
+    IFREQ,
+    TUNSETIFF,
+)
 from sluice.sources.links import queues_of
+from sluice.sources.queues import detach
 from test_punts import SCHEMA
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -325,9 +336,13 @@ def test_a_set_cannot_rest_for_ever() -> None:
 def test_who_joins_a_tap_changes_nothing_of_it(taps: TapSet, up: Callable[[str], int]) -> None:
     index = up("tap-a")
     before = link("tap-a")
-    with closing(TapSet()) as others:
-        others.join("tap-a", index)
+    with closing(TapSet()) as others, opened("tap-a") as queue:
+        detach([queue])
+        others.join("tap-a", index, queue)
         assert queues_of("tap-a") == (2, 0)
+        others.remove(index)
+        assert queues_of("tap-a") == (1, 1)
+    assert queues_of("tap-a") == (1, 0)
     after = link("tap-a")
     for key in ("ifindex", "mtu", "address", "flags", "operstate"):
         assert after[key] == before[key]
@@ -335,9 +350,59 @@ def test_who_joins_a_tap_changes_nothing_of_it(taps: TapSet, up: Callable[[str],
 
 def test_another_interface_of_the_name_is_not_joined(taps: TapSet) -> None:
     index = taps.add("tap-a", 1500, MAC)
-    with closing(TapSet()) as others, pytest.raises(ValueError, match="not interface"):
-        others.join("tap-b", index)
-    assert not exists("tap-b")
+    with closing(TapSet()) as others, opened("tap-b") as queue:
+        with pytest.raises(ValueError, match="not interface"):
+            others.join("tap-b", index, queue)
+        with pytest.raises(ValueError, match="the queue is none of tap-a"):
+            others.join("tap-a", index, queue)
+
+
+def test_a_queue_that_is_open_is_taken_over(taps: TapSet) -> None:
+    with opened("tap-a") as queue:
+        index = taps.add("tap-a", 1500, MAC, queue=queue)
+        assert queues_of("tap-a") == (1, 0)
+    taps.set_up(index, True)
+    with closing(host_socket("tap-a")) as host:
+        taps.write([(index, frame(1))])
+        assert number_of(host.recv(2048)) == 1
+
+
+def test_what_is_no_queue_is_refused(taps: TapSet) -> None:
+    with Path("/dev/null").open() as file, pytest.raises(OSError, match="interface of a queue"):
+        taps.add("tap-a", 1500, MAC, queue=file.fileno())
+    with pytest.raises(OSError, match="taking over a queue"):
+        taps.add("tap-a", 1500, MAC, queue=1 << 20)
+    with pytest.raises(ValueError, match="none of this TapSet"):
+        taps.queue(1)
+
+
+def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
+    taps: TapSet, up: Callable[[str], int]
+) -> None:
+    """Else the frames in it would keep the reading thread awake."""
+    index = up("tap-a")
+    kept = os.dup(taps.queue(index))
+    try:
+        taps.remove(index)
+        assert queues_of("tap-a") == (0, 1)
+        other = up("tap-b")
+        with closing(host_socket("tap-b")) as host:
+            host.send(frame(2))
+            assert read(taps, 1)[0][0] == other
+    finally:
+        os.close(kept)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[int]:
+    """A queue of a TAP, as another process would open it."""
+    queue = os.open(CLONE_DEVICE, os.O_RDWR)
+    try:
+        flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
+        fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
+        yield queue
+    finally:
+        os.close(queue)
 
 
 def has_carrier(name: str, expected: bool) -> bool:

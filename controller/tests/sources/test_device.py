@@ -18,9 +18,10 @@ from kernel_namespace import ip, ip_shows, network_namespace
 from sluice._native import TapSet
 from sluice.sources import device, links
 from sluice.sources.device import Devices
-from sluice.sources.tap_keeper import IFF_DETACH_QUEUE, TUNSETQUEUE
+from sluice.sources.queues import IFF_DETACH_QUEUE, TUNSETQUEUE
 
 NOBODY = 65534
+TUNGETIFF = 0x800454D2
 MAC = "02:00:00:00:01:01"
 
 
@@ -258,8 +259,10 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
     assert leads_somewhere(stand_ins)
     assert asked == [tmp_path]
     others = open_queue("eth1")  # whoever has one besides
-    with Devices(tmp_path).reserved("eth1"):
+    with Devices(tmp_path).reserved("eth1") as queue:
         assert links.queues_of("eth1") == (1, 0)
+        flags = device.IFREQ.unpack(fcntl.ioctl(queue, TUNGETIFF, bytes(device.IFREQ.size)))
+        assert flags[0].rstrip(b"\0") == b"eth1"
     for queue in (keepers, stand_ins, others):
         os.close(queue)
 

@@ -431,7 +431,15 @@ class FakeTaps:
         self.to_read: list[tuple[int, bytes]] = []
         self.removed: list[int] = []
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
+    def add(
+        self,
+        name: str,
+        mtu: int,
+        mac: str,
+        persist: bool = False,
+        base: int = 0,
+        queue: int | None = None,
+    ) -> int:
         return base + 10 + int(name.removeprefix("eth"))
 
     def remove(self, index: int) -> None:
@@ -480,8 +488,8 @@ class FakeDevices(Devices):
         self.claimed.remove(name)
 
     @contextmanager
-    def reserved(self, name: str) -> Iterator[None]:
-        yield
+    def reserved(self, name: str) -> Iterator[int]:
+        yield 0
 
     def silence(self, name: str) -> None:
         if self.refuse:

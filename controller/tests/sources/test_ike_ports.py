@@ -185,7 +185,7 @@ def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
     if child == 0:
         IkePorts(["root"])
         with os.fdopen(writing, "w") as says:
-            says.write(str(TapKeeper.start([], grace=20).pid))
+            says.write(str(TapKeeper.start({}, grace=20).pid))
         signal.pause()
     os.close(writing)
     with os.fdopen(reading) as said:

@@ -76,14 +76,14 @@ class FakeClient:
 class FakeTaps:
     """Keeps which TAPs were joined."""
 
-    joined: list[tuple[str, int]]
+    joined: list[tuple[str, int, int]]
     closed: bool
 
     def __init__(self, **_: Any) -> None:
         pass
 
-    def join(self, name: str, index: int) -> None:
-        self.joined.append((name, index))
+    def join(self, name: str, index: int, queue: int) -> None:
+        self.joined.append((name, index, queue))
 
     def close(self) -> None:
         FakeTaps.closed = True
@@ -115,7 +115,9 @@ def play(
     FakeClient.script = {None: default, ROLE: own_role or []}
     begin = time.monotonic()
     with ExitStack() as stack:
-        StandIn(TABLES | {"has_roles": has_roles}, ["eth1", "eth2"], stack).run(begin + 0.3)
+        StandIn(TABLES | {"has_roles": has_roles}, {"eth1": 101, "eth2": 102}, stack).run(
+            begin + 0.3
+        )
     assert all(client.closed for client in FakeClient.made)
     return [client for client in FakeClient.made if client.metadata is not None]
 
@@ -125,7 +127,7 @@ def test_with_no_primary_it_carries_in_a_role_that_may_do_nothing_else() -> None
     assert carrier.role == ROLE
     assert carrier.options["packets_only"] == ((1, [0, 1]), (1, [1, 2]))
     assert carrier.metadata == ([(1, 8)], [(1, 2)])
-    assert FakeTaps.joined == [("eth1", 11)], "of the TAPs that the tables know"
+    assert FakeTaps.joined == [("eth1", 11, 101)], "of the TAPs that the tables know"
     assert FakeTaps.closed
 
 

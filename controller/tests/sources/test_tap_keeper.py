@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sluice_testkit.wait import wait_until
 
 from kernel_namespace import ip, network_namespace, poll_until
 from sluice._native import TapSet
 from sluice.model import KernelEvent, LinkChanged, LinkRemoved
+from sluice.sources import queues
 from sluice.sources.device import Devices
 from sluice.sources.kernel import KernelMonitor
+from sluice.sources.links import queues_of
 from sluice.sources.tap_keeper import TapKeeper
 
 MAC = "02:00:00:00:01:01"
+DEADLINE = 20
 
 
 @pytest.fixture
@@ -35,13 +42,17 @@ def controller_taps() -> TapSet:
     return taps
 
 
+def queue(taps: TapSet) -> dict[str, int]:
+    return {"eth1": taps.queue(socket.if_nametoindex("eth1"))}
+
+
 def carriers(events: list[KernelEvent]) -> list[bool]:
     return [e.carrier for e in events if isinstance(e, LinkChanged) and e.name == "eth1" and e.up]
 
 
 def test_a_restart_within_the_grace_is_not_seen_on_the_link(monitor: KernelMonitor) -> None:
     taps = controller_taps()
-    keeper = TapKeeper.start(["eth1"], grace=20)
+    keeper = TapKeeper.start(queue(taps), grace=20)
     ip("neigh add 10.1.1.2 lladdr 02:00:00:00:00:aa dev eth1 nud permanent")
     before = poll_until(monitor, carriers)
     ifindex = socket.if_nametoindex("eth1")
@@ -62,7 +73,7 @@ def test_a_restart_within_the_grace_is_not_seen_on_the_link(monitor: KernelMonit
 
 def test_after_the_grace_the_interfaces_go(monitor: KernelMonitor) -> None:
     taps = controller_taps()
-    keeper = TapKeeper.start(["eth1"], grace=0.1)
+    keeper = TapKeeper.start(queue(taps), grace=0.1)
     poll_until(monitor, carriers)
     ifindex = socket.if_nametoindex("eth1")
     keeper.close()
@@ -80,15 +91,73 @@ def test_a_keeper_imports_nothing_from_where_the_controller_was_started(
         planted.write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nraise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     taps = controller_taps()
-    keeper = TapKeeper.start(["eth1"], grace=0.1)
+    keeper = TapKeeper.start(queue(taps), grace=0.1)
     keeper.close()
     taps.close()
     assert not (tmp_path / "imported").exists()
     poll_until(monitor, lambda events: any(isinstance(event, LinkRemoved) for event in events))
 
 
-def test_a_keeper_that_cannot_hold_a_tap_says_so(monitor: KernelMonitor) -> None:
-    ip("link add eth1 type veth peer name eth2")
-    with pytest.raises(OSError, match=r"eth1: .*Invalid argument"):
-        TapKeeper.start(["eth1"])
+def test_a_keeper_that_has_died_is_not_given_a_queue(monitor: KernelMonitor) -> None:
+    keeper = TapKeeper.launch()
+    os.kill(keeper.pid, signal.SIGKILL)
+    os.waitpid(keeper.pid, 0)
+    with closing(keeper), closing(controller_taps()) as taps, pytest.raises(BrokenPipeError):
+        keeper.hold(queue(taps))
     assert monitor.fileno() >= 0
+
+
+def test_the_queue_is_kept_before_the_keeper_has_started(monitor: KernelMonitor) -> None:
+    taps = controller_taps()
+    keeper = TapKeeper.launch(grace=20)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    try:
+        keeper.hold(queue(taps))
+        ifindex = socket.if_nametoindex("eth1")
+        taps.close()
+        assert socket.if_nametoindex("eth1") == ifindex
+        assert queues_of("eth1") == (0, 1)
+    finally:
+        os.kill(keeper.pid, signal.SIGKILL)
+        os.waitpid(keeper.pid, 0)
+        keeper.close()
+    poll_until(monitor, lambda events: LinkRemoved(ifindex) in events)
+
+
+def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMonitor) -> None:
+    """It left no tables to stand in by. The queues of its successor get all frames then."""
+    taps = controller_taps()
+    keeper = TapKeeper.start(queue(taps), grace=20)
+    left = os.dup(taps.queue(socket.if_nametoindex("eth1")))
+    try:
+        assert queues_of("eth1") == (1, 0)
+        keeper.close()
+        wait_until(lambda: queues_of("eth1") == (0, 1), DEADLINE)
+    finally:
+        os.kill(keeper.pid, signal.SIGKILL)
+        os.waitpid(keeper.pid, 0)
+        os.close(left)
+        taps.close()
+    assert monitor.fileno() >= 0
+
+
+def test_as_many_taps_as_there_may_be_are_kept() -> None:
+    """More than fit into one message."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with closing(ends[0]) as sender, closing(ends[1]) as receiver:
+        names = [f"eth{number:012}" for number in range(401)]
+        queues.send(sender, dict.fromkeys(names, sender.fileno()))
+        received = queues.receive(receiver)
+        assert received is not None
+        assert list(received) == names
+        assert len(set(received.values())) == len(names)
+        for descriptor in received.values():
+            os.close(descriptor)
+
+
+def test_who_dies_while_sending_has_sent_nothing() -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with closing(ends[1]) as receiver, Path("/dev/null").open() as queue:
+        with closing(ends[0]) as sender:
+            socket.send_fds(sender, [b"eth1"], [queue.fileno()])
+        assert queues.receive(receiver) is None

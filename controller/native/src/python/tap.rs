@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `TapSet`.
 
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -42,7 +44,8 @@ impl TapSet {
             .map_err(|error| io_error(&error, "starting a TapSet"))
     }
 
-    #[pyo3(signature = (name, mtu, mac, persist=false, base=0))]
+    #[pyo3(signature = (name, mtu, mac, persist=false, base=0, queue=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn add(
         &self,
         py: Python<'_>,
@@ -51,24 +54,29 @@ impl TapSet {
         mac: &str,
         persist: bool,
         base: u32,
+        queue: Option<RawFd>,
     ) -> PyResult<u32> {
         let mac = parse_mac(mac).map_err(PyValueError::new_err)?;
-        py.detach(|| self.0.add(name, mtu, mac, persist, base))
+        let queue = queue.map(duplicate).transpose()?;
+        py.detach(|| self.0.add(name, mtu, mac, persist, base, queue))
             .map_err(|error| io_error(&error, &format!("adding the TAP {name}")))
     }
 
-    fn join(&self, py: Python<'_>, name: &str, index: u32) -> PyResult<()> {
-        py.detach(|| self.0.join(name, index))
+    fn join(&self, py: Python<'_>, name: &str, index: u32, queue: RawFd) -> PyResult<()> {
+        let queue = duplicate(queue)?;
+        py.detach(|| self.0.join(name, index, queue))
             .map_err(|error| io_error(&error, &format!("joining the TAP {name}")))
+    }
+
+    fn queue(&self, index: u32) -> PyResult<RawFd> {
+        self.0.queue(index).ok_or_else(|| not_in_set(index))
     }
 
     fn remove(&self, py: Python<'_>, index: u32) -> PyResult<()> {
         if py.detach(|| self.0.remove(index)) {
             return Ok(());
         }
-        Err(PyValueError::new_err(format!(
-            "interface {index} is none of this TapSet"
-        )))
+        Err(not_in_set(index))
     }
 
     fn set_up(&self, py: Python<'_>, index: u32, up: bool) -> PyResult<()> {
@@ -120,6 +128,22 @@ impl TapSet {
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
+}
+
+/// A descriptor of Rust's own for a file that Python has open.
+fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes no pointers, and refuses a descriptor that is not open.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if own < 0 {
+        let error = io::Error::last_os_error();
+        return Err(io_error(&error, "taking over a queue"));
+    }
+    // SAFETY: `own` was just opened, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
+}
+
+fn not_in_set(index: u32) -> PyErr {
+    PyValueError::new_err(format!("interface {index} is none of this TapSet"))
 }
 
 fn snapshot(counters: &Counters) -> [(&'static str, u64); 9] {

@@ -16,6 +16,8 @@ const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 /// linux/sockios.h and linux/ethtool.h.
 const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GLINK: u32 = 0x0a;
+/// `_IOR('T', 210, unsigned int)`.
+const TUNGETIFF: c_ulong = 0x8004_54d2;
 const IFF_ATTACH_QUEUE: libc::c_short = 0x0200;
 const IFF_DETACH_QUEUE: libc::c_short = 0x0400;
 
@@ -42,13 +44,24 @@ pub struct Tap {
 
 impl Tap {
     /// Creates the TAP `name` in this network namespace, or takes over a persistent one, and sets
-    /// MTU and MAC. It is administratively down if it is new.
+    /// MTU and MAC. It is administratively down if it is new. `queue` is one of its queues that is
+    /// open already.
     ///
     /// # Errors
-    /// `InvalidInput` for an impossible name; otherwise the kernel's, with what was being done:
-    /// no `/dev/net/tun`, no CAP_NET_ADMIN, name taken, MTU or MAC refused.
-    pub fn create(name: &str, mtu: u32, mac: Mac, persist: bool) -> io::Result<Self> {
-        let tap = Self::open(name)?;
+    /// `InvalidInput` for an impossible name, or a queue that is of another interface; otherwise
+    /// the kernel's, with what was being done: no `/dev/net/tun`, no CAP_NET_ADMIN, name taken,
+    /// MTU or MAC refused.
+    pub fn create(
+        name: &str,
+        mtu: u32,
+        mac: Mac,
+        persist: bool,
+        queue: Option<OwnedFd>,
+    ) -> io::Result<Self> {
+        let tap = match queue {
+            Some(queue) => Self::adopt(name, queue)?,
+            None => Self::open(name)?,
+        };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
         // Last, so that a refusal above leaves nothing behind.
@@ -61,18 +74,32 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Opens a further queue of the TAP `name`, which has this index, and changes nothing of it.
+    /// Takes over a queue of the TAP `name`, which has this index, attaches it and changes nothing
+    /// else of the interface.
     ///
     /// # Errors
     /// `NotFound` when another interface has the name, or none; otherwise the kernel's.
-    pub fn join(name: &str, index: u32) -> io::Result<Self> {
-        // One that was not there is made by opening it, and gone again when it is dropped here.
-        let tap = Self::open(name)?;
+    pub fn join(name: &str, index: u32, queue: OwnedFd) -> io::Result<Self> {
+        let tap = Self::adopt(name, queue)?;
         if tap.index != index {
             let message = format!("{name} is not interface {index} any more");
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
+        if !tap.is_attached()? {
+            tap.attach(true)?;
+        }
         Ok(tap)
+    }
+
+    /// A TAP by one of its queues that is open already.
+    fn adopt(name: &str, queue: OwnedFd) -> io::Result<Self> {
+        let of = queue_request(queue.as_raw_fd())?;
+        if of.ifr_name != request(name)?.ifr_name {
+            let message = format!("the queue is none of {name}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        set_nonblocking(queue.as_raw_fd())?;
+        Self::of(File::from(queue), name)
     }
 
     fn open(name: &str) -> io::Result<Self> {
@@ -89,6 +116,10 @@ impl Tap {
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
             .map_err(doing(|| format!("creating the TAP {name}")))?;
+        Self::of(file, name)
+    }
+
+    fn of(file: File, name: &str) -> io::Result<Self> {
         let control = control_socket()?;
         let index = interface_index(&control, name)?;
         Ok(Self {
@@ -115,6 +146,16 @@ impl Tap {
         ioctl_ifreq(self.as_raw_fd(), TUNSETQUEUE, &mut request).map_err(doing(|| {
             format!("attaching or detaching a queue of {}", self.name)
         }))
+    }
+
+    /// Returns whether the kernel gives this queue frames.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_attached(&self) -> io::Result<bool> {
+        let request = queue_request(self.as_raw_fd())?;
+        // SAFETY: TUNGETIFF has filled this member of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_flags } & IFF_DETACH_QUEUE == 0)
     }
 
     /// The kernel's interface index.
@@ -277,6 +318,23 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
+/// The interface that a queue is of, and the queue's flags.
+fn queue_request(queue: RawFd) -> io::Result<libc::ifreq> {
+    // SAFETY: ifreq is plain data for which all zeros is a value.
+    let mut found: libc::ifreq = unsafe { std::mem::zeroed() };
+    ioctl_ifreq(queue, TUNGETIFF, &mut found)
+        .map_err(doing(|| "asking for the interface of a queue".to_owned()))?;
+    Ok(found)
+}
+
+fn set_nonblocking(file: RawFd) -> io::Result<()> {
+    // SAFETY: F_GETFL and F_SETFL take no pointers.
+    let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
+    check(flags)?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(file, libc::F_SETFL, flags | libc::O_NONBLOCK) })
+}
+
 fn interface_index(control: &OwnedFd, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     ioctl_ifreq(
@@ -372,7 +430,7 @@ mod tests {
     #[test]
     fn impossible_names_are_refused_before_the_kernel_is_asked() {
         for wrong in ["", "sixteen-bytes-ab", "a/b", "a b", "a:1", "tap%d", "."] {
-            let error = Tap::create(wrong, 1500, [2; 6], false)
+            let error = Tap::create(wrong, 1500, [2; 6], false, None)
                 .err()
                 .map(|error| error.kind());
             assert_eq!(error, Some(io::ErrorKind::InvalidInput), "{wrong:?}");

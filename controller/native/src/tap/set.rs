@@ -152,18 +152,26 @@ impl TapSet {
     /// # Errors
     /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` where the sum has no
     /// room.
-    pub fn add(&self, name: &str, mtu: u32, mac: Mac, persist: bool, base: u32) -> io::Result<u32> {
+    pub fn add(
+        &self,
+        name: &str,
+        mtu: u32,
+        mac: Mac,
+        persist: bool,
+        base: u32,
+        queue: Option<OwnedFd>,
+    ) -> io::Result<u32> {
         self.check_open()?;
-        self.insert(Tap::create(name, mtu, mac, persist)?, base)
+        self.insert(Tap::create(name, mtu, mac, persist, queue)?, base)
     }
 
-    /// Adds a TAP that is there (see [`Tap::join`]).
+    /// Adds a TAP that is there by an open queue of it (see [`Tap::join`]).
     ///
     /// # Errors
     /// Those of [`Tap::join`]; `NotConnected` once closed.
-    pub fn join(&self, name: &str, index: u32) -> io::Result<()> {
+    pub fn join(&self, name: &str, index: u32, queue: OwnedFd) -> io::Result<()> {
         self.check_open()?;
-        self.insert(Tap::join(name, index)?, 0).map(drop)
+        self.insert(Tap::join(name, index, queue)?, 0).map(drop)
     }
 
     fn check_open(&self) -> io::Result<()> {
@@ -222,7 +230,12 @@ impl TapSet {
 
     /// Lets a TAP go; false when it is not in the set. Frames already queued stay.
     pub fn remove(&self, index: u32) -> bool {
-        self.shared.write_members().remove(&index).is_some()
+        let rests = lock(&self.shared.rests);
+        let Some(member) = self.shared.write_members().remove(&index) else {
+            return false;
+        };
+        self.shared.let_go(&member, !*rests);
+        true
     }
 
     /// Does something with one TAP; `NotFound` when it is not in the set.
@@ -237,6 +250,12 @@ impl TapSet {
                 Err(io::Error::new(io::ErrorKind::NotFound, message))
             }
         }
+    }
+
+    /// The descriptor of a TAP's queue, which stays this set's.
+    pub fn queue(&self, index: u32) -> Option<RawFd> {
+        let members = self.shared.members();
+        members.get(&index).map(|member| member.tap.as_raw_fd())
     }
 
     /// Readable while [`Self::read`] has something to give.
@@ -285,7 +304,10 @@ impl TapSet {
             // The thread has nothing to report; had it panicked, its interfaces go all the same.
             drop(thread.join());
         }
-        self.shared.write_members().clear();
+        let rests = lock(&self.shared.rests);
+        for member in std::mem::take(&mut *self.shared.write_members()).into_values() {
+            self.shared.let_go(&member, !*rests);
+        }
     }
 }
 
@@ -372,8 +394,17 @@ impl Shared {
         }
     }
 
+    /// Gets no more frames of a TAP, whose queue another process may have open, too.
+    fn let_go(&self, member: &Member, is_attached: bool) {
+        if is_attached {
+            self.unwatch(member.tap.as_raw_fd());
+            // It fails for an interface that somebody deleted, which sends nothing more.
+            let _ = member.tap.attach(false);
+        }
+    }
+
     fn unwatch(&self, descriptor: RawFd) {
-        // SAFETY: EPOLL_CTL_DEL ignores the event. The descriptor is watched, so it cannot fail.
+        // SAFETY: EPOLL_CTL_DEL ignores the event. It fails for a descriptor that is not watched.
         unsafe {
             libc::epoll_ctl(
                 self.epoll.as_raw_fd(),

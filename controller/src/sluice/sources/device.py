@@ -28,7 +28,8 @@ IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
 """How often a TAP is made again because somebody else had opened it at once."""
-CLOSING_SECONDS = 0.5
+CLOSING_SECONDS = 5.0
+"""How long a TAP is waited for, until the last controller's queue is the keeper's alone."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 # struct ifreq: name, flags, the rest of the union
 IFREQ = Struct("=16sH22x")
@@ -75,8 +76,9 @@ class Devices:
             self.release(name)
 
     @contextmanager
-    def reserved(self, name: str) -> Iterator[None]:
+    def reserved(self, name: str) -> Iterator[int]:
         """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
+        Gives the descriptor of a queue of it, which is closed in the end.
 
         Without an owner every local user may, where /dev/net/tun is open to all: a queue of it
         reads what the host sends, and speaks to the host in the switch's place, for as long as the
@@ -89,7 +91,7 @@ class Devices:
             queue = _open_queue(name)
             try:
                 if _is_ours(name, was_there, self._directory):
-                    yield
+                    yield queue
                     return
                 remove(name)
             finally:
@@ -129,10 +131,10 @@ def _open_queue(name: str) -> int:
 
 def _is_ours(name: str, was_there: bool, claims: Path) -> bool:
     """Whether nobody has a queue but this process and, of a TAP that was there, its keepers: one
-    of each controller that ended within the grace, all of them detached. The one of them that
-    stands in, by its lock, has one more, which is attached.
+    of each controller that ended within the grace. That of the one that stands in, by its lock, is
+    attached, all others are not.
 
-    A controller that was killed may take a moment to let go of its own.
+    The keeper of a controller that was killed may take a moment to do either.
     """
     deadline = time.monotonic() + CLOSING_SECONDS
     while True:

@@ -70,8 +70,17 @@ log = logging.getLogger(__name__)
 class Taps(Protocol):
     """What is used of `sluice._native.TapSet`."""
 
-    def add(self, name: str, mtu: int, mac: str, persist: bool = False, base: int = 0) -> int:
-        """Creates the TAP, down; its ifindex plus `base`."""
+    def add(
+        self,
+        name: str,
+        mtu: int,
+        mac: str,
+        *,
+        persist: bool = False,
+        base: int = 0,
+        queue: int | None = None,
+    ) -> int:
+        """Creates the TAP, down, or takes the open `queue` of one; its ifindex plus `base`."""
 
     def remove(self, index: int) -> None:
         """Lets a TAP go."""
@@ -212,10 +221,12 @@ class HostInterfaces:
         name, devices, namespace = interface.name, place.devices, interface.vrf.place
         devices.claim(name)
         try:
-            with devices.reserved(name):
+            with devices.reserved(name) as queue:
                 place.guard(name)
                 mac = format_mac(interface.mac)
-                ifindex = self._taps.add(name, interface.mtu, mac, base=base(namespace))
+                ifindex = self._taps.add(
+                    name, interface.mtu, mac, base=base(namespace), queue=queue
+                )
             try:
                 if namespace_of(ifindex) != namespace:
                     raise OSError(

@@ -29,13 +29,14 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from sluice._native import FastPath, P4RuntimeClient, TapSet
 from sluice.sources.handover import CLAIMS, StandInLocks, Tables, end_stand_ins
+from sluice.sources.queues import detach
 
 ROLE = "sluice-stand-in"
 NOT_FOUND = 5
@@ -49,23 +50,29 @@ NOBODYS = 1
 """Packets that are queued for Python, which does not look at them."""
 
 
-def stand_in(tables: Tables, names: Sequence[str], until: float, claims: Path = CLAIMS) -> None:
-    """Carries packets of the TAPs `names` until `until` (monotonic), or until a controller is
-    primary, or a session ends. Raises OSError when the kernel refuses something."""
+def stand_in(
+    tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
+) -> None:
+    """Carries packets of TAPs, of which `queues` has a queue by the TAP's name, until `until`
+    (monotonic), or until a controller is primary, or a session ends. Raises OSError when the kernel
+    refuses something."""
+    names = list(queues)
     with ExitStack() as stack:
         end_stand_ins(names, claims)
         locks = StandInLocks(names, claims)
         locks.take()
         stack.callback(locks.release)
-        StandIn(tables, names, stack).run(until)
+        # Before the locks are given up, by which the next controller knows whose queue is attached.
+        stack.callback(detach, queues.values())
+        StandIn(tables, queues, stack).run(until)
 
 
 class StandIn:
     """Two sessions and the TAPs, opened and closed by `stack`."""
 
-    def __init__(self, tables: Tables, names: Sequence[str], stack: ExitStack) -> None:
+    def __init__(self, tables: Tables, queues: Mapping[str, int], stack: ExitStack) -> None:
         self._tables = tables
-        self._names = names
+        self._queues = queues
         self._stack = stack
         self._path = FastPath(**tables["rules"])
         self._path.set_interfaces(*tables["interfaces"])
@@ -139,15 +146,15 @@ class StandIn:
         return client
 
     def _carry(self, session: P4RuntimeClient) -> bool:
-        """Opens queues of the TAPs, and lets packets pass between them and the session."""
+        """Lets packets pass between the queues and the session."""
         taps = TapSet(queue_limit=NOBODYS, fast_path=self._path)
         self._stack.callback(taps.close)
         known = {tap[0] for tap in self._tables["interfaces"][0]}
-        for name in self._names:
+        for name, queue in self._queues.items():
             with suppress(OSError, ValueError):  # a TAP that somebody removed or renamed
                 index = socket.if_nametoindex(name)
                 if index in known:
-                    taps.join(name, index)
+                    taps.join(name, index, queue)
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         self._carries = session
         return True
