@@ -33,8 +33,10 @@ pub const MAX_CONNECTIONS: usize = 16;
 const READ_SIZE: usize = 256 * 1024;
 /// Pause after an accept that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Pause between two reads while a table comes.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Pause before the next read while a table comes in small pieces.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Bytes of a read that are worth a turn of Python's loop.
+const WORTH_A_TURN: usize = 64 * 1024;
 /// What a queued frame costs beside its payload.
 const FRAME_OVERHEAD: usize = 64;
 
@@ -262,7 +264,8 @@ async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> Str
         if received == 0 {
             return "the peer closed the connection".to_owned();
         }
-        if pace.is_bulk(received, Instant::now()) {
+        let is_bulk = pace.is_bulk(received, Instant::now());
+        if is_bulk && received < WORTH_A_TURN {
             tokio::time::sleep(PAUSE).await;
         }
     }
