@@ -2,7 +2,7 @@
 //! The FIBs behind longest-prefix tables: shown, pinned, tried.
 
 use sluice_program::TableId;
-use sluice_tables::{FibInfo, Store, TableError};
+use sluice_tables::{FibDetail, FibInfo, Store, TableError};
 use tonic::Status;
 
 use crate::proto::*;
@@ -12,7 +12,7 @@ pub(crate) fn list(store: &Store, table: &str) -> Result<ListFibsResponse, Statu
         "" => None,
         name => Some(named(store, name)?),
     };
-    let mut fibs = store.fibs();
+    let mut fibs = store.fibs(FibDetail::Values);
     fibs.retain(|fib| wanted.is_none_or(|wanted| fib.table == wanted));
     let fibs = fibs.iter().map(|info| shown(store, info)).collect();
     Ok(ListFibsResponse { fibs })
@@ -30,7 +30,7 @@ pub(crate) fn set(store: &Store, request: &SetFibRequest) -> Result<ListFibsResp
 pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFibResponse, Status> {
     let table = named(store, &request.table)?;
     let exact = numbers(&request.exact)?;
-    let mut fibs = store.fibs();
+    let mut fibs = store.fibs(FibDetail::Values);
     fibs.retain(|fib| fib.table == table && (exact.is_empty() || fib.exact == exact));
     let largest = fibs.into_iter().max_by_key(|fib| fib.status.routes);
     let Some(fib) = largest else {

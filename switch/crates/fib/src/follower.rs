@@ -308,10 +308,18 @@ impl<A: Family> Follower<A> {
             values.insert(value);
         });
         Status {
+            values: values.len(),
+            ..self.brief_status(rib)
+        }
+    }
+
+    /// Likewise, in no time: values are not counted, and said to be 0.
+    pub fn brief_status(&self, rib: &Rib<A>) -> Status {
+        Status {
             algorithm: self.kind.map_or(RIB, |kind| kind.name),
             pinned: self.pinned.map(|kind| kind.name),
             routes: rib.len(),
-            values: values.len(),
+            values: 0,
             bytes: self.memory_bytes(),
             rib_bytes: rib.memory_bytes(),
             builds: self.builds,

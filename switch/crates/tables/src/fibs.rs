@@ -24,6 +24,15 @@ pub struct FibInfo {
     pub status: sluice_fib::Status,
 }
 
+/// What is to be told of FIBs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FibDetail {
+    /// All but the number of distinct values, which is said to be 0: takes no time.
+    Sizes,
+    /// The number of distinct values, too: takes time proportional to the number of routes.
+    Values,
+}
+
 impl Side {
     /// Does what changes have left to be done.
     pub(crate) fn settle(&mut self, now: Instant) {
@@ -59,14 +68,15 @@ impl Store {
         }
     }
 
-    /// All FIBs, by table and exact fields. Takes time proportional to the number of routes.
-    pub fn fibs(&self) -> Vec<FibInfo> {
+    /// All FIBs, by table and exact fields. A transaction waits meanwhile.
+    pub fn fibs(&self, detail: FibDetail) -> Vec<FibInfo> {
         let mut found = Vec::new();
         let mut control = self.control.lock();
         control.sides.change(|side| {
             for (index, table) in self.program().tables.iter().enumerate() {
                 let id = TableId(index as u32);
-                for (exact, status) in side.lpm(id).map(|lpm| lpm.status()).into_iter().flatten() {
+                let fibs = side.lpm(id).map(|lpm| lpm.status(detail));
+                for (exact, status) in fibs.into_iter().flatten() {
                     let exact = numbers(table, &exact);
                     found.push(FibInfo {
                         table: id,

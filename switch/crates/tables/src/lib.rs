@@ -50,7 +50,7 @@ pub use entry::{ActionEntry, ActionRef, Binding, CompiledEntry, DefaultEntry, En
 pub use error::TableError;
 pub use expiry::Expired;
 pub use externs::{CounterCell, Externs, HeldRegisters};
-pub use fibs::FibInfo;
+pub use fibs::{FibDetail, FibInfo};
 pub use group::Group;
 pub use handle::{
     Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND,

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{entry, exact, id, look_up, lpm, store};
-use sluice_tables::{KeyField, Store, TableError};
+use sluice_tables::{FibDetail, KeyField, Store, TableError};
 
 fn key(vrf: u16, address: u32) -> Vec<u8> {
     [&vrf.to_be_bytes()[..], &address.to_be_bytes()[..]].concat()
@@ -26,7 +26,7 @@ fn every_vrf_has_an_algorithm_and_equal_actions_one_value() {
     let store = store();
     fill(&store, 1, 200);
     fill(&store, 2, 3);
-    let fibs = store.fibs();
+    let fibs = store.fibs(FibDetail::Values);
     let seen: Vec<_> = fibs
         .iter()
         .map(|fib| {
@@ -60,7 +60,7 @@ fn an_algorithm_is_pinned_for_one_vrf_or_for_all_to_come() {
     fill(&store, 2, 5);
     let algorithms = || {
         store
-            .fibs()
+            .fibs(FibDetail::Values)
             .into_iter()
             .map(|fib| fib.status.algorithm)
             .collect::<Vec<_>>()
@@ -120,7 +120,7 @@ fn algorithms_are_tried_on_a_copy() {
             .iter()
             .any(|trial| trial.algorithm == "rank16" && trial.outcome.is_ok())
     );
-    assert_eq!(store.fibs()[0].status.algorithm, "rank16");
+    assert_eq!(store.fibs(FibDetail::Values)[0].status.algorithm, "rank16");
 }
 
 #[test]

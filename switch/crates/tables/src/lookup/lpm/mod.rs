@@ -17,6 +17,7 @@ use std::time::Instant;
 use sluice_fib::{Family, Follower, Lines, NONE, PinError, Rib, Status};
 
 use super::Found;
+use crate::fibs::FibDetail;
 use crate::side::Wait;
 use crate::slab::{Slab, class_target};
 use classes::{Classes, Rows};
@@ -222,12 +223,12 @@ impl LpmTable {
     }
 
     /// How the FIBs are: for each its exact fields' bytes, and its status.
-    pub(crate) fn status(&self) -> Vec<(Vec<u8>, Status)> {
+    pub(crate) fn status(&self, detail: FibDetail) -> Vec<(Vec<u8>, Status)> {
         let known = self.routes.read();
         let fibs = self.vrfs.list.iter();
         let status = fibs.filter_map(|fib| {
             let at = known.vrfs.position_like(fib)?;
-            let status = fib.routes.status(&known.vrfs.list[at].routes)?;
+            let status = fib.routes.status(&known.vrfs.list[at].routes, detail)?;
             Some((fib.exact.to_vec(), status))
         });
         status.collect()
@@ -328,10 +329,19 @@ impl Width {
         }
     }
 
-    fn status(&self, routes: &routes::Width) -> Option<Status> {
+    fn status(&self, routes: &routes::Width, detail: FibDetail) -> Option<Status> {
+        let whole = detail == FibDetail::Values;
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => Some(fib.status(&routes.rib)),
-            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.status(&routes.rib)),
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) if whole => {
+                Some(fib.status(&routes.rib))
+            }
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+                Some(fib.brief_status(&routes.rib))
+            }
+            (Self::Wide(fib), routes::Width::Wide(routes)) if whole => {
+                Some(fib.status(&routes.rib))
+            }
+            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.brief_status(&routes.rib)),
             _ => None,
         }
     }
