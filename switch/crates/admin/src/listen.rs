@@ -21,7 +21,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::find;
 use crate::proto::admin_server::AdminServer;
-use crate::service::{About, PortPolicy, Service};
+use crate::service::{About, PortPolicy, Rights, Service};
 
 /// Largest request: all are small.
 const MAX_REQUEST: usize = 64 << 10;
@@ -107,7 +107,11 @@ impl Server {
             ports,
             device,
             // Any user of this host can connect to loopback.
-            changes: matches!(listener, Listener::Unix(..)),
+            rights: match listener {
+                Listener::Unix(..) => Rights::All,
+                Listener::Tcp(_) => Rights::Questions,
+            },
+            rehearsing: tokio::sync::Mutex::default(),
             baselines: std::sync::Mutex::default(),
         };
         Ok(Self { listener, service })

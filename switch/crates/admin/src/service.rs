@@ -19,11 +19,17 @@ use tonic::{Request, Response, Status};
 
 use crate::proto::admin_server::{Admin, AdminServer};
 use crate::proto::*;
-use crate::trace::TraceStream;
+use crate::trace::{TraceStream, response};
 use crate::{fib, state};
 
 /// Conditions that a trace's filter may have: each is tried on every packet.
 const MAX_CONDITIONS: usize = 64;
+
+/// The longest packet that is rehearsed.
+const LONGEST_PACKET: usize = 16 << 10;
+
+/// Time between two rehearsals.
+const BETWEEN_REHEARSALS: Duration = Duration::from_millis(10);
 
 /// A profile takes no longer.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
@@ -54,17 +60,30 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
         about,
         ports: PortPolicy::Refused,
         device,
-        changes: false,
+        rights: Rights::Entries,
+        rehearsing: tokio::sync::Mutex::default(),
         baselines: Mutex::default(),
     }))
+}
+
+/// What clients may do, by the address that they reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Ask for what any user of the host may know.
+    Questions,
+    /// Also for what entries do, which P4Runtime tells at the same address.
+    Entries,
+    /// Change the switch, slow it down, and see packets.
+    All,
 }
 
 pub(crate) struct Service {
     pub(crate) about: About,
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
-    /// Whether clients may change anything, slow the switch down, or see packets.
-    pub(crate) changes: bool,
+    pub(crate) rights: Rights,
+    /// Held while a packet is rehearsed, and for a while after it.
+    pub(crate) rehearsing: tokio::sync::Mutex<()>,
     /// What ports had counted when their statistics were last reset.
     pub(crate) baselines: Mutex<Baselines>,
 }
@@ -76,7 +95,11 @@ type Reply<T> = Result<Response<T>, Status>;
 impl Service {
     /// Refuses what only those may do who may open the admin socket.
     fn check_changes(&self) -> Result<(), Status> {
-        if self.changes {
+        self.check(Rights::All)
+    }
+
+    fn check(&self, needed: Rights) -> Result<(), Status> {
+        if self.rights as u8 >= needed as u8 {
             return Ok(());
         }
         Err(Status::permission_denied(
@@ -315,6 +338,22 @@ impl Admin for Service {
                 && change.priority.is_none_or(|one| one == queue.priority)
         };
         Ok(Response::new(state::queues(&self.device, concerned)))
+    }
+
+    async fn rehearse(&self, request: Request<RehearseRequest>) -> Reply<TraceResponse> {
+        self.check(Rights::Entries)?;
+        let RehearseRequest { port, packet } = request.into_inner();
+        let port = port_number(port)?;
+        if packet.len() > LONGEST_PACKET {
+            let problem = format!("a packet of {} bytes", packet.len());
+            return Err(Status::invalid_argument(problem));
+        }
+        let _one = self.rehearsing.lock().await;
+        let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
+        let trace = self.blocking(rehearse).await;
+        // A worker ran it: packets must not notice who asks on and on.
+        tokio::time::sleep(BETWEEN_REHEARSALS).await;
+        Ok(Response::new(response(&trace?, 0)))
     }
 
     type TraceStream = TraceStream;

@@ -69,7 +69,7 @@ impl Stream for TraceStream {
     }
 }
 
-fn response(trace: &PacketTrace, lost: u64) -> TraceResponse {
+pub(crate) fn response(trace: &PacketTrace, lost: u64) -> TraceResponse {
     TraceResponse {
         packet: trace.number,
         time_us: trace.time_us,

@@ -153,7 +153,8 @@ async fn loopback_answers_questions_and_changes_nothing() {
     let bench = client.bench_fib(BenchFibRequest::default()).await.err();
     let profile = client.get_profile(GetProfileRequest::default()).await.err();
     let trace = client.trace(TraceRequest::default()).await.err();
-    for refused in [add, remove, set, bench, profile, trace] {
+    let rehearse = client.rehearse(RehearseRequest::default()).await.err();
+    for refused in [add, remove, set, bench, profile, trace, rehearse] {
         let refused = refused.expect("a refusal");
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("unix:PATH"), "{refused}");
@@ -679,4 +680,44 @@ async fn statistics_of_ports_begin_anew() {
         .await
         .unwrap();
     assert_eq!(received(&mut served).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rehearsed_packet_is_told_and_leaves_nothing_behind() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let wire = attach(&served.device, 1);
+    let request = |port, packet: &[u8]| RehearseRequest {
+        port,
+        packet: packet.to_vec(),
+    };
+    let (said, _) = code(
+        served
+            .client
+            .rehearse(request(1, &[3, 5, 0, 0, 0, 7]))
+            .await,
+    );
+    assert_eq!(said, Code::FailedPrecondition);
+    load(&served.device, "registers");
+    // It adds one to a register's cell: twice the same, since nothing is written.
+    for _ in 0..2 {
+        let trace = served
+            .client
+            .rehearse(request(0, &[3, 5, 0, 0, 0, 7]))
+            .await;
+        let lines = trace.unwrap().into_inner().lines;
+        let value = |name: &str| {
+            let line = lines.iter().find(|line| line.name == name).unwrap();
+            let detail = line.details.iter().find(|detail| detail.name == "value");
+            detail.unwrap().value.clone()
+        };
+        assert_eq!(value("register_read"), "0x0");
+        assert_eq!(value("register_write"), "0x1");
+        assert_eq!(lines.last().unwrap().name, "transmitted");
+    }
+    assert_eq!(served.device.engine_counters()["received"], 0);
+    assert!(wire.receive(Duration::ZERO).is_none(), "nothing was sent");
+    for (port, packet) in [(1 << 16, vec![]), (1, vec![0; 20_000])] {
+        let (said, _) = code(served.client.rehearse(request(port, &packet)).await);
+        assert_eq!(said, Code::InvalidArgument);
+    }
 }

@@ -30,7 +30,7 @@ use crate::outputs::Shared;
 use crate::priority::go_first;
 use crate::running::Engines;
 use crate::sweeper::Sweeper;
-use crate::trace::{Filter, TraceHandle, TraceSink};
+use crate::trace::{Filter, PacketTrace, TraceHandle, TraceSink};
 use crate::worker::Worker;
 
 pub use queues::{QueueChange, QueueInfo};
@@ -456,6 +456,29 @@ impl Device {
             packets: profile.packets(),
             rows: profile.rows(store.program()),
         })
+    }
+
+    /// Returns what would happen to a packet that came in by this port now. It is not sent and leaves nothing behind:
+    /// it counts nowhere, meters are green for it, and what it would write to registers is not written. The first worker
+    /// runs it between two batches, by the interpreter.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoProgram`].
+    pub fn rehearse(&self, port: PortId, packet: Vec<u8>) -> Result<PacketTrace, DeviceError> {
+        let rehearsal = {
+            let control = self.control.lock();
+            let engines = control.engines.as_ref().ok_or(DeviceError::NoProgram)?;
+            let now_us = self.shared.clock.now_us();
+            let rehearsal = engines.rehearsal(u32::from(port), packet, now_us);
+            let rehearsal = Arc::new(Mutex::new(rehearsal));
+            let mailbox = &self.mailboxes[0];
+            // While the program is held, so that the worker runs the same one.
+            let number = mailbox.send(Command::Rehearse(Arc::clone(&rehearsal)));
+            mailbox.wait(number);
+            rehearsal
+        };
+        let trace = rehearsal.lock().take();
+        trace.ok_or(DeviceError::NoProgram)
     }
 
     /// Tells `sink` what happens to packets that the filter admits, until `count` of them have been

@@ -30,6 +30,7 @@ mod mailbox;
 mod outputs;
 mod port_queues;
 mod priority;
+mod rehearsal;
 mod running;
 mod sweeper;
 pub mod trace;

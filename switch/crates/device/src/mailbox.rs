@@ -14,6 +14,7 @@ use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 
 use crate::levels::PortLevels;
+use crate::rehearsal::Rehearsal;
 use crate::running::Running;
 
 /// What engines have counted, by name.
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     BeginProfile(NonZeroU32, Option<Arc<Code>>),
     /// Measure no more, and add what was.
     EndProfile(Arc<Mutex<Option<Profile>>>),
+    /// Say what would happen to a packet.
+    Rehearse(Arc<Mutex<Rehearsal>>),
     /// End the thread.
     Stop,
 }

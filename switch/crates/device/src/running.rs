@@ -17,7 +17,8 @@ use sluice_tables::{Externs, Reader, Side, Store};
 
 use crate::mailbox::EngineCounters;
 use crate::outputs::{NoMorePorts, Outputs};
-use crate::trace::{Recorder, Tracing, Watchers, who_wants};
+use crate::rehearsal::Rehearsal;
+use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
 /// Packets taken from one receiver before the next has its turn, on one version of the tables.
 pub(crate) const BATCH: usize = 256;
@@ -147,6 +148,15 @@ impl Engines {
         }
     }
 
+    /// A packet to be rehearsed by the program.
+    pub(crate) fn rehearsal(&self, port: u32, packet: Vec<u8>, now_us: u64) -> Rehearsal {
+        let config = Config {
+            rehearsal: true,
+            ..self.config.clone()
+        };
+        Rehearsal::new(self.store.shared_program(), config, port, packet, now_us)
+    }
+
     /// A program that has seen no packet, for a worker whose packets may have to wait as this says.
     pub(crate) fn running(&self, congestion: &Congestion) -> Running {
         let store = Arc::clone(&self.store);
@@ -256,6 +266,12 @@ impl Running {
             Some(sum) => sum.add(measured.profile()),
             None => *report = Some(measured.profile().clone()),
         }
+    }
+
+    /// Runs a packet that leaves nothing behind.
+    pub(crate) fn rehearse(&mut self, rehearsal: &mut Rehearsal, ports: KnownPorts) {
+        let side = self.reader.pin();
+        rehearsal.run(&self.store, &side, ports);
     }
 
     /// Processes a batch from each receiver, all on one version of the tables; returns how many packets there were.

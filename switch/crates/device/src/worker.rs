@@ -148,6 +148,12 @@ impl Worker {
                     running.end_profile(&mut report.lock());
                 }
             }
+            Command::Rehearse(rehearsal) => {
+                if let Some(running) = &mut self.running {
+                    let ports = self.outputs.known_ports();
+                    running.rehearse(&mut rehearsal.lock(), ports);
+                }
+            }
             Command::Stop => return false,
         }
         true

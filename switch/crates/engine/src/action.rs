@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, HeaderId, MeterUnit, Op, RegisterId, Slot, StackId, UnionStackId};
-use sluice_tables::ActionRef;
+use sluice_tables::{ActionRef, Color};
 
 use crate::bits;
 use crate::eval::in_class;
@@ -106,7 +106,9 @@ impl<T: Trace> Machine<'_, T> {
                 let index = self.index(index, params) as usize;
                 match self.context.externs.counter(*id, index) {
                     Some(cell) => {
-                        cell.count(self.packet.ingress_length);
+                        if !self.config.rehearsal {
+                            cell.count(self.packet.ingress_length);
+                        }
                         self.note(Step::Extern(Extern::Count(*id, index)));
                     }
                     None => self.out_of_range(),
@@ -121,7 +123,11 @@ impl<T: Trace> Machine<'_, T> {
                 match self.context.externs.meter(*id, index) {
                     Some(meter) => {
                         let bytes = self.packet.ingress_length;
-                        let color = meter.execute(amount, bytes, self.context.now_us);
+                        let color = if self.config.rehearsal {
+                            Color::Green
+                        } else {
+                            meter.execute(amount, bytes, self.context.now_us)
+                        };
                         self.store(target, &(color as i64), params);
                         self.note(Step::Extern(Extern::Meter(*id, index, color)));
                     }
@@ -226,13 +232,17 @@ impl<T: Trace> Machine<'_, T> {
         match self.context.externs.register(id, index) {
             Some([word]) => {
                 let low = self.low_u64(value, params) & (u64::MAX >> (64 - width));
-                word.store(low, Ordering::Relaxed);
+                if !self.config.rehearsal {
+                    word.store(low, Ordering::Relaxed);
+                }
                 self.note(Step::Extern(Extern::RegisterWrite(id, index, &[low])));
             }
             Some(words) => {
                 let digits = self.wide_digits(value, width, words.len(), params);
-                for (word, digit) in words.iter().zip(&digits) {
-                    word.store(*digit, Ordering::Relaxed);
+                if !self.config.rehearsal {
+                    for (word, digit) in words.iter().zip(&digits) {
+                        word.store(*digit, Ordering::Relaxed);
+                    }
                 }
                 self.note(Step::Extern(Extern::RegisterWrite(id, index, &digits)));
             }

@@ -49,6 +49,9 @@ pub struct Config {
     pub max_action_steps: u32,
     /// Machine code tells where packets are: see [`crate::native::NativeProfiled`].
     pub profile: bool,
+    /// Packets leave nothing behind: they count nowhere, use up no meter (all are green), and write no register. The
+    /// interpreter alone knows this.
+    pub rehearsal: bool,
     /// Queues of each port, at least 1: a packet of this priority or a higher one is dropped.
     pub queues: u32,
     /// Whether packets may have to wait for egress.
@@ -65,6 +68,7 @@ impl Default for Config {
             max_parser_steps: 10_000,
             max_action_steps: 100_000,
             profile: false,
+            rehearsal: false,
             queues: 1,
             congestion: Congestion::default(),
             seed: 1,

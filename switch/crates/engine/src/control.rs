@@ -3,7 +3,7 @@
 
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
-use sluice_tables::{ActionRef, EntryState, Meter};
+use sluice_tables::{ActionRef, Color, EntryState, Meter};
 
 use crate::bits;
 use crate::checksum::select;
@@ -91,7 +91,8 @@ impl<T: Trace> Machine<'_, T> {
         meter: Option<&Meter>,
     ) {
         let (bytes, now_us) = (self.packet.ingress_length, self.context.now_us);
-        if table.with_counters || table.support_timeout {
+        let rehearsal = self.config.rehearsal;
+        if (table.with_counters || table.support_timeout) && !rehearsal {
             state.hit(bytes, now_us);
         }
         if let (Some((meter, target)), Some(cell)) = (table.meter, meter) {
@@ -99,7 +100,11 @@ impl<T: Trace> Machine<'_, T> {
                 MeterUnit::Packets => 1,
                 MeterUnit::Bytes => bytes,
             };
-            let color = cell.execute(amount, bytes, now_us);
+            let color = if rehearsal {
+                Color::Green
+            } else {
+                cell.execute(amount, bytes, now_us)
+            };
             (color as i64).store(&mut self.packet.phv.bytes, target);
             if T::ENABLED {
                 let step = Step::Extern(Extern::DirectMeter(meter, color));

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use sluice_admin::Address;
 use sluice_admin::proto::*;
 
@@ -123,6 +123,14 @@ enum Command {
         #[command(subcommand)]
         action: FibAction,
     },
+    /// What would happen to a packet that came in now, step by step. It is not sent, and counts nowhere
+    Rehearse {
+        /// Where it comes in: a port's number, or the CPU port's for one that a controller sends
+        port: u16,
+        /// The frame as hexadecimal digits, from its first byte
+        #[arg(value_parser = frame)]
+        frame: Frame,
+    },
     /// What happens to packets, step by step
     Trace {
         /// Only packets with this: port=N (of the switch), src=PREFIX, dst=PREFIX, ip=PREFIX (either), protocol=NAME,
@@ -158,6 +166,22 @@ enum FibAction {
         /// The VRF (default: the one with the most routes)
         vrf: Option<String>,
     },
+}
+
+/// Bytes of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame(Vec<u8>);
+
+/// Reads a frame; colons and spaces between its bytes are left out.
+fn frame(text: &str) -> Result<Frame, String> {
+    let digits: String = text.chars().filter(|c| !matches!(c, ':' | ' ')).collect();
+    let bad = || format!("{text:?} is not an even number of hexadecimal digits");
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| bad());
+    let bytes: Result<_, _> = (0..digits.len()).step_by(2).map(byte).collect();
+    bytes.map(Frame)
 }
 
 /// Values of exact fields as they are typed: with commas between.
@@ -273,6 +297,11 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
             render::show(&found, json, || render::profile(&found))
         }
         Command::Fib { action } => ask_fib(client, action, json).await,
+        Command::Rehearse { port, frame } => {
+            let (port, packet) = (u32::from(*port), frame.0.clone());
+            let trace = client.rehearse(RehearseRequest { port, packet }).await?;
+            render::trace(&trace.into_inner(), json)
+        }
         Command::Trace { filter, count } => {
             let request = TraceRequest {
                 filter: filter.clone(),
@@ -319,6 +348,26 @@ async fn ask_fib(mut client: Client, action: &FibAction, json: bool) -> anyhow::
             };
             let found = client.bench_fib(request).await?.into_inner();
             render::show(&found, json, || render::fib_trials(&found))
+        }
+    }
+}
+
+/// The command line, for completion.
+pub(crate) fn command() -> clap::Command {
+    Options::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_hexadecimal_digits() {
+        let bytes = |text| frame(text).map(|frame| frame.0);
+        assert_eq!(bytes("0a:ff 00"), Ok(vec![10, 255, 0]));
+        assert_eq!(bytes(""), Ok(vec![]));
+        for wrong in ["0", "0g", "é0", "0x00"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One packet run through the program on the tables of now, that leaves nothing behind and goes nowhere.
+//!
+//! The interpreter runs it, with what the trace of a packet records. Made where the question is asked; a worker runs it,
+//! which has a reader of the tables already.
+
+use std::sync::Arc;
+
+use sluice_engine::{Config, Interpreter, PacketIn, Sink, Switch};
+use sluice_program::{DigestId, Program};
+use sluice_tables::{Side, Store};
+
+use crate::trace::{KnownPorts, PacketTrace, Recorder};
+
+/// A packet, what runs it, and what came of it.
+pub(crate) struct Rehearsal {
+    switch: Switch<Interpreter<Recorder>>,
+    port: u32,
+    packet: Vec<u8>,
+    now_us: u64,
+    trace: Option<PacketTrace>,
+}
+
+impl Rehearsal {
+    /// Invariant: `config` is that of a rehearsal.
+    pub(crate) fn new(
+        program: &Arc<Program>,
+        config: Config,
+        port: u32,
+        packet: Vec<u8>,
+        now_us: u64,
+    ) -> Self {
+        let recorder = Recorder::new(Arc::clone(program));
+        let interpreter = Interpreter::traced(Arc::clone(program), config, recorder);
+        Self {
+            switch: Switch::new(interpreter),
+            port,
+            packet,
+            now_us,
+            trace: None,
+        }
+    }
+
+    /// Runs the packet.
+    pub(crate) fn run(&mut self, store: &Store, side: &Side, ports: KnownPorts) {
+        let Self {
+            switch,
+            port,
+            packet,
+            now_us,
+            trace,
+        } = self;
+        switch.engine().trace().begin(*port, packet, ports);
+        let input = PacketIn {
+            data: packet,
+            port: *port,
+            now_us: *now_us,
+        };
+        switch.process(side, store.externs(), input, &mut Nowhere);
+        *trace = Some(switch.engine().trace().end(0, *now_us));
+    }
+
+    /// Takes the trace; none if no worker ran the packet.
+    pub(crate) fn take(&mut self) -> Option<PacketTrace> {
+        self.trace.take()
+    }
+}
+
+/// Where packets of a rehearsal go.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn transmit(&mut self, _: u32, _: &[u8]) {}
+
+    fn digest(&mut self, _: DigestId, _: &[u8]) {}
+}
