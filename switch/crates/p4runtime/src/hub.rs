@@ -36,7 +36,8 @@ use crate::proto::v1::{
 use crate::role::Rights;
 
 const CONTROL_QUEUE: usize = 32;
-const EVENT_QUEUE: usize = 2048;
+/// Events that may wait for one client.
+pub const EVENT_QUEUE: usize = 2048;
 const DIGEST_QUEUE: usize = 4096;
 
 /// Stream errors of one client that may wait.
@@ -159,6 +160,19 @@ struct State {
     next: ControllerId,
 }
 
+/// How many clients have streams, and what waits for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// Open streams.
+    pub streams: usize,
+    /// Roles that have a primary.
+    pub primaries: usize,
+    /// Packet-ins, digests and other events that wait for their client to read them, of all streams.
+    pub waiting: usize,
+    /// Events that wait for the slowest client. [`EVENT_QUEUE`] find room; further ones are dropped.
+    pub longest: usize,
+}
+
 /// The streams of one device.
 pub struct Hub {
     state: Mutex<State>,
@@ -199,6 +213,19 @@ impl Hub {
     /// From now on packets, digests and idle entries are those of this pipeline.
     pub fn set_running(&self, pipeline: Option<Arc<Pipeline>>) {
         self.running.store(pipeline);
+    }
+
+    /// Returns how many streams are open, and what waits in them.
+    pub fn sessions(&self) -> Sessions {
+        let state = self.state.lock();
+        let waiting = |client: &Client| EVENT_QUEUE - client.events.capacity();
+        let waiting: Vec<_> = state.clients.values().map(waiting).collect();
+        Sessions {
+            streams: state.clients.len(),
+            primaries: state.arbiter.primaries().count(),
+            waiting: waiting.iter().sum(),
+            longest: waiting.into_iter().max().unwrap_or(0),
+        }
     }
 
     /// A new stream.

@@ -7,6 +7,7 @@ mod admin;
 mod ctl;
 mod log_file;
 mod logging;
+mod metrics;
 mod options;
 mod privileges;
 mod run;

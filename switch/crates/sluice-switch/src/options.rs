@@ -117,6 +117,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", value_parser = admin)]
     pub(crate) admin: Option<Admin>,
 
+    /// Serve GET /metrics, for Prometheus, at unix:PATH or 127.0.0.1:PORT (default: nowhere)
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_address: Option<Address>,
+
     /// Multicast groups that there may be
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_mc_groups: Option<u32>,
@@ -606,6 +610,8 @@ mod tests {
             ("--no-p4 -i 1@a -i 2@b --max-port-count 1", "2 interfaces"),
             ("--no-p4 --load-modules x.so", "shared objects"),
             ("--no-p4 --admin 0.0.0.0:9560", "loopback"),
+            ("--no-p4 --metrics-address 0.0.0.0:9110", "loopback"),
+            ("--no-p4 --metrics-address /run/x", "neither unix:PATH nor"),
             ("--no-p4 --debugger", "debugger"),
             (
                 "--no-p4 --packet-in ipc:///tmp/x",

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sluice_device::{Config, Device, DeviceError, file_ports, named_port};
+use sluice_metrics::Source;
 use sluice_p4runtime::listen::Listener;
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
 use sluice_p4runtime::{Hub, Server, Tls, p4info};
@@ -18,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::options::Options;
 use crate::service_manager::ServiceManager;
-use crate::{admin, privileges, trace_log};
+use crate::{admin, metrics, privileges, trace_log};
 
 /// How long connections may take to end when the switch stops.
 const GRACE: Duration = Duration::from_millis(300);
@@ -82,7 +83,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         .build()?;
     let result = runtime.block_on(async {
         let device_id = options.device_id;
-        let mut server = Server::new(listener, device_id, device.clone(), hub, digests);
+        let mut server = Server::new(listener, device_id, device.clone(), hub.clone(), digests);
         if options.writes_from_any_connection {
             server = server.with_writes_from_any_connection();
         }
@@ -94,6 +95,8 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         }
         let about = admin::about(options, server.address()?);
         let server = server.with_services(sluice_admin::questions(device.clone(), about.clone()));
+        let source = Source::new(about.clone(), device.clone(), hub);
+        let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
         // Before ports, so that the first packet meets the program.
@@ -103,6 +106,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         })?;
         let result = serve(server, &device).await;
         admin.stop();
+        drop(metrics);
         result
     });
     stop(runtime, &device);

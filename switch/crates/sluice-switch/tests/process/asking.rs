@@ -2,6 +2,7 @@
 //! What an operator learns: `ctl`, traces, logs.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -231,4 +232,61 @@ fn a_profile_says_where_packets_were_and_by_which_engine() {
             assert!(switch.terminate().success());
         }
     });
+}
+
+#[test]
+fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
+    in_namespace(|| {
+        let json = json();
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let line = "-i 0@p0 -i 1@p1 --grpc-server-addr 127.0.0.1:50060 \
+                    --metrics-address 127.0.0.1:50061";
+        let arguments = line.split_whitespace().chain([json.to_str().unwrap()]);
+        let arguments: Vec<_> = arguments.collect();
+        let switch = Switch::start(directory, &arguments);
+        arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
+        let text = || get("127.0.0.1:50061");
+        let sent = |text: &str| {
+            let name = "sluice_dataplane_port_sent_packets_total{interface=\"p1\",port=\"1\"} ";
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().parse::<f64>().unwrap()
+        };
+        wait_until("a packet was sent", || sent(&text()) > 0.0);
+        assert!(text().starts_with("HTTP/1.1 200 OK\r\n"));
+        // The packet in hand is rehearsed, and no counter of the program or of the ports goes up.
+        let before = (sent(&text()), counter(directory, "program", "received"));
+        let said = ctl(
+            directory,
+            &format!("rehearse 0 {}", hex(&frame_of(0x1111, 1))),
+        );
+        assert!(
+            said.contains("fate      transmitted port=1 bytes=60"),
+            "{said}"
+        );
+        assert_eq!(
+            before,
+            (sent(&text()), counter(directory, "program", "received"))
+        );
+        let (well, said) = try_ctl(directory, "rehearse 0 0xff");
+        assert!(!well && said.contains("hexadecimal digits"), "{said}");
+        let refused = std::net::TcpStream::connect("127.0.0.1:9110");
+        assert!(refused.is_err(), "nowhere else");
+        assert!(switch.terminate().success());
+    });
+}
+
+/// The answer to GET /metrics.
+fn get(address: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metric families of one scrape, as the client library encodes them.
+
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+/// Labels by name, and the value.
+pub(crate) type Sample = (Vec<(&'static str, String)>, f64);
+
+/// Families in the order in which they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Families(Vec<MetricFamily>);
+
+impl Families {
+    /// Adds something that rises and falls.
+    pub(crate) fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        self.add(name, help, MetricType::GAUGE, samples);
+    }
+
+    /// Adds something that only rises; its name ends in `_total`.
+    pub(crate) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        debug_assert!(name.ends_with("_total"), "{name}");
+        self.add(name, help, MetricType::COUNTER, samples);
+    }
+
+    /// Adds one gauge without labels.
+    pub(crate) fn value(&mut self, name: &str, help: &str, value: f64) {
+        self.gauge(name, help, [(Vec::new(), value)]);
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        samples: impl IntoIterator<Item = Sample>,
+    ) {
+        let metrics: Vec<_> = samples
+            .into_iter()
+            .map(|(labels, value)| metric(kind, labels, value))
+            .collect();
+        // The encoder takes a family without samples for a mistake.
+        if metrics.is_empty() {
+            return;
+        }
+        let mut family = MetricFamily::default();
+        family.set_name(format!("sluice_dataplane_{name}"));
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        family.set_metric(metrics);
+        self.0.push(family);
+    }
+
+    /// Returns them, followed by `others`.
+    pub(crate) fn followed_by(mut self, others: Vec<MetricFamily>) -> Vec<MetricFamily> {
+        self.0.extend(others);
+        self.0
+    }
+}
+
+/// Makes one sample; its labels are sorted by name, as client libraries do it.
+fn metric(kind: MetricType, mut labels: Vec<(&'static str, String)>, value: f64) -> Metric {
+    labels.sort_unstable();
+    let pair = |(name, content): (&str, String)| {
+        let mut pair = LabelPair::default();
+        pair.set_name(name.to_owned());
+        pair.set_value(content);
+        pair
+    };
+    let mut metric = Metric::from_label(labels.into_iter().map(pair).collect());
+    if kind == MetricType::COUNTER {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        metric.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
+    }
+    metric
+}

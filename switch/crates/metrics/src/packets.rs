@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics of packets: by port, by queue, and what the switch has counted apart from both.
+
+use sluice_device::{Device, PortInfo};
+
+use crate::family::{Families, Sample};
+
+/// Queues that have metrics of their own: with many priorities there are as many for each port.
+const QUEUES: usize = 1024;
+
+/// Names of counters that tell of drops begin so.
+const DROPPED: &str = "dropped_";
+
+/// Names of the device's counters that tell of drops, and what their reasons are called here.
+const DEVICE_DROPS: [(&str, &str); 7] = [
+    ("no_program", "no_program"),
+    ("no_such_port", "no_such_port"),
+    ("packet_in_dropped", "packet_in"),
+    ("packet_out_dropped", "packet_out"),
+    ("digest_dropped", "digest"),
+    ("queue_program_replaced", "queue_program_replaced"),
+    ("queue_port_removed", "queue_port_removed"),
+];
+
+pub(crate) fn ports(device: &Device, families: &mut Families) {
+    let ports = device.ports();
+    let labels = |port: &PortInfo| {
+        vec![
+            ("port", port.number.to_string()),
+            ("interface", port.name.clone()),
+        ]
+    };
+    let each = |value: fn(&PortInfo) -> f64| {
+        let sample = |port: &PortInfo| (labels(port), value(port));
+        ports.iter().map(sample).collect::<Vec<Sample>>()
+    };
+    families.gauge(
+        "port_up",
+        "1 while the link of a port is up.",
+        each(|port| f64::from(u8::from(port.up))),
+    );
+    families.counter(
+        "port_received_packets_total",
+        "Packets that came in by a port.",
+        each(|port| port.statistics.rx_packets as f64),
+    );
+    families.counter(
+        "port_received_bytes_total",
+        "Bytes that came in by a port, without frame check sequences.",
+        each(|port| port.statistics.rx_bytes as f64),
+    );
+    families.counter(
+        "port_sent_packets_total",
+        "Packets that left by a port.",
+        each(|port| port.statistics.tx_packets as f64),
+    );
+    families.counter(
+        "port_sent_bytes_total",
+        "Bytes that left by a port, without frame check sequences.",
+        each(|port| port.statistics.tx_bytes as f64),
+    );
+    let drops = ports.iter().flat_map(|port| {
+        let counted = &port.statistics;
+        let by_reason = [
+            ("rx_ring_full", counted.rx_dropped),
+            ("rx_damaged", counted.rx_errors),
+            ("tx_link_down", counted.tx_link_down),
+            ("tx_queue_full", counted.tx_queue_full),
+            ("tx_bad_length", counted.tx_too_long),
+        ];
+        by_reason.map(|(reason, value)| {
+            let mut labels = labels(port);
+            labels.push(("reason", reason.to_owned()));
+            (labels, value as f64)
+        })
+    });
+    families.counter(
+        "port_dropped_packets_total",
+        "Packets that a port lost, by reason.",
+        drops,
+    );
+}
+
+pub(crate) fn queues(device: &Device, families: &mut Families) {
+    let found = device.queues();
+    let told = &found[..found.len().min(QUEUES)];
+    let each = |value: fn(&sluice_device::QueueInfo) -> f64| {
+        let sample = |queue: &sluice_device::QueueInfo| {
+            let labels = vec![
+                ("port", queue.port.to_string()),
+                ("priority", queue.priority.to_string()),
+            ];
+            (labels, value(queue))
+        };
+        told.iter().map(sample).collect::<Vec<Sample>>()
+    };
+    families.gauge(
+        "queue_packets",
+        "Packets that wait in a port's queue.",
+        each(|queue| f64::from(queue.packets)),
+    );
+    families.gauge(
+        "queue_limit_packets",
+        "Packets that a port's queue holds.",
+        each(|queue| f64::from(queue.depth)),
+    );
+    families.counter(
+        "queue_dropped_packets_total",
+        "Packets that found a port's queue full.",
+        each(|queue| queue.dropped as f64),
+    );
+    families.value(
+        "queues_left_out",
+        "Queues beyond 1024, which have no metrics of their own.",
+        (found.len() - told.len()) as f64,
+    );
+}
+
+/// Adds the counters of the engines and of the device, by name.
+pub(crate) fn counters(device: &Device, families: &mut Families) {
+    let (mut drops, mut events) = (Vec::new(), Vec::new());
+    let by = |label: &'static str, name: &str, value: u64| -> Sample {
+        (vec![(label, name.to_owned())], value as f64)
+    };
+    for (name, value) in device.statistics().named() {
+        match DEVICE_DROPS.iter().find(|(known, _)| *known == name) {
+            Some((_, reason)) => drops.push(by("reason", reason, value)),
+            None => events.push(by("event", name, value)),
+        }
+    }
+    for (name, value) in device.engine_counters() {
+        match name.strip_prefix(DROPPED) {
+            Some(reason) => drops.push(by("reason", reason, value)),
+            None => events.push(by("event", name, value)),
+        }
+    }
+    families.counter(
+        "dropped_packets_total",
+        "Packets that the switch dropped apart from ports, by reason. `ingress` and `egress`: the program dropped them.",
+        drops,
+    );
+    families.counter(
+        "events_total",
+        "What the switch has counted besides drops, by name.",
+        events,
+    );
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! HTTP/1.1 for a scraper: GET and HEAD of one path, one request for each connection.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus::TEXT_FORMAT;
+use sluice_admin::Address;
+use sluice_unix_socket::{Access, SocketFile};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::source::Source;
+
+const PATH: &str = "/metrics";
+/// Clients that may be connected at a time; further ones wait to be taken.
+const CONNECTIONS: usize = 8;
+/// A request's head, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// How long a client has to ask and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+enum Listener {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener),
+}
+
+/// A server that listens and does not yet serve.
+pub struct Server {
+    listener: Listener,
+    scraper: Arc<Scraper>,
+}
+
+impl Server {
+    /// Listens. A socket that a dead switch left behind is replaced; one that is served is an error.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    pub async fn bind(address: &Address, source: Source) -> io::Result<Self> {
+        let listener = match address {
+            Address::Unix(path) => {
+                let (listener, file) = sluice_unix_socket::listen(path, Access::default())?;
+                Listener::Unix(UnixListener::from_std(listener)?, file)
+            }
+            Address::Loopback(address) => Listener::Tcp(TcpListener::bind(address).await?),
+        };
+        let scraper = Arc::new(Scraper {
+            source,
+            one: Mutex::default(),
+        });
+        Ok(Self { listener, scraper })
+    }
+
+    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    ///
+    /// # Errors
+    /// If the operating system does not say.
+    pub fn address(&self) -> io::Result<String> {
+        Ok(match &self.listener {
+            Listener::Unix(_, file) => format!("unix:{}", file.path().display()),
+            Listener::Tcp(listener) => listener.local_addr()?.to_string(),
+        })
+    }
+
+    /// Serves until `stop` is ready.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send) {
+        let Self { listener, scraper } = self;
+        let accept = async {
+            let room = Arc::new(Semaphore::new(CONNECTIONS));
+            loop {
+                // Never closed.
+                let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+                    return;
+                };
+                let scraper = Arc::clone(&scraper);
+                let accepted = match &listener {
+                    Listener::Unix(listener, _) => {
+                        let accepted = listener.accept().await;
+                        accepted.map(|(stream, _)| tokio::spawn(talk(stream, scraper, permit)))
+                    }
+                    Listener::Tcp(listener) => {
+                        let accepted = listener.accept().await;
+                        accepted.map(|(stream, _)| tokio::spawn(talk(stream, scraper, permit)))
+                    }
+                };
+                if let Err(error) = accepted {
+                    tracing::warn!(%error, "a client of the metrics was not taken");
+                    // For want of descriptors: it would spin.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = stop => {}
+        }
+    }
+}
+
+/// Serves one connection for its one request. `_room` is given back at the end.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    scraper: Arc<Scraper>,
+    _room: tokio::sync::OwnedSemaphorePermit,
+) {
+    let service = service_fn(move |request| {
+        let scraper = Arc::clone(&scraper);
+        async move { Ok::<_, Infallible>(scraper.answer(&request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(MAX_HEAD)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(PATIENCE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
+        Err(_) => tracing::debug!("a client of the metrics is too slow"),
+    }
+}
+
+struct Scraper {
+    source: Source,
+    /// Held while metrics are made.
+    one: Mutex<()>,
+}
+
+impl Scraper {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.uri().path() != PATH {
+            let text = format!("there is {PATH} here, and nothing else\n");
+            return plain(StatusCode::NOT_FOUND, text);
+        }
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".into());
+            let methods = HeaderValue::from_static("GET, HEAD");
+            refusal.headers_mut().insert(ALLOW, methods);
+            return refusal;
+        }
+        match self.made().await {
+            Ok(text) => {
+                let mut response = plain(StatusCode::OK, text);
+                let form = HeaderValue::from_static(TEXT_FORMAT);
+                response.headers_mut().insert(CONTENT_TYPE, form);
+                response
+            }
+            Err(error) => {
+                tracing::error!(%error, "metrics could not be made");
+                let text = "metrics could not be made; the log says why\n";
+                plain(StatusCode::INTERNAL_SERVER_ERROR, text.into())
+            }
+        }
+    }
+
+    /// The text, made on a thread that may wait.
+    async fn made(&self) -> anyhow::Result<String> {
+        let _one = self.one.lock().await;
+        let source = self.source.clone();
+        Ok(tokio::task::spawn_blocking(move || source.text()).await??)
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let form = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, form);
+    response
+}

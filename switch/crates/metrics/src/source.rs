@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The switch whose metrics are told, and its text.
+
+use std::sync::Arc;
+
+use prometheus::TextEncoder;
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use sluice_admin::About;
+use sluice_device::Device;
+use sluice_p4runtime::Hub;
+use sluice_p4runtime::hub::{EVENT_QUEUE, MAX_STREAMS};
+
+use crate::family::Families;
+use crate::{packets, program};
+
+/// A running switch.
+#[derive(Clone)]
+pub struct Source {
+    about: About,
+    device: Arc<Device>,
+    hub: Arc<Hub>,
+    process: Arc<ProcessCollector>,
+}
+
+impl Source {
+    /// A switch that says this about itself.
+    pub fn new(about: About, device: Arc<Device>, hub: Arc<Hub>) -> Self {
+        Self {
+            about,
+            device,
+            hub,
+            process: Arc::new(ProcessCollector::for_self()),
+        }
+    }
+
+    /// Returns all metrics as text. Waits for the workers, each of which reports between two batches.
+    ///
+    /// # Errors
+    /// If the client library refuses a name: a defect.
+    pub fn text(&self) -> prometheus::Result<String> {
+        let mut families = Families::default();
+        self.process_level(&mut families);
+        packets::ports(&self.device, &mut families);
+        packets::queues(&self.device, &mut families);
+        packets::counters(&self.device, &mut families);
+        program::all(&self.device, &mut families);
+        self.sessions(&mut families);
+        let process = self.process.collect();
+        TextEncoder::new().encode_to_string(&families.followed_by(process))
+    }
+
+    fn process_level(&self, families: &mut Families) {
+        let build = vec![
+            ("version", self.about.version.to_owned()),
+            ("device_id", self.about.device_id.to_string()),
+        ];
+        families.gauge(
+            "build_info",
+            "1, with the version that runs and the device id.",
+            [(build, 1.0)],
+        );
+        let seconds = self.device.clock().now_us() as f64 / 1e6;
+        families.value("uptime_seconds", "Time since the switch started.", seconds);
+        let workers = self.device.config().workers;
+        families.value("workers", "Threads that process packets.", workers as f64);
+    }
+
+    fn sessions(&self, families: &mut Families) {
+        let found = self.hub.sessions();
+        for (name, help, value) in [
+            (
+                "p4runtime_streams",
+                "Streams of P4Runtime clients that are open.",
+                found.streams,
+            ),
+            (
+                "p4runtime_streams_limit",
+                "Streams that may be open.",
+                MAX_STREAMS,
+            ),
+            (
+                "p4runtime_primaries",
+                "Roles that have a primary controller.",
+                found.primaries,
+            ),
+            (
+                "packet_in_queue_messages",
+                "Packet-ins, digests and notifications that wait for clients to read them.",
+                found.waiting,
+            ),
+            (
+                "packet_in_queue_longest_messages",
+                "Those that wait for the slowest client.",
+                found.longest,
+            ),
+            (
+                "packet_in_queue_limit_messages",
+                "Messages that may wait for one client; further ones are dropped.",
+                EVENT_QUEUE,
+            ),
+        ] {
+            families.value(name, help, value as f64);
+        }
+    }
+}

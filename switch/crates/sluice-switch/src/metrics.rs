@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GET /metrics`, where the options ask for it.
+
+use anyhow::Context;
+use sluice_metrics::{Server, Source};
+use tokio::sync::oneshot;
+
+use crate::options::Options;
+
+/// The running server, if there is one. It ends with this.
+pub(crate) struct Running(#[expect(dead_code, reason = "held")] Option<oneshot::Sender<()>>);
+
+/// Serves metrics where the options say.
+pub(crate) async fn start(options: &Options, source: Source) -> anyhow::Result<Running> {
+    let Some(address) = &options.metrics_address else {
+        return Ok(Running(None));
+    };
+    let server = Server::bind(address, source).await;
+    let server = server.with_context(|| format!("--metrics-address {address}"))?;
+    tracing::info!(address = server.address()?, "serving metrics");
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(server.serve(async { drop(stopped.await) }));
+    Ok(Running(Some(stop)))
+}
