@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `sluice-switch`: reads the command line, starts the device and its servers, stops them on a signal.
 //!
-//! `sluice-switch ctl ...` is a client instead: it asks a switch that runs ([`ctl`]).
+//! `sluice-switch ctl ...` is a client instead: it asks a switch that runs ([`ctl`]). `sluice-switch completion SHELL`
+//! prints what a shell needs to complete both ([`completion`]).
 
 mod admin;
+mod completion;
 mod ctl;
 mod log_file;
 mod logging;
@@ -36,8 +38,10 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == "ctl") {
-        return ctl::main(arguments);
+    match arguments.next() {
+        Some(first) if first == "ctl" => return ctl::main(arguments),
+        Some(first) if first == "completion" => return completion::main(arguments),
+        _ => {}
     }
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,

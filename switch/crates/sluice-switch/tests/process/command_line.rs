@@ -164,3 +164,52 @@ fn ports_that_cannot_be_attached_are_named_and_the_others_work() {
         }
     });
 }
+
+#[test]
+fn bash_completes_options_commands_and_their_arguments() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = command(directory.path())
+        .args(["completion", "bash"])
+        .output();
+    let script = String::from_utf8(output.unwrap().stdout).unwrap();
+    let completed = |words: &[&str]| {
+        let typed: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+        let last = words.len() - 1;
+        let ask = format!(
+            "COMP_WORDS=({}); COMP_CWORD={last}
+             function=$(complete -p sluice-switch | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+             $function sluice-switch '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            typed.join(" "),
+            words[last],
+            words[last - 1]
+        );
+        let output = std::process::Command::new("bash")
+            .args(["-ec", &format!("{script}\n{ask}")])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        completed(&["sluice-switch", "ctl", "set-q"]),
+        ["set-queue-depth", "set-queue-rate"]
+    );
+    assert_eq!(
+        completed(&["sluice-switch", "--metr"]),
+        ["--metrics-address"]
+    );
+    assert_eq!(completed(&["sluice-switch", "ctl", "fib", "b"]), ["bench"]);
+    let (exit, stderr) = {
+        let output = command(directory.path())
+            .args(["completion", "csh"])
+            .output();
+        let output = output.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(exit, Some(2));
+    assert!(stderr.contains("bash"), "{stderr}");
+}
