@@ -7,6 +7,8 @@ import contextlib
 import hashlib
 import io
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
@@ -378,6 +381,24 @@ def test_tables_fit_100_columns_and_cut_nothing(what: str) -> None:
         for line in out.getvalue().splitlines():
             assert len(line) <= 100
             assert "…" not in line, out.getvalue()
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_routes_fit_a_terminal_and_cut_nothing(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    route_table.show([_stretched(ANSWERS["routes"])])
+    text = capsys.readouterr().out
+    plain = click.unstyle(text)
+    assert all(len(line) <= columns for line in plain.splitlines()), plain
+    assert "…" not in plain
+    assert plain.splitlines()[2] == f"{LONG_ADDRESS}/128"
+    assert plain.count(f"via {LONG_ADDRESS}") == (5 if columns == 100 else 0)
+    folded = "".join(plain.split())
+    for word in ("weight3", "RESOURCE_EXHAUSTED", "(RFC3927)"):
+        assert all(part in folded for part in re.findall(r"[a-z0-9]+", word)), plain
 
 
 def test_every_column_has_a_header(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 """Routes for people, printed as they come: no row waits for those behind it.
 
 Columns are as wide as what was printed so far, so that a table of any length takes no more memory
-than a page. Depends on click.
+than a page. On a terminal a row that is wider is folded: a long prefix gets a line of its own, and
+what does not fit its column goes on below. Depends on click.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 import click
 
 COLUMNS = ("prefix", "vrf", "protocol", "next hop", "state")
 GAP = "  "
+LONGEST = (16, 15, 10, 0, 18)
+"""Columns of a folded row are this wide at most; next hop, then state, take what is left."""
+NEXT_HOP, STATE = 3, 4
+NARROWEST = 12
 
 
 def show(pages: Iterable[list[dict[str, Any]]]) -> None:
@@ -29,9 +36,11 @@ def show(pages: Iterable[list[dict[str, Any]]]) -> None:
             continue
         for cells, _ in rows:
             widths = [*map(max, widths, map(len, cells))]
-        text = [] if began else [*_head(widths, columns)]
+        fitting = _fitting(widths, columns)
+        text = [] if began else [*_head(fitting)]
         began = True
-        text += [_line(*row, widths, columns) for row in rows]
+        for cells, colour in rows:
+            text += _lines(cells, colour if columns is not None else "", fitting)
         click.echo("\n".join(text))
     if not began:
         click.echo("no routes")
@@ -68,19 +77,33 @@ def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
         yield ["", "", "", leg, ""], ""
 
 
-def _head(widths: list[int], columns: int | None) -> Iterator[str]:
-    yield _line([*COLUMNS], "", widths, columns)
-    yield _cut("─" * (sum(widths) + len(GAP) * (len(widths) - 1)), columns)
+def _fitting(widths: list[int], columns: int | None) -> list[int]:
+    """The widths, made narrower where a terminal has not so many columns."""
+    gaps = len(GAP) * (len(widths) - 1)
+    if columns is None or sum(widths) + gaps <= columns:
+        return widths
+    narrow = [min(width, most) for width, most in zip(widths, LONGEST, strict=True)]
+    left = columns - gaps - sum(narrow)
+    narrow[NEXT_HOP] = max(NARROWEST, min(widths[NEXT_HOP], left))
+    narrow[STATE] = min(widths[STATE], narrow[STATE] + max(0, left - narrow[NEXT_HOP]))
+    return narrow
 
 
-def _line(cells: list[str], colour: str, widths: list[int], columns: int | None) -> str:
-    line = GAP.join(map(str.ljust, cells, widths)).rstrip()
-    cut = _cut(line, columns)
-    if not colour or columns is None or cut != line:
-        return cut
-    return line[: len(line) - len(cells[-1])] + click.style(cells[-1], fg=colour)
+def _head(widths: list[int]) -> Iterator[str]:
+    yield from _lines([*COLUMNS], "", widths)
+    yield "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
 
 
-def _cut(line: str, columns: int | None) -> str:
-    """The line, ended by an ellipsis where a terminal is not as wide."""
-    return line if columns is None or len(line) <= columns else line[: columns - 1] + "…"
+def _lines(cells: list[str], colour: str, widths: list[int]) -> Iterator[str]:
+    """One row, in as many lines as its cells take."""
+    prefix, *others = cells
+    if len(prefix) > widths[0]:
+        yield prefix
+        prefix = ""
+    columns = [wrap(cell, width) for cell, width in zip(others, widths[1:], strict=True)]
+    for parts in zip_longest([prefix], *columns, fillvalue=""):
+        line = GAP.join(map(str.ljust, parts, widths)).rstrip()
+        state = parts[-1]
+        if colour and state:
+            line = line[: len(line) - len(state)] + click.style(state, fg=colour)
+        yield line
