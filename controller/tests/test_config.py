@@ -125,6 +125,38 @@ punt_rates: {LOCALS: {rate: 1}, ARP: {burst: 1}}
 
 
 @pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("0.0.0.0/0", "unspecified"),
+        ("::/0", "unspecified"),
+        ("127.0.0.1/8", "loopback"),
+        ("::1/128", "loopback"),
+        ("224.0.0.5/32", "group"),
+        ("ff02::1/64", "group"),
+        ("0.1.2.3/24", "reserved"),
+        ("240.0.0.1/24", "reserved"),
+        ("255.255.255.255/32", "reserved"),
+        ("::ffff:10.0.0.1/120", "IPv4-mapped"),
+        ("10.1.0.0/24", "the subnet's own"),
+        ("2001:db8::/64", "the subnet's own"),
+        ("10.1.0.255/24", "broadcast"),
+    ],
+)
+def test_addresses_that_no_interface_can_have(tmp_path: Path, address: str, said: str) -> None:
+    interface = f'{{name: eth1, port: 1, mac: "02:00:00:00:01:01", addresses: ["{address}"]}}'
+    (found,) = problems(tmp_path, f"router: r1\ninterfaces:\n  - {interface}\n")
+    assert found.startswith("3: interfaces[0].addresses[0]: ")
+    assert said in found
+
+
+def test_addresses_at_the_edge_of_a_subnet_that_interfaces_may_have(tmp_path: Path) -> None:
+    edges = '[10.1.0.0/31, 10.3.0.255/31, 10.2.0.255/32, 169.254.1.1/24, "2001:db8::/127"]'
+    interface = f'{{name: eth1, port: 1, mac: "02:00:00:00:01:01", addresses: {edges}}}'
+    config = load(tmp_path, f"router: r1\ninterfaces:\n  - {interface}\n")
+    assert len(config.interfaces[0].addresses) == 5
+
+
+@pytest.mark.parametrize(
     ("second", "said"),
     [
         ('{name: eth1, port: 2, mac: "02:00:00:00:01:02"}', "name 'eth1' is taken"),

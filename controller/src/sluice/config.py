@@ -27,6 +27,7 @@ from sluice.connection_config import (
     read_metrics,
     read_switch,
 )
+from sluice.interface_address import interface_address
 from sluice.model import MAIN_TABLE, InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
 from sluice.namespaces import HOME
 from sluice.policy_config import PolicyConfig, read_interface_spd, read_policy, spd_names
@@ -377,7 +378,7 @@ def _read_interface(
     addresses = tuple(
         address
         for value in section.sequence("addresses")
-        if (address := value.convert(_interface_address)) is not None
+        if (address := value.convert(interface_address)) is not None
     )
     vrf = section.optional("vrf", scalars.one_of(tuple(vrfs)), DEFAULT_VRF)
     device = section.optional("device", scalars.interface_name, None)
@@ -487,7 +488,3 @@ def _unicast_mac(value: object) -> Mac:
     if mac[0] & 1 or not any(mac):
         raise ValueError(f"{value!r} is not a unicast MAC address")
     return mac
-
-
-def _interface_address(value: object) -> InterfaceAddress:
-    return InterfaceAddress.parse(scalars.text(value))

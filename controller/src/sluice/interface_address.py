@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which addresses an interface can have. Depends on model and scalars."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from sluice import scalars
+from sluice.model import InterfaceAddress
+
+_THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
+_POINT_TO_POINT = {4: 31, 16: 127}
+"""Prefix lengths, by the address's bytes, from which on all addresses are hosts' (RFC 3021, RFC
+6164)."""
+
+
+def interface_address(value: object) -> InterfaceAddress:
+    """Converts ``10.1.1.1/24``. Raises ValueError, also for an address that no host has."""
+    found = InterfaceAddress.parse(scalars.text(value))
+    why = _why_not(found)
+    if why is not None:
+        raise ValueError(f"{found} {why}; give the interface an address of its own")
+    return found
+
+
+def _why_not(found: InterfaceAddress) -> str | None:
+    """Why no interface can have this address: RFC 1122 (3.2.1.3), RFC 4291 (2.4 to 2.7)."""
+    address = ipaddress.ip_address(found.address)
+    if address.is_unspecified:
+        return "is the unspecified address"
+    if address.is_loopback:
+        return "is a loopback address"
+    if address.is_multicast:
+        return "is a group's address"
+    if isinstance(address, ipaddress.IPv4Address):
+        if address in _THIS_NETWORK or address.is_reserved:
+            return "is reserved"
+    elif address.ipv4_mapped is not None:
+        return "is an IPv4-mapped address"
+    if found.length >= _POINT_TO_POINT[len(found.address)]:
+        return None
+    host = int(address) & (1 << address.max_prefixlen - found.length) - 1
+    if host == 0:
+        return "is the subnet's own address"
+    if address.version == 4 and host == (1 << address.max_prefixlen - found.length) - 1:
+        return "is the subnet's broadcast address"
+    return None
