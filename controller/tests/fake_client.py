@@ -36,6 +36,9 @@ class FakeClient:
         self.links: dict[int, bool] | None = None  # of its ports; None: it does not tell
         self.cpu_port: int | None = 510
         self.port_questions = 0
+        self.steps: list[tuple[str, str, dict[str, str]]] | None = None
+        """Of any packet that is rehearsed; None: it does not tell."""
+        self.rehearsed: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
@@ -140,6 +143,12 @@ class FakeClient:
         self.port_questions += 1
         code = 0 if self.links is not None else 12
         self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
+
+    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+        self._check_open()
+        self.rehearsed.append((port, packet))
+        code = 0 if self.steps is not None else 12
+        self._emit(("rehearsal", token, code, "", list(self.steps or [])))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """BGP through the switches, and what hosts see of it. The tests run in this order."""
 
+import json
+
 import pytest
 
 from sluice_testkit.capture import Capture
 from sluice_testkit.packet import ETHERTYPE_ARP, ICMP, ICMPV6
+from sluice_testkit.target import target_name
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.network import Network
@@ -16,6 +19,7 @@ from sluice_topo.story import (
     traceroute_works,
 )
 from sluice_topo.teller import Teller
+from sluice_topo.traffic import FIRST_SOURCE_PORT, PORT, PathWitness, UdpFlows
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -61,6 +65,27 @@ def test_traceroute_names_every_router(network: Network) -> None:
 
 def test_both_paths_carry_flows(network: Network) -> None:
     both_paths_carry_flows(network, Teller())
+
+
+@pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
+def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
+    """Of flows over IPv4: the kernel labels those over IPv6 by numbers of its own."""
+    h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
+    flows = 12
+    with PathWitness(network) as witness, UdpFlows(h1, h2, flows=flows) as traffic:
+        traffic.wait_for_more(5 * flows)
+        traffic.stop()
+        seen = witness.flows()
+    transit = {"eth2": "t1", "eth3": "t2"}
+    said: dict[str, set[int | None]] = {"t1": set(), "t2": set()}
+    for number in range(flows):
+        source = FIRST_SOURCE_PORT + number
+        words = ["show", "route", h2.address(4), "--source", h1.address(4), "--json"]
+        words += ["--protocol", "udp", "--ports", f"{source}:{PORT}", "--socket", str(r1.socket)]
+        (taken,) = [leg for leg in json.loads(r1.command(*words))["legs"] if leg["taken"]]
+        said[transit[taken["interface"]]].add(source)
+    assert said == seen
+    assert all(said.values())
 
 
 def test_large_datagrams_arrive(network: Network) -> None:

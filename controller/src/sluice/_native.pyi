@@ -39,6 +39,7 @@ P4RuntimeEvent: TypeAlias = (
     | tuple[Literal["pipeline_done"], int, int, str, bytes]
     | tuple[Literal["capabilities"], int, int, str, bytes]
     | tuple[Literal["ports"], int, int, str, dict[int, bool], int | None]
+    | tuple[Literal["rehearsal"], int, int, str, list[tuple[str, str, dict[str, str]]]]
     | tuple[Literal["closed"], int, str]
 )
 """
@@ -56,6 +57,7 @@ P4RuntimeEvent: TypeAlias = (
 ("pipeline_done", token, code, message, response)     of set_pipeline and get_pipeline
 ("capabilities", token, code, message, response)
 ("ports", token, code, message, links, cpu_port)      links: port number -> whether its link is up
+("rehearsal", token, code, message, steps)            steps: [(kind, name, particulars)]
 ("closed", code, message)                             last event; every request was answered before
 """
 
@@ -125,6 +127,10 @@ class P4RuntimeClient:
     def ports(self, token: int) -> None:
         """Asks which ports the switch has. Of the targets sluice-switch tells; others answer
         UNIMPLEMENTED (12)."""
+
+    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+        """Asks what would happen to a packet that came in by this port. Of the targets
+        sluice-switch tells; others answer UNIMPLEMENTED (12)."""
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         """Asks again with another election id, on the same stream."""

@@ -86,6 +86,58 @@ def test_what_is_not_there_is_said(
     play(story)
 
 
+FLOW = {"source": "10.0.3.2", "protocol": 6, "ports": [40000, 443]}
+
+
+def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> None:  # noqa: F811
+    async def story(world: World) -> None:
+        await begin(world)
+        legs = (await looked_up(world, "20.1.2.3"))["legs"]
+        assert [leg["taken"] for leg in legs] == [None, None]
+        chosen = legs[1]["nexthop"]
+        router = "v1model_ingress.router"
+        world.client.steps = [
+            ("table", f"{router}.fib.ipv4_fib", {"result": "hit"}),
+            ("table", f"{router}.multipath.nexthop_group", {"group": "1"}),
+            ("table", f"{router}.nexthop_resolution.nexthop", {"key.nexthop_id": hex(chosen)}),
+        ]
+        found = await looked_up(world, "20.1.2.3", flow=FLOW)
+        assert [leg["taken"] for leg in found["legs"]] == [False, True]
+        assert found["flow"] == {"matched": True, "group": 1, "nexthop": chosen}
+        ((port, packet),) = world.client.rehearsed
+        assert port == 510
+        assert packet.endswith(
+            bytes([10, 0, 3, 2, 20, 1, 2, 3]) + bytes.fromhex("9c4001bb") + packet[-16:]
+        )
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("flow", "said"),
+    [
+        ("x", "a flow is an object"),
+        (FLOW | {"port": 1}, "no 'port'"),
+        (FLOW | {"protocol": "tcp"}, "a whole number"),
+        (FLOW | {"ports": [1]}, "two whole numbers"),
+        (FLOW | {"ports": None}, "has ports"),
+        (FLOW | {"source": "2001:db8::1"}, "same IP version"),
+        (FLOW, "cannot say which way"),
+    ],
+)
+def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
+    play: Callable[[Story], None],  # noqa: F811
+    flow: Any,
+    said: str,
+) -> None:
+    async def story(world: World) -> None:
+        await begin(world)
+        with pytest.raises(BadRequestError, match=said):
+            await looked_up(world, "20.1.2.3", flow=flow)
+
+    play(story)
+
+
 def test_filters(play: Callable[[Story], None]) -> None:  # noqa: F811
     async def story(world: World) -> None:
         await begin(world)

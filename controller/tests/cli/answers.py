@@ -154,11 +154,12 @@ ANSWERS: dict[str, Any] = {
         "legs": [
             LEG
             | {"share": 0.75, "nexthop": 7, "installed": True, "error": None}
-            | {"neighbor": "reachable", "port": 1, "vlan": 10, "switch_port": "up"},
+            | {"neighbor": "reachable", "port": 1, "vlan": 10, "switch_port": "up", "taken": None},
             LEG
             | {"share": 0.25, "nexthop": 8, "installed": False, "error": "RESOURCE_EXHAUSTED"}
-            | {"neighbor": None, "port": 2, "vlan": 0, "switch_port": None},
+            | {"neighbor": None, "port": 2, "vlan": 0, "switch_port": None, "taken": None},
         ],
+        "flow": None,
         "not_installed": [ROUTE | {"prefix": "20.1.0.0/16"}],
     },
     "clear counters": {},

@@ -353,6 +353,36 @@ def test_filters_are_the_controllers(daemon: Path) -> None:
         assert asked(daemon)[-1].items() >= filters.items()
 
 
+def test_a_flow_goes_with_the_question_and_its_next_hop_is_marked(
+    daemon: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    legs = ANSWERS["route"]["legs"]
+    taken = [leg | {"taken": leg["nexthop"] == 7} for leg in legs]
+    way = {"matched": True, "group": 5, "nexthop": 7}
+    monkeypatch.setitem(ANSWERS, "route", ANSWERS["route"] | {"legs": taken, "flow": way})
+    words = ("show", "route", "20.1.2.3", "--socket", str(daemon), "--source", "10.0.0.1")
+    found = sluice(*words, "--protocol", "tcp", "--ports", "40000:443")
+    assert found.exit_code == 0, found.output
+    assert found.output.count("this one") == 1
+    flow = {"source": "10.0.0.1", "protocol": 6, "ports": [40000, 443]}
+    assert asked(daemon)[-1]["flow"] == flow
+    sluice(*words, "--protocol", "47", "--flow-label", "5")
+    assert asked(daemon)[-1]["flow"] == {"source": "10.0.0.1", "protocol": 47, "flow_label": 5}
+    away = {"legs": [leg | {"taken": False} for leg in legs]}
+    for end, said in (({"nexthop": None}, "no next hop that is up"), ({}, "ask again")):
+        answer = ANSWERS["route"] | away | {"flow": way | end}
+        monkeypatch.setitem(ANSWERS, "route", answer)
+        assert said in sluice(*words, "--protocol", "tcp", "--ports", "1:2").output
+    for wrong in (
+        (),
+        ("--protocol", "tcpp"),
+        ("--protocol", "tcp", "--ports", "443"),
+        ("--protocol", "tcp", "--ports", "a:b"),
+    ):
+        assert sluice(*words, *wrong).exit_code == USAGE
+    assert sluice(*words[:5], "--protocol", "tcp").exit_code == USAGE
+
+
 LONG_NAME, LONG_ADDRESS = "interface-name-", "2001:db8:1111:2222:3333:4444:5555:6666"
 MANY = 123_456_789_012
 

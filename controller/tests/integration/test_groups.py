@@ -8,21 +8,26 @@ that cannot carry packets. Frames tell which leg gets which flow. BMv2 promises 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.packet import UDP, Frame
-from sluice_testkit.target import Target, target_name
+from sluice_testkit.target import CPU_PORT, Target, target_name
 from sluice_testkit.wait import wait_until
 
-from packets import ethernet, ipv4
+from fake_switch import PIPELINE
+from packets import ethernet, ipv4, ipv6
 from real_switch import Router, address_in, connected, play
 from scenes import device, gateway, mac, neighbor, route
 from sluice.entities import NO_POLICY, Changes, Kind
-from sluice.model import NeighborState
+from sluice.model import NeighborState, format_address, parse_address
+from sluice.p4.packets import PacketSchema
+from sluice.p4.schema import Schema, load_pipeline
+from sluice.rehearsal import Flow, way_of
 
 pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
 
@@ -34,6 +39,13 @@ LEGS = {  # neighbour: (interface, number of its MAC address, weight)
     "10.0.3.10": (3, 7, 30),
 }
 NAMES = {mac(number): name for name, (_, number, _) in LEGS.items()}
+LEGS6 = {  # likewise, behind the same MAC addresses
+    "2001:db8:2::9": (2, 4, 7),
+    "2001:db8:3::9": (3, 6, 46),
+    "2001:db8:3::10": (3, 7, 30),
+}
+ASKED = 150
+"""Flows whose leg the switch is asked for; it answers 100 questions a second."""
 
 
 @pytest.fixture
@@ -55,12 +67,16 @@ def switch(lab: Lab, hosts: Namespace, tmp_path: Path) -> Iterator[Target]:
     target.stop()
 
 
+IPV4 = partial(ipv4, "10.0.1.2", "192.0.2.1")
+IPV6 = partial(ipv6, "2001:db8:1::2", "2001:db8:9::1")
+
+
 class Flows:
     """Sends a packet of each flow and tells which leg each took."""
 
-    def __init__(self, hosts: Namespace) -> None:
+    def __init__(self, hosts: Namespace, packet: Callable[[bytes], bytes] = IPV4) -> None:
         self._hosts = hosts
-        self._frames = [ethernet(ipv4("10.0.1.2", "192.0.2.1", _udp(n))) for n in range(FLOWS)]
+        self._frames = [ethernet(packet(_udp(n))) for n in range(FLOWS)]
 
     def taken(self) -> list[str]:
         def routed(frame: Frame) -> bool:
@@ -112,6 +128,21 @@ async def _start(router: Router) -> None:
     await router.settle()
 
 
+async def _said(router: Router, source: str, destination: str) -> list[str | None]:
+    """The gateway that the switch says a flow takes, for the first flows."""
+    packets = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
+    ends = parse_address(source), parse_address(destination)
+    said: list[str | None] = []
+    for n in range(ASKED):
+        flow = Flow(*ends, UDP, (20000 + n, 7))
+        way = await way_of(router.session, packets, CPU_PORT, 0, flow)
+        assert way is not None
+        assert way.matched
+        path = None if way.nexthop is None else router.fib.nexthops.path_of(way.nexthop)
+        said.append(None if path is None or path.address is None else format_address(path.address))
+    return said
+
+
 def _assert_only_moved(before: list[str], after: list[str], dead: set[str]) -> None:
     moved = {old for old, new in zip(before, after, strict=True) if old != new}
     assert moved <= dead
@@ -151,5 +182,35 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             await router.settle()
             assert flows.taken() == whole
             await router.check()
+
+    play(story)
+
+
+def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Namespace) -> None:
+    """What `show route` tells of a flow, against where its packets go."""
+
+    async def story() -> None:
+        async with connected(switch) as router:
+            await _start(router)
+            legs = [gateway(name, n, weight) for name, (n, _, weight) in LEGS6.items()]
+            router.feed(route("2001:db8:9::/48", *legs))
+            router.feed(*(neighbor(n, name, number) for name, (n, number, _) in LEGS6.items()))
+            await router.settle()
+            packets = {"10.0.1.2": (IPV4, "192.0.2.1"), "2001:db8:1::2": (IPV6, "2001:db8:9::1")}
+            of_mac = {name: mac(number) for name, (_, number, _) in (LEGS | LEGS6).items()}
+            for source, (packet, destination) in packets.items():
+                taken = Flows(hosts, packet).taken()[:ASKED]
+                said = await _said(router, source, destination)
+                assert len(set(said)) > 2
+                assert [NAMES[of_mac[name or ""]] for name in said] == taken
+
+            router.feed(neighbor(3, "10.0.3.9", None, NeighborState.FAILED))
+            router.feed(device(2, carrier=False))
+            await router.settle()
+            assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == {"10.0.3.10"}
+            router.feed(device(3, carrier=False))
+            await router.settle()
+            # No leg can carry packets: all share the flows again, until one can.
+            assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
     play(story)

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::inbox::{Counters, Event, Inbox, Refused};
 use super::outlet::{Inlet, Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
+use super::rehearsal;
 use super::role::Role;
 use super::session::{self, Call, Method, Shared, Work};
 use super::stream::{Outgoing, arbitration};
@@ -235,6 +236,16 @@ impl Client {
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
     pub fn ports(&self, token: u64) -> Result<(), ClientError> {
         self.call(token, Method::Ports, Bytes::new())
+    }
+
+    /// Asks what would happen to a packet that came in by this port; sluice-switch tells, other targets answer
+    /// UNIMPLEMENTED.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] and [`ClientError::Busy`].
+    pub fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> Result<(), ClientError> {
+        let request = rehearsal::encode(port, packet);
+        self.call(token, Method::Rehearse, request)
     }
 
     /// A serialized ReadRequest.

@@ -71,6 +71,8 @@ pub enum Kind {
     Capabilities,
     /// The switch's ports
     Ports,
+    /// What would happen to a packet
+    Rehearsal,
 }
 
 /// How a request ended.

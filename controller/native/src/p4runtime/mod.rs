@@ -3,9 +3,10 @@
 //!
 //! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
 //! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
-//! ([`stream`]), the per-update errors of a Write ([`status`]) and the switch's ports ([`ports`]),
-//! which P4Runtime does not tell. [`inbox`] is what waits for Python, [`outlet`] what the fast path
-//! sees, [`target`] the way to the server, [`session`] the connection, [`client`] the handle that
+//! ([`stream`]), the per-update errors of a Write ([`status`]), and what P4Runtime does not tell:
+//! the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]). [`inbox`] is what waits for
+//! Python, [`outlet`] what the fast path sees, [`target`] the way to the server, [`session`] the
+//! connection, [`client`] the handle that
 //! Python holds.
 
 pub mod client;
@@ -14,6 +15,7 @@ pub mod inbox;
 mod outlet;
 pub mod packet;
 pub mod ports;
+pub mod rehearsal;
 pub mod role;
 mod session;
 pub mod status;

@@ -29,6 +29,7 @@ use super::codec::RawCodec;
 use super::inbox::{Answer, Code, Counters, Inbox, Kind};
 use super::outlet::Inlet;
 use super::ports::LIST_PORTS;
+use super::rehearsal::REHEARSE;
 use super::status::update_errors;
 use super::stream::{self, Outgoing};
 use crate::mailbox::Mailbox;
@@ -69,6 +70,7 @@ pub(super) enum Method {
     GetPipeline,
     Capabilities,
     Ports,
+    Rehearse,
     Read,
 }
 
@@ -79,6 +81,7 @@ impl Method {
             Self::SetPipeline | Self::GetPipeline => Kind::Pipeline,
             Self::Capabilities => Kind::Capabilities,
             Self::Ports => Kind::Ports,
+            Self::Rehearse => Kind::Rehearsal,
             Self::Read => Kind::Read,
         }
     }
@@ -95,6 +98,7 @@ impl Method {
             Self::GetPipeline => GET_PIPELINE,
             Self::Capabilities => CAPABILITIES,
             Self::Ports => LIST_PORTS,
+            Self::Rehearse => REHEARSE,
             Self::Read => READ,
         })
     }

@@ -16,6 +16,7 @@ use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::inbox::{Answer, Code, Event, Kind, Notification};
 use crate::p4runtime::packet::{Field, Layout, PacketIn};
 use crate::p4runtime::ports::{self, SwitchPorts};
+use crate::p4runtime::rehearsal;
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
@@ -147,6 +148,10 @@ impl P4RuntimeClient {
         self.0.ports(token).map_err(client_error)
     }
 
+    fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> PyResult<()> {
+        self.0.rehearse(token, port, packet).map_err(client_error)
+    }
+
     fn capabilities(&self, token: u64) -> PyResult<()> {
         self.0.capabilities(token).map_err(client_error)
     }
@@ -266,7 +271,28 @@ fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_
         Kind::Pipeline => ("pipeline_done", token, code, message, response()).into_pyobject(py),
         Kind::Capabilities => ("capabilities", token, code, message, response()).into_pyobject(py),
         Kind::Ports => ports_tuple(py, token, (code, message), &answer.response),
+        Kind::Rehearsal => rehearsal_tuple(py, token, (code, message), &answer.response),
     }
+}
+
+fn rehearsal_tuple<'py>(
+    py: Python<'py>,
+    token: u64,
+    (mut code, mut message): Code,
+    response: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    let told = rehearsal::decode(response).unwrap_or_else(|error| {
+        (code, message) = (
+            tonic::Code::Internal as i32,
+            format!("the switch's rehearsal: {error}"),
+        );
+        Vec::new()
+    });
+    let mut steps = Vec::with_capacity(told.len());
+    for (step, name, details) in told {
+        steps.push((step, name, details.into_py_dict(py)?).into_pyobject(py)?);
+    }
+    ("rehearsal", token, code, message, PyList::new(py, steps)?).into_pyobject(py)
 }
 
 fn ports_tuple<'py>(

@@ -2,8 +2,8 @@
 """The view `route`: which route the packets to one address take in the switch, and why that one.
 
 A part of `views`. The longest prefix that the switch holds decides, as in the switch; longer ones
-that the router knows and that are not in the switch are told, with the reason. Depends on
-controller and route_view.
+that the router knows and that are not in the switch are told, with the reason. Of a flow, the
+switch itself is asked which way its packets take. Depends on controller, rehearsal and route_view.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import Kind, RouteSlot, Target, TargetKind
 from sluice.model import Address, Prefix, parse_address
+from sluice.p4runtime.session import P4RuntimeError
+from sluice.rehearsal import Flow, FlowError, Way, way_of
 from sluice.state.nexthops import Path
 
 
@@ -30,6 +32,8 @@ class RouteLookup:
         """Returns the look-up of `address` in `vrf`, a name. Raises BadRequestError."""
         address = _address(request.get("address"))
         vrf, name = self._vrf(request.get("vrf"))
+        flow = _flow(request, address)
+        way = None if flow is None else await self._way(vrf, flow)
         installed = self._controller.reconciler.installed.by_kind
         slots = [RouteSlot(vrf, Prefix.of(address, n)) for n in range(8 * len(address), -1, -1)]
         match = next((slot for slot in slots if slot in installed[Kind.ROUTE]), None)
@@ -38,13 +42,32 @@ class RouteLookup:
             "vrf": name,
             "own": slots[0] in installed[Kind.LOCAL_PREFIX],
             "route": None if match is None else self._routes.row(match),
-            "legs": [] if match is None else list(self._legs(installed[Kind.ROUTE][match])),
+            "legs": [
+                leg | {"taken": None if way is None else way.nexthop == leg["nexthop"]}
+                for leg in ([] if match is None else self._legs(installed[Kind.ROUTE][match]))
+            ],
+            "flow": None if way is None else way._asdict(),
             "not_installed": [
                 self._routes.row(slot)
                 for slot in slots[: None if match is None else slots.index(match)]
                 if self._is_known(slot)
             ],
         }
+
+    async def _way(self, vrf: int, flow: Flow) -> Way:
+        """What the switch says of a flow. Raises BadRequestError."""
+        controller = self._controller
+        session = controller.connection.primary
+        if session is None:
+            raise BadRequestError("the switch is not connected: it cannot be asked about a flow")
+        cpu_port = controller.config.switch.cpu_port
+        try:
+            way = await way_of(session, controller.packets, cpu_port, vrf, flow)
+        except P4RuntimeError as error:
+            raise BadRequestError(f"the switch was asked about the flow: {error}") from None
+        if way is None:
+            raise BadRequestError("this switch cannot say which way a flow takes")
+        return way
 
     def _vrf(self, wanted: Any) -> tuple[int, str]:
         vrfs = self._controller.config.vrfs
@@ -109,3 +132,37 @@ def _address(text: Any) -> Address:
         return parse_address(str(text))
     except ValueError:
         raise BadRequestError(f"{text!r} is no IPv4 or IPv6 address") from None
+
+
+def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
+    """The flow that the request names; None if it names none. Raises BadRequestError."""
+    found = request.get("flow")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise BadRequestError("a flow is an object: source, protocol, ports, flow_label")
+    unknown = found.keys() - {"source", "protocol", "ports", "flow_label"}
+    if unknown:
+        raise BadRequestError(f"a flow has no {min(unknown)!r}")
+    protocol, label = _number(found, "protocol"), _number(found, "flow_label")
+    ports = found.get("ports")
+    if ports is not None:
+        if not isinstance(ports, list) or len(ports) != 2 or not all(map(_is_number, ports)):
+            raise BadRequestError("ports of a flow are two whole numbers: of source, destination")
+        ports = ports[0], ports[1]
+    try:
+        return Flow(_address(found.get("source")), destination, protocol, ports, label)
+    except FlowError as error:
+        raise BadRequestError(str(error)) from None
+
+
+def _number(flow: dict[str, Any], name: str) -> int:
+    """A number of a flow; a label that is not there is 0. Raises BadRequestError."""
+    value = flow.get(name, 0 if name == "flow_label" else None)
+    if isinstance(value, int) and _is_number(value):
+        return value
+    raise BadRequestError(f"{name} of a flow is a whole number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

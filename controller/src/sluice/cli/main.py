@@ -142,14 +142,56 @@ def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_j
 @show.command("route", epilog=EPILOG)
 @click.argument("address")
 @click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="In this VRF; default: default.")
+@click.option("--source", metavar="ADDRESS", help="Of a flow from here.")
+@click.option("--protocol", metavar="NAME", help="Of the flow: tcp, udp, icmp ... or a number.")
+@click.option("--ports", metavar="SOURCE:DESTINATION", help="Of the flow, if it has ports.")
+@click.option("--flow-label", type=click.IntRange(0, (1 << 20) - 1), help="Of an IPv6 flow.")
 @common
-def show_route(address: str, vrf: str | None, socket: Path | None, as_json: bool) -> None:
+def show_route(
+    *,
+    address: str,
+    vrf: str | None,
+    source: str | None,
+    protocol: str | None,
+    ports: str | None,
+    flow_label: int | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
     """Look ADDRESS up as the switch does: by which route, next hop, neighbour and port it goes.
 
-    Longer prefixes that are not in the switch are named, with the reason. Which member of a group a
-    flow takes only the switch knows: `sluice-switch ctl trace` shows it.
+    Longer prefixes that are not in the switch are named, with the reason. With a flow, the switch
+    is asked which next hop of a group its packets take:
+
+    sluice show route 192.0.2.1 --source 10.0.0.1 --protocol tcp --ports 40000:443
     """
-    _show("route", socket, as_json, address=address, vrf=vrf)
+    flow = _flow(source, protocol, ports, flow_label)
+    _show("route", socket, as_json, address=address, vrf=vrf, flow=flow)
+
+
+def _flow(
+    source: str | None, protocol: str | None, ports: str | None, label: int | None
+) -> dict[str, Any] | None:
+    """The flow of these options; None without any."""
+    if source is None and protocol is None and ports is None and label is None:
+        return None
+    if source is None or protocol is None:
+        raise click.UsageError("a flow has --source and --protocol, and --ports where it has ports")
+    from sluice.policy_model import PROTOCOLS  # noqa: PLC0415 - others need none of it
+
+    number = PROTOCOLS.get(protocol)
+    if number is None and not protocol.isdecimal():
+        raise click.UsageError(f"--protocol is a number or one of {', '.join(PROTOCOLS)}")
+    flow: dict[str, Any] = {"source": source}
+    flow["protocol"] = int(protocol) if number is None else number
+    if ports is not None:
+        pair = ports.split(":")
+        if len(pair) != 2 or not all(port.isdecimal() for port in pair):
+            raise click.UsageError("--ports is SOURCE:DESTINATION, like 40000:443")
+        flow["ports"] = [int(port) for port in pair]
+    if label is not None:
+        flow["flow_label"] = label
+    return flow
 
 
 @show.command("routes", epilog=EPILOG)

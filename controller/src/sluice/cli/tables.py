@@ -234,16 +234,34 @@ def _route(console: Console, data: dict[str, Any]) -> None:
             leg["neighbor"] or "-",
             leg["mac"] or "-",
             _leg_state(leg),
-            f"{leg['share']:.0%}",
+            _share(leg),
         ]
         for leg in data["legs"]
     ]
     columns = ["interface", "port", "next hop", "neighbour", "=MAC address", "state", ">of flows"]
     print_table(console, columns, rows, "")
+    if data.get("flow") is not None and not any(leg["taken"] for leg in data["legs"]):
+        console.print(Text("  " + _astray(data["flow"]), style="yellow"))
     for one in data["not_installed"]:
         why = one["unrouted"] or one["error"] or "not in the switch yet"
         text = f"  {one['prefix']} ({one['protocol']}) is not in the switch: {why}"
         console.print(Text(text, style="yellow"))
+
+
+def _share(leg: dict[str, Any]) -> str | Text:
+    """How many flows take a leg, or whether the flow does that was asked about."""
+    if leg.get("taken") is None:
+        return f"{leg['share']:.0%}"
+    return Text("this one", style="green") if leg["taken"] else "-"
+
+
+def _astray(way: dict[str, Any]) -> str:
+    """What the switch does with a flow that takes none of the ways out that are shown."""
+    if way["nexthop"] is not None:
+        return f"the flow takes next hop {way['nexthop']}, which has changed meanwhile: ask again"
+    if way["group"] is not None:
+        return f"group {way['group']} has no next hop that is up: the flow's packets are dropped"
+    return "the flow's packets take no next hop"
 
 
 def _port_of(item: dict[str, Any]) -> str:

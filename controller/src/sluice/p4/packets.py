@@ -112,6 +112,14 @@ class PacketSchema:
             bundle=bundle,
         )
 
+    def to_bytes(self, metadata: Metadata) -> bytes:
+        """Returns the header that carries these metadata of a packet-out on the CPU port: the
+        fields one behind the other, without gaps."""
+        value, bits = 0, 0
+        for (_, width), field in zip(self.packet_out, metadata, strict=True):
+            value, bits = value << width | field, bits + width
+        return value.to_bytes(bits // 8, "big")
+
     def reinject_at_routing(self, packet: PuntedPacket) -> Metadata:
         """A punted packet, to be routed as if it had not been punted."""
         return self._again(packet, self._routing, 0)

@@ -79,6 +79,15 @@ class SwitchPorts(NamedTuple):
     cpu_port: int | None
 
 
+class Step(NamedTuple):
+    """One step of a packet in the switch: of what kind ("table", "fate", ...), the name of the
+    table or the like, and particulars by name. Numbers of the program are hexadecimal."""
+
+    kind: str
+    name: str
+    details: dict[str, str]
+
+
 class P4RuntimeError(Exception):
     """The switch refused a request, or the session is over."""
 
@@ -215,6 +224,20 @@ class Session:
             raise
         return SwitchPorts(links, cpu_port)
 
+    async def rehearse(self, port: int, packet: bytes) -> list[Step] | None:
+        """Asks what would happen to a packet that came in by `port`, step by step; None if the
+        switch is of a kind that does not tell. Nothing is sent or counted. Raises
+        P4RuntimeError."""
+        token, answer = self._expect()
+        with ended:
+            self._client.rehearse(token, port, packet)
+        try:
+            return [Step(*step) for step in await answer]
+        except P4RuntimeError as error:
+            if error.code == UNIMPLEMENTED:
+                return None
+            raise
+
     # -- requests
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
@@ -330,7 +353,7 @@ class Session:
                 self._add_part(token, part)
             case ("read_done", token, code, message):
                 self._finish(token, code, message, None)
-            case ("pipeline_done", token, code, message, response):
+            case ("pipeline_done" | "rehearsal", token, code, message, response):
                 self._finish(token, code, message, response)
             case ("ports", token, code, message, links, cpu_port):
                 self._finish(token, code, message, (links, cpu_port))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the switch which way a packet of one flow would take: by which route, group and next hop.
+
+The switch rehearses the packet: its own program runs on its own tables, so that the member of a
+group is the one that it would choose; nothing is sent, and nothing is counted. The packet is one
+that this router made and leaves to routing: neither admission nor inbound policy meet it, and
+routing is the same for all. Only sluice-switch can do this. Depends on p4, p4runtime and wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sluice.model import Address
+from sluice.p4.packets import PacketSchema
+from sluice.p4runtime.session import Session, Step
+from sluice.policy_model import PORT_PROTOCOLS
+from sluice.wire.packet import (
+    ICMP,
+    ICMPV6,
+    TCP,
+    UDP,
+    IPv4,
+    IPv6,
+    build_ipv4,
+    build_ipv6,
+    internet_checksum,
+    local_frame,
+    pseudo_header,
+)
+
+TTL = 64
+ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
+TCP_HEADER, PORT_HEADER = 20, 8
+"""Bytes; PORT_HEADER: of a header that begins with ports, which is enough of it."""
+
+
+class FlowError(ValueError):
+    """There is no such flow."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The fields by which a switch tells flows apart. Raises FlowError."""
+
+    source: Address
+    destination: Address
+    protocol: int
+    ports: tuple[int, int] | None = None
+    """Of source and destination, where the protocol has ports; else None."""
+    flow_label: int = 0
+    """Of IPv6."""
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.destination):
+            raise FlowError("source and destination are not of the same IP version")
+        if not 0 <= self.protocol <= 255:
+            raise FlowError(f"protocol {self.protocol} is not between 0 and 255")
+        with_ports = self.protocol in PORT_PROTOCOLS
+        if with_ports and self.ports is None:
+            raise FlowError("this protocol has ports: give them")
+        if self.ports is not None and not with_ports:
+            raise FlowError("this protocol has no ports")
+        if self.ports is not None and not all(0 <= port <= 0xFFFF for port in self.ports):
+            raise FlowError("ports are between 0 and 65535")
+        if not 0 <= self.flow_label < 1 << 20:
+            raise FlowError("flow labels are between 0 and 1048575")
+        if self.flow_label and len(self.source) == 4:
+            raise FlowError("IPv4 has no flow labels")
+
+
+class Way(NamedTuple):
+    """The way of a packet through the switch. None: the packet did not come so far."""
+
+    matched: bool
+    """Whether a route matched."""
+    group: int | None
+    nexthop: int | None
+
+
+def packet_of(flow: Flow) -> bytes:
+    """Returns an IP packet of the flow; ICMP is an echo request."""
+    payload = _payload(flow)
+    if len(flow.source) == 16:
+        six = IPv6(0, flow.flow_label, 0, flow.protocol, TTL, flow.source, flow.destination)
+        return build_ipv6(six, payload)
+    four = IPv4(
+        header_length=20,
+        tos=0,
+        total_length=20 + len(payload),
+        identification=0,
+        dont_fragment=False,
+        more_fragments=False,
+        fragment_offset=0,
+        ttl=TTL,
+        protocol=flow.protocol,
+        source=flow.source,
+        destination=flow.destination,
+        options=b"",
+    )
+    return build_ipv4(four, payload)
+
+
+def _payload(flow: Flow) -> bytes:
+    kind = ECHO_REQUEST.get(flow.protocol)
+    if kind is not None:
+        echo = bytes([kind, 0, 0, 0, 0, 0, 0, 0])
+        head = b""
+        if flow.protocol == ICMPV6 and len(flow.source) == 16:
+            head = pseudo_header(flow.source, flow.destination, len(echo), ICMPV6)
+        return echo[:2] + internet_checksum(head + echo).to_bytes(2, "big") + echo[4:]
+    if flow.ports is None:
+        return bytes(PORT_HEADER)
+    ports = b"".join(port.to_bytes(2, "big") for port in flow.ports)
+    if flow.protocol == TCP:  # a SYN
+        return ports + bytes(8) + b"\x50\x02" + bytes(TCP_HEADER - 14)
+    length = PORT_HEADER if flow.protocol == UDP else 0
+    return ports + length.to_bytes(2, "big") + bytes(2)
+
+
+async def way_of(
+    session: Session, packets: PacketSchema, cpu_port: int, vrf: int, flow: Flow
+) -> Way | None:
+    """Returns the way of a packet of `flow` in a VRF (its number), None if the switch is of a kind
+    that does not tell. Raises P4RuntimeError."""
+    metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
+    packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))
+    steps = await session.rehearse(cpu_port, packet)
+    return None if steps is None else way_in(steps)
+
+
+def way_in(steps: list[Step]) -> Way:
+    """Reads the way from the steps that the switch tells."""
+    matched, group, nexthop = False, None, None
+    for step in steps:
+        if step.kind != "table":
+            continue
+        table = step.name.rpartition(".")[2]
+        if table in ("ipv4_fib", "ipv6_fib"):
+            matched = step.details.get("result") == "hit"
+        elif table == "nexthop_group":
+            group = _number(step, "group")
+        elif table == "nexthop":
+            nexthop = _number(step, "key.nexthop_id")
+    return Way(matched, group, nexthop or None)
+
+
+def _number(step: Step, name: str) -> int | None:
+    text = step.details.get(name)
+    return None if text is None else int(text, 0)
