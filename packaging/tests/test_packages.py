@@ -32,6 +32,7 @@ SYS_NICE = 1 << 23
 PINGS, EVERY = 3000, 0.005
 """Pings while the controller is upgraded, and the time between two, in seconds."""
 
+METRICS = "--metrics-address unix:/run/sluice-switch/metrics.sock"
 POLICY = {
     "spd": "lan",
     "outbound": [
@@ -140,6 +141,7 @@ def installed(root: BareRoot, before: set[str]) -> BareRoot:
 def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     etc = installed.path / "etc"
     replace(etc / "sluice/switch.env", 'PORTS=""', 'PORTS="-i 1@port1 -i 2@port2"')
+    replace(etc / "sluice/switch.env", "--device-id 1", f"--device-id 1 {METRICS}")
     (etc / "sluice/sluice.yaml").write_text(yaml.safe_dump(CONFIG))
     (etc / "sluice/lan.yaml").write_text(yaml.safe_dump(POLICY))
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
@@ -164,6 +166,9 @@ def test_files_are_where_they_belong(installed: BareRoot) -> None:
     for name in ("bin/sluice", "bin/sluice-switch", "share/sluice-switch/router.json"):
         assert f"usr/{name}" in there
     assert {"etc/sluice/sluice.yaml", "etc/sluice/switch.env"} <= there
+    for program in PACKAGES:
+        assert f"usr/share/zsh/vendor-completions/_{program}" in there
+        assert f"usr/share/fish/vendor_completions.d/{program}.fish" in there
     for name in PACKAGES:
         assert installed.run("dpkg", "--verify", name) == ""
         conffiles = installed.run("dpkg-query", "--show", "--showformat=${Conffiles}", name)
@@ -181,6 +186,23 @@ def test_programs_say_version_commit_and_pipeline(installed: BareRoot) -> None:
         assert found, said
         digests.add(found[2])
     assert len(digests) == 1
+
+
+def test_bash_completes_the_installed_programs(installed: BareRoot) -> None:
+    for program, words, expected in (
+        ("sluice-switch", ("ctl", "rem"), "remove-port"),
+        ("sluice", ("show", "inter"), "interfaces"),
+    ):
+        file = f"/usr/share/bash-completion/completions/{program}"
+        typed = " ".join((program, *words))
+        said = installed.run(
+            "bash",
+            "-ec",
+            f"source {file}; COMP_WORDS=({typed}); COMP_CWORD={len(words)};"
+            f" function=$(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/');"
+            f" $function {program} {words[-1]} {words[-2]}; echo ${{COMPREPLY[@]}}",
+        )
+        assert said.split() == [expected], said
 
 
 def test_licences_of_others_are_in_the_packages(installed: BareRoot) -> None:
@@ -247,6 +269,18 @@ def test_services_have_their_capabilities_and_nothing_else(router: Router) -> No
         assert status["Uid"].split() == [uid] * 4
         assert status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"
+
+
+def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
+    ask = (
+        "import socket; s = socket.socket(socket.AF_UNIX);"
+        " s.connect('/run/sluice-switch/metrics.sock');"
+        " s.sendall(b'GET /metrics HTTP/1.0\\r\\n\\r\\n');"
+        " print(s.makefile().read())"
+    )
+    text = router.system.run("python3", "-c", ask)
+    assert 'sluice_dataplane_port_up{interface="port1",port="1"} 1\n' in text
+    assert re.search(r"^process_resident_memory_bytes [0-9.e+]+$", text, re.MULTILINE), text
 
 
 def test_both_give_signs_of_life(router: Router) -> None:
