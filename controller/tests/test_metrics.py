@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,10 +19,14 @@ from typing import Any
 
 import pytest
 import yaml
+from sluice_testkit.target import CPU_PORT
+from sluice_testkit.where import sluice_switch
 
 from fake_switch import PIPELINE
+from real_switch import Router
 from scenes import gateway, route, slot
 from sluice import metrics
+from sluice._native import P4RuntimeClient
 from sluice.api.metrics_server import CONNECTIONS, HEAD_BYTES, MetricsServer
 from sluice.api.standby import standby_status
 from sluice.api.views import Views
@@ -30,6 +35,7 @@ from sluice.connection_config import HostPort, UnixAddress
 from sluice.entities import Kind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
+from sluice.p4runtime.session import Session
 from sluice.primacy import Primacy
 from sluice.reload import ReloadReport
 from test_controller import CONFIG, World, play  # noqa: F401 - a fixture
@@ -160,6 +166,72 @@ def test_counts_keep_all_their_digits() -> None:
     assert 'sluice_switch_drops_total{router="r1",reason="TTL"} 12345678901' in found
 
 
+# --- the switch's ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_the_switch(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a sluice-switch tells that runs the router, with routes of both IP versions."""
+    directory = tmp_path_factory.mktemp("switch")
+    grpc, metrics = f"unix:{directory}/p4rt.sock", directory / "metrics.sock"
+    program = [str(sluice_switch()), str(PIPELINE / "router.json")]
+    options = ["--p4info", str(PIPELINE / "router.p4info.txtpb"), "--admin", "none"]
+    options += ["-i", "1@discard:one", "--cpu-port", str(CPU_PORT), "--device-id", "1"]
+    options += ["--grpc-server-addr", grpc, "--metrics-address", f"unix:{metrics}"]
+    with subprocess.Popen([*program, *options], stderr=subprocess.PIPE, text=True) as switch:
+        try:
+            assert switch.stderr is not None
+            assert any(line == "sluice-switch: ready\n" for line in switch.stderr)
+            asyncio.run(asyncio.wait_for(give_routes(grpc), 60))
+            return scraped(metrics)
+        finally:
+            switch.terminate()
+
+
+async def give_routes(grpc: str) -> None:
+    """Has the switch route some prefixes."""
+    session = Session(P4RuntimeClient(grpc, 1, (0, 1)), 1, (0, 1), None, lambda _: None)
+    try:
+        await session.become_primary()
+        pipeline = load_pipeline(PIPELINE)
+        await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
+        router = Router(session)
+        await router.read()
+        router.interfaces()
+        await router.settle()
+    finally:
+        session.close()
+        await session.closed
+
+
+def scraped(path: Path) -> str:
+    """The metrics that are served at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        with client.makefile() as answer:
+            head, _, text = answer.read().partition("\n\n")
+    assert "200 OK" in head
+    return text
+
+
+def test_promtool_takes_those_of_the_switch(of_the_switch: str) -> None:
+    promtool("check", "metrics", stdin=of_the_switch)
+    for name in ("port_up", "table_entries", "fib_info", "dropped_packets_total", "uptime_seconds"):
+        assert f"\nsluice_dataplane_{name}" in of_the_switch
+    for version in (4, 6):
+        routes = rf'^sluice_dataplane_fib_routes{{table="[\w.]*ipv{version}_fib",vrf="0"}} [1-9]'
+        assert re.search(routes, of_the_switch, re.MULTILINE)
+    limit = 'table_limit_entries{table="v1model_ingress.router.flow_cache.outbound.'
+    assert limit in of_the_switch
+
+
+def test_no_metric_of_the_switch_is_called_as_one_of_the_controller_s(of_the_switch: str) -> None:
+    both = names(of_the_switch) & names("\n".join(lines_with(policy=[POLICY])))
+    assert not {name for name in both if not name.startswith("process_")}
+
+
 # --- monitoring/ ----------------------------------------------------------------------------------
 
 
@@ -176,8 +248,8 @@ def expressions() -> list[tuple[str, str]]:
     ]
 
 
-def test_alerts_and_panels_name_metrics_that_there_are() -> None:
-    known = names("\n".join(lines_with(policy=[POLICY])))
+def test_alerts_and_panels_name_metrics_that_there_are(of_the_switch: str) -> None:
+    known = names("\n".join(lines_with(policy=[POLICY]))) | names(of_the_switch)
     found = expressions()
     assert len(found) > 25
     for where, expression in found:
@@ -186,10 +258,10 @@ def test_alerts_and_panels_name_metrics_that_there_are() -> None:
     assert any(METRIC.search(expression) for _, expression in found)
 
 
-def test_alerts_name_reasons_that_there_are() -> None:
+def test_alerts_name_reasons_that_there_are(of_the_switch: str) -> None:
     schema = Schema(load_pipeline(PIPELINE).p4info)
     punts = {reason.value for reason in PacketSchema(schema).reasons.values()}
-    known = punts | set(schema.enum("drop_reason_t"))
+    known = punts | set(schema.enum("drop_reason_t")) | set(REASONS.findall(of_the_switch))
     named = {
         name
         for _, expression in expressions()
