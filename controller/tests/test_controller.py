@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -397,6 +398,7 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     """It used to be a loop of ValueErrors, one each turn."""
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
+    caplog.set_level(logging.INFO)
 
     async def story(world: World) -> None:
         world.arbitration = [(False, 5, "", LARGEST)]
@@ -409,6 +411,7 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
         world.arbitration = None
         await asyncio.wait_for(world.ready.wait(), 5)
         assert connection.last_error is None
+        assert len([line for line in caplog.messages if "connected again" in line]) == 1
 
     play(story)
 

@@ -137,7 +137,7 @@ class SwitchConnection:
             self._let_pass(session)
             await self._on_read()
             await self._reconciler.compare()
-            self._primacy.last_error = None
+            self._primacy.recovered()
             error = await self._write_until_closed(session)
             self._primacy.last_error = f"{self._config.address}: session ended: {error}"
             log.log(

@@ -115,6 +115,13 @@ class Primacy:
             log.warning("switch %s", message)
         self.last_error = message
 
+    def recovered(self) -> None:
+        """Takes notice that a session is at work, and says so if the one before had failed."""
+        if self.last_error is not None:
+            level = logging.DEBUG if self.is_yielding else logging.INFO
+            log.log(level, "switch %s: connected again", self._config.address)
+        self.last_error = None
+
     def close(self) -> None:
         """Ends the session, if there is one."""
         if self.session is not None:
