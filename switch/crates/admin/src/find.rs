@@ -12,7 +12,8 @@ pub fn directory() -> PathBuf {
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Sockets in a directory that are served, in the order of their names; none if there is no such directory.
+/// Sockets in a directory that are named by a process and served, in the order of their names; none if there is no
+/// such directory. Sockets of other names, as that of `--metrics-address`, may lie beside them.
 ///
 /// # Errors
 /// If the directory cannot be read.
@@ -24,12 +25,18 @@ pub fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|suffix| suffix == "sock") && is_served(&path) {
+        if is_named_by_process(&path) && is_served(&path) {
             found.push(path);
         }
     }
     found.sort();
     Ok(found)
+}
+
+fn is_named_by_process(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let is_socket = path.extension().is_some_and(|suffix| suffix == "sock");
+    is_socket && stem.is_some_and(|stem| stem.parse::<u32>().is_ok())
 }
 
 #[cfg(test)]
@@ -38,15 +45,16 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn only_living_sockets_are_found() {
+    fn only_living_sockets_of_processes_are_found() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let living = [
             UnixListener::bind(at("2.sock")),
             UnixListener::bind(at("1.sock")),
+            UnixListener::bind(at("metrics.sock")),
         ];
-        drop(UnixListener::bind(at("dead.sock")).unwrap());
-        std::fs::write(at("file.sock"), "").unwrap();
+        drop(UnixListener::bind(at("3.sock")).unwrap());
+        std::fs::write(at("4.sock"), "").unwrap();
         assert!(living.iter().all(Result::is_ok));
         assert_eq!(
             sockets(directory.path()).unwrap(),
