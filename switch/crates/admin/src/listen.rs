@@ -111,7 +111,7 @@ impl Server {
                 Listener::Unix(..) => Rights::All,
                 Listener::Tcp(_) => Rights::Questions,
             },
-            rehearsing: tokio::sync::Mutex::default(),
+            rehearsing: Arc::default(),
             baselines: std::sync::Mutex::default(),
         };
         Ok(Self { listener, service })

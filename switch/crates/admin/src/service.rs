@@ -14,6 +14,7 @@ use sluice_device::{
 };
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::Store;
+use tokio::sync::oneshot;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -61,13 +62,13 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
         ports: PortPolicy::Refused,
         device,
         rights: Rights::Entries,
-        rehearsing: tokio::sync::Mutex::default(),
+        rehearsing: Arc::default(),
         baselines: Mutex::default(),
     }))
 }
 
 /// What clients may do, by the address that they reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rights {
     /// Ask for what any user of the host may know.
     Questions,
@@ -83,7 +84,7 @@ pub(crate) struct Service {
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
     /// Held while a packet is rehearsed, and for a while after it.
-    pub(crate) rehearsing: tokio::sync::Mutex<()>,
+    pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
     /// What ports had counted when their statistics were last reset.
     pub(crate) baselines: Mutex<Baselines>,
 }
@@ -99,7 +100,7 @@ impl Service {
     }
 
     fn check(&self, needed: Rights) -> Result<(), Status> {
-        if self.rights as u8 >= needed as u8 {
+        if self.rights >= needed {
             return Ok(());
         }
         Err(Status::permission_denied(
@@ -144,10 +145,16 @@ impl Service {
         &self,
         action: impl FnOnce(&Device) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
-        let device = self.device.clone();
-        let done = tokio::task::spawn_blocking(move || action(&device)).await;
-        done.map_err(|error| Status::internal(error.to_string()))?
+        blocking(self.device.clone(), action).await
     }
+}
+
+async fn blocking<T: Send + 'static>(
+    device: Arc<Device>,
+    action: impl FnOnce(&Device) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(move || action(&device)).await;
+    done.map_err(|error| Status::internal(error.to_string()))?
 }
 
 #[tonic::async_trait]
@@ -348,11 +355,19 @@ impl Admin for Service {
             let problem = format!("a packet of {} bytes", packet.len());
             return Err(Status::invalid_argument(problem));
         }
-        let _one = self.rehearsing.lock().await;
-        let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
-        let trace = self.blocking(rehearse).await;
-        // A worker ran it: packets must not notice who asks on and on.
-        tokio::time::sleep(BETWEEN_REHEARSALS).await;
+        let turn = Arc::clone(&self.rehearsing).lock_owned().await;
+        let device = self.device.clone();
+        let (answer, trace) = oneshot::channel();
+        // A worker runs it, and packets must not notice who asks on and on: the turn lasts, though the client be gone.
+        tokio::spawn(async move {
+            let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
+            let _ = answer.send(blocking(device, rehearse).await);
+            tokio::time::sleep(BETWEEN_REHEARSALS).await;
+            drop(turn);
+        });
+        let trace = trace
+            .await
+            .map_err(|_| Status::internal("the rehearsal ended early"))?;
         Ok(Response::new(response(&trace?, 0)))
     }
 

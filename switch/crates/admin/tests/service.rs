@@ -162,6 +162,18 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
+/// Whether clients wait for the answer or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn rehearsals_are_bounded_in_number() {
+    let mut served = serve(Config::default(), interfaces()).await;
+    let begin = Instant::now();
+    for _ in 0..11 {
+        let refused = served.client.rehearse(RehearseRequest::default()).await;
+        assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(100));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_bounded() {
     let mut served = serve(Config::default(), interfaces()).await;

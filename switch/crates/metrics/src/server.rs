@@ -19,7 +19,7 @@ use sluice_admin::Address;
 use sluice_unix_socket::{Access, SocketFile};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use crate::source::Source;
 
@@ -30,6 +30,8 @@ const CONNECTIONS: usize = 8;
 const MAX_HEAD: usize = 16 << 10;
 /// How long a client has to ask and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two scrapes: each asks all workers.
+const BETWEEN_SCRAPES: Duration = Duration::from_millis(20);
 
 enum Listener {
     Unix(UnixListener, SocketFile),
@@ -57,7 +59,7 @@ impl Server {
         };
         let scraper = Arc::new(Scraper {
             source,
-            one: Mutex::default(),
+            one: Arc::default(),
         });
         Ok(Self { listener, scraper })
     }
@@ -120,7 +122,6 @@ async fn talk(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
         .max_buf_size(MAX_HEAD)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
@@ -133,8 +134,8 @@ async fn talk(
 
 struct Scraper {
     source: Source,
-    /// Held while metrics are made.
-    one: Mutex<()>,
+    /// Held while metrics are made, and for a while after it.
+    one: Arc<Mutex<()>>,
 }
 
 impl Scraper {
@@ -166,9 +167,16 @@ impl Scraper {
 
     /// The text, made on a thread that may wait.
     async fn made(&self) -> anyhow::Result<String> {
-        let _one = self.one.lock().await;
+        let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
-        Ok(tokio::task::spawn_blocking(move || source.text()).await??)
+        let (answer, text) = oneshot::channel();
+        // A client that goes away does not end what was begun for it, and not its turn.
+        tokio::spawn(async move {
+            let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
+            tokio::time::sleep(BETWEEN_SCRAPES).await;
+            drop(turn);
+        });
+        Ok(text.await???)
     }
 }
 

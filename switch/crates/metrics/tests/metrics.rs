@@ -252,6 +252,24 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
+/// Each scrape asks the workers, who have packets to forward.
+#[tokio::test(flavor = "multi_thread")]
+async fn scrapes_are_bounded_in_number() {
+    let (_device, _, source) = switch(Config::default());
+    let address: Address = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(&address, source).await.unwrap();
+    let at = server.address().unwrap();
+    let task = tokio::spawn(server.serve(std::future::pending()));
+    let begin = Instant::now();
+    for _ in 0..11 {
+        let stream = TcpStream::connect(&at).await.unwrap();
+        let answer = ask(stream, b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+    task.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_is_for_its_group_and_goes_with_the_server() {
     let (_device, _, source) = switch(Config::default());
