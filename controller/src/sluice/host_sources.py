@@ -86,14 +86,9 @@ def open_sources(
     # Of the namespace at home first: the threads of `native` start there.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
-    # Their interpreters start while the TAPs are made.
-    keepers: list[tuple[TapKeeper, list[str]]] = []
-    for number, one in stacks.items():
-        if names := names_in(config, number):
-            left = handover if number == HOME else None
-            keeper = one.inside(partial(TapKeeper.launch, handover=left))
-            stack.callback(keeper.close)
-            keepers.append((keeper, names))
+    # They let go after the TAPs' queues are closed here.
+    keepers: dict[int, TapKeeper] = {}
+    letting_go = stack.enter_context(contextlib.ExitStack())
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
     stack.callback(kernel.close)
     taps = TapSet(fast_path=fast_path.native, rests=True)
@@ -116,13 +111,22 @@ def open_sources(
     stack.callback(host.close)
     queues: dict[str, int] = {}
     for interface in config.interfaces:
+        place = interface.vrf.place
         try:
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise about(f"interface {interface.name}", error) from error
+        if place not in keepers:  # its interpreter starts while the other TAPs are made
+            left = handover if place == HOME else None
+            keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
+            letting_go.callback(keepers[place].close)
     host.publish()
-    for keeper, names in keepers:
-        keeper.hold({name: queues[name] for name in names})
+    for place, keeper in keepers.items():
+        try:
+            keeper.hold({name: queues[name] for name in names_in(config, place)})
+        except OSError as error:
+            raise about("the keeper of the host interfaces", error) from error
+        keeper.watch(_say_keeper_ended)
     feeds = [
         _make_feed(config, vrf, stacks[vrf.place], stack)
         for vrf in config.vrfs
@@ -142,6 +146,13 @@ def open_sources(
         fast_path=fast_path,
         vrf_devices=start.vrf_devices,
         feeds_of_vrfs=tuple(feeds[1:]),
+    )
+
+
+def _say_keeper_ended() -> None:
+    log.error(
+        "the keeper of the host interfaces has ended: when this controller ends, they go, and"
+        " FRR's sessions with them"
     )
 
 

@@ -4,7 +4,8 @@
 The switch rehearses the packet: its own program runs on its own tables, so that the member of a
 group is the one that it would choose; nothing is sent, and nothing is counted. The packet is one
 that this router made and leaves to routing: neither admission nor inbound policy meet it, and
-routing is the same for all. Only sluice-switch can do this. Depends on p4, p4runtime and wire.
+routing is the same for all. Only sluice-switch can do this. Depends on model, policy_model, p4,
+p4runtime and wire.
 """
 
 from __future__ import annotations

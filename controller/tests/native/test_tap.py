@@ -22,16 +22,9 @@ from kernel_namespace import network_namespace
 from native.drain import DEADLINE, readable
 from sluice._native import P4RuntimeClient, TapSet
 from sluice.fast_path import FastPath
-from sluice.sources.device import (
-    CLONE_DEVICE,
-    IFF_MULTI_QUEUE,
-    IFF_NO_PI,
-    IFF_TAP,
-    IFREQ,
-    TUNSETIFF,
-)
+from sluice.sources.device import CLONE_DEVICE, IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP, TUNSETIFF
 from sluice.sources.links import queues_of
-from sluice.sources.queues import detach
+from sluice.sources.queues import IFREQ, detach
 from test_punts import SCHEMA
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

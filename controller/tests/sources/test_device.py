@@ -18,7 +18,7 @@ from kernel_namespace import ip, ip_shows, network_namespace
 from sluice._native import TapSet
 from sluice.sources import device, links
 from sluice.sources.device import Devices
-from sluice.sources.queues import IFF_DETACH_QUEUE, TUNSETQUEUE
+from sluice.sources.queues import IFF_DETACH_QUEUE, IFREQ, TUNSETQUEUE
 
 NOBODY = 65534
 TUNGETIFF = 0x800454D2
@@ -120,7 +120,7 @@ def test_a_directory_that_is_open_is_closed(claims: Path) -> None:
 def test_no_other_user_can_open_a_tap(claims: Path) -> None:
     queue = os.open(device.CLONE_DEVICE, os.O_RDWR)  # Debian: mode 0666
     flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
-    request = device.IFREQ.pack(b"eth1", flags)
+    request = IFREQ.pack(b"eth1", flags)
 
     def attach() -> object:
         return fcntl.ioctl(queue, device.TUNSETIFF, request)
@@ -131,7 +131,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
     assert as_nobody(attach) == errno.EPERM
     unguarded = TapSet()
     unguarded.add("eth2", 1500, MAC)
-    request = device.IFREQ.pack(b"eth2", flags)
+    request = IFREQ.pack(b"eth2", flags)
     assert as_nobody(attach) == 0  # what the guard is for
     os.close(queue)
     unguarded.close()
@@ -173,7 +173,7 @@ def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path)
 def open_queue(name: str) -> int:
     queue = os.open(device.CLONE_DEVICE, os.O_RDWR | os.O_NONBLOCK)
     flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
-    fcntl.ioctl(queue, device.TUNSETIFF, device.IFREQ.pack(name.encode(), flags))
+    fcntl.ioctl(queue, device.TUNSETIFF, IFREQ.pack(name.encode(), flags))
     return queue
 
 
@@ -261,7 +261,7 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
     others = open_queue("eth1")  # whoever has one besides
     with Devices(tmp_path).reserved("eth1") as queue:
         assert links.queues_of("eth1") == (1, 0)
-        flags = device.IFREQ.unpack(fcntl.ioctl(queue, TUNGETIFF, bytes(device.IFREQ.size)))
+        flags = IFREQ.unpack(fcntl.ioctl(queue, TUNGETIFF, bytes(IFREQ.size)))
         assert flags[0].rstrip(b"\0") == b"eth1"
     for queue in (keepers, stand_ins, others):
         os.close(queue)
@@ -292,7 +292,7 @@ def test_the_owner_is_set_where_it_is_another(
 
 def tap_keeper_queue() -> int:
     first = open_queue("eth1")
-    fcntl.ioctl(first, TUNSETQUEUE, device.IFREQ.pack(b"", IFF_DETACH_QUEUE))
+    fcntl.ioctl(first, TUNSETQUEUE, IFREQ.pack(b"", IFF_DETACH_QUEUE))
     return first
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from sluice.sources import queues
 from sluice.sources.device import Devices
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.links import queues_of
-from sluice.sources.tap_keeper import TapKeeper
+from sluice.sources.tap_keeper import TapKeeper, reap
 
 MAC = "02:00:00:00:01:01"
 DEADLINE = 20
@@ -105,6 +107,44 @@ def test_a_keeper_that_has_died_is_not_given_a_queue(monitor: KernelMonitor) -> 
     with closing(keeper), closing(controller_taps()) as taps, pytest.raises(BrokenPipeError):
         keeper.hold(queue(taps))
     assert monitor.fileno() >= 0
+
+
+def test_the_end_of_a_keeper_is_noticed_and_not_that_of_one_let_go() -> None:
+    async def watched(ends: bool) -> list[str]:
+        said: list[str] = []
+        keeper = TapKeeper.start({}, grace=0)
+        keeper.watch(lambda: said.append("ended"))
+        if ends:
+            os.kill(keeper.pid, signal.SIGKILL)
+        else:
+            keeper.close()
+        pid = os.pidfd_open(keeper.pid)
+        asyncio.get_running_loop().add_reader(pid, said.append, "gone")
+        while "gone" not in said or (ends and "ended" not in said):
+            await asyncio.sleep(0.01)
+        asyncio.get_running_loop().remove_reader(pid)
+        os.close(pid)
+        keeper.close()
+        return said
+
+    async def within(ends: bool) -> set[str]:
+        return set(await asyncio.wait_for(watched(ends), DEADLINE))
+
+    assert asyncio.run(within(True)) == {"gone", "ended"}
+    assert asyncio.run(within(False)) == {"gone"}
+
+
+def test_keepers_that_were_let_go_and_ended_are_reaped() -> None:
+    keeper = TapKeeper.launch()
+    keeper.close()
+    pidfd = os.pidfd_open(keeper.pid)
+    try:
+        assert select.select([pidfd], [], [], DEADLINE)[0]
+        reap()
+        with pytest.raises(ProcessLookupError):
+            os.kill(keeper.pid, 0)
+    finally:
+        os.close(pidfd)
 
 
 def test_the_queue_is_kept_before_the_keeper_has_started(monitor: KernelMonitor) -> None:

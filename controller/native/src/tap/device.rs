@@ -110,8 +110,9 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // Several queues may be open: ours, and one that a keeper process holds so that interface
-        // and carrier outlive this process. The kernel's field is 16 bits wide; these fit into it.
+        // Several queues may be open: ours, which a keeper process has open too so that interface
+        // and carrier outlive this process, and those of keepers before it. The kernel's field is
+        // 16 bits wide; these fit into it.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)

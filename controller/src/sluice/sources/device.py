@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from struct import Struct
 
 from sluice.sources.handover import CLAIMS, holder
 from sluice.sources.links import owner_of, queues_of, remove
+from sluice.sources.queues import IFREQ
 from sluice.sources.silence import silence
 
 CLONE_DEVICE = "/dev/net/tun"
@@ -29,10 +29,8 @@ SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
 """How often a TAP is made again because somebody else had opened it at once."""
 CLOSING_SECONDS = 5.0
-"""How long a TAP is waited for, until the last controller's queue is the keeper's alone."""
+"""How long TAPs are waited for, until the last controller's queues are the keeper's alone."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40
-# struct ifreq: name, flags, the rest of the union
-IFREQ = Struct("=16sH22x")
 
 
 class Devices:
@@ -40,6 +38,7 @@ class Devices:
 
     def __init__(self, claims: Path = CLAIMS) -> None:
         self._directory = claims
+        self._closing_until = time.monotonic() + CLOSING_SECONDS
         self._claims: dict[str, tuple[Path, int]] = {}
 
     def claim(self, name: str) -> None:
@@ -90,7 +89,7 @@ class Devices:
             was_there = _exists(name)
             queue = _open_queue(name)
             try:
-                if _is_ours(name, was_there, self._directory):
+                if _is_ours(name, was_there, self._directory, self._closing_until):
                     yield queue
                     return
                 remove(name)
@@ -129,21 +128,21 @@ def _open_queue(name: str) -> int:
     return queue
 
 
-def _is_ours(name: str, was_there: bool, claims: Path) -> bool:
+def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
     """Whether nobody has a queue but this process and, of a TAP that was there, its keepers: one
     of each controller that ended within the grace. That of the one that stands in, by its lock, is
     attached, all others are not.
 
-    The keeper of a controller that was killed may take a moment to do either.
+    The keeper of a controller that was killed may take a moment to do either, which it has until
+    `until` (monotonic).
     """
-    deadline = time.monotonic() + CLOSING_SECONDS
     while True:
         attached, detached = queues_of(name)
         if attached == 1 and (was_there or not detached):
             return True
         if attached == 2 and was_there and holder(name, claims) is not None:
             return True
-        if not was_there or time.monotonic() >= deadline:
+        if not was_there or time.monotonic() >= until:
             return False
         time.sleep(0.01)
 

@@ -149,13 +149,14 @@ class StandIn:
         """Lets packets pass between the queues and the session."""
         taps = TapSet(queue_limit=NOBODYS, fast_path=self._path)
         self._stack.callback(taps.close)
+        # First: the queues have what the host sent since the controller's end.
+        session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         known = {tap[0] for tap in self._tables["interfaces"][0]}
         for name, queue in self._queues.items():
             with suppress(OSError, ValueError):  # a TAP that somebody removed or renamed
                 index = socket.if_nametoindex(name)
                 if index in known:
                     taps.join(name, index, queue)
-        session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         self._carries = session
         return True
 

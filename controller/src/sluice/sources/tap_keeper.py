@@ -27,16 +27,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from sluice.sources.handover import Handover, left_in
 from sluice.sources.queues import detach, receive, send
+
+if TYPE_CHECKING:
+    import asyncio
 
 GRACE_SECONDS = 20.0
 
 # In the keeper: standard input is the lifeline, and this what the controller leaves.
 HANDED_OVER = 3
+
+_let_go: set[int] = set()
+"""Keepers of this process that end by themselves, and have to be reaped."""
 
 
 class TapKeeper:
@@ -44,6 +52,7 @@ class TapKeeper:
 
     def __init__(self, lifeline: socket.socket, pid: int) -> None:
         self._lifeline = lifeline
+        self._watching: asyncio.AbstractEventLoop | None = None
         self.pid = pid
 
     @classmethod
@@ -69,6 +78,7 @@ class TapKeeper:
         """Starts a keeper that holds nothing yet, and does not wait for its interpreter. Raises
         OSError.
         """
+        reap()
         left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -102,9 +112,35 @@ class TapKeeper:
         """
         send(self._lifeline, queues)
 
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Calls `on_end` once, from the running event loop, if the keeper ends before `close`."""
+        import asyncio  # noqa: PLC0415 - the keeper itself has no loop, and stays small
+
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(self._lifeline)
+            on_end()
+
+        loop.add_reader(self._lifeline, ended)
+        self._watching = loop
+
     def close(self) -> None:
         """Lets go; the keeper ends after its grace, or at once where it holds nothing."""
+        if self._watching is not None:
+            self._watching.remove_reader(self._lifeline)
+            self._watching = None
         self._lifeline.close()
+        _let_go.add(self.pid)
+
+
+def reap() -> None:
+    """Reaps the keepers that were let go and have ended."""
+    for pid in list(_let_go):
+        with suppress(ChildProcessError):  # somebody else has
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _let_go.discard(pid)
 
 
 def main(grace: float) -> int:
@@ -115,15 +151,16 @@ def main(grace: float) -> int:
     queues = receive(lifeline)
     if queues is None:
         return 0
-    # Now, and not when it is urgent.
-    from sluice.sources.stand_in import stand_in  # noqa: PLC0415
-
+    module = None
+    with suppress(Exception):  # whatever it is, the TAPs are kept all the same
+        # Now, and not when it is urgent.
+        module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace
     tables = left_in(HANDED_OVER)
-    if tables is not None:
-        with suppress(Exception):  # whatever it is, the TAPs are kept all the same
-            stand_in(tables, queues, until)
+    if tables is not None and module is not None:
+        with suppress(Exception):
+            module.stand_in(tables, queues, until)
     detach(queues.values())
     time.sleep(max(0.0, until - time.monotonic()))
     return 0
