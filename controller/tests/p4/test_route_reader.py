@@ -168,6 +168,16 @@ def test_an_action_without_its_parameter_is_unknown() -> None:
     assert list(routes.values()).count(UNKNOWN) == 1
 
 
+@pytest.mark.parametrize("length", [-1, 33])
+def test_a_prefix_longer_than_its_field_is_refused(length: int) -> None:
+    damaged_one = some(0)
+    damaged_one.table_entry.match[1].lpm.prefix_len = length
+    reading = Reading()
+    reading.read(SAMPLES[0])
+    with pytest.raises(DecodeError, match=f"a prefix of {length} bits in a field of 32"):
+        reading.read(response(damaged_one))
+
+
 @given(st.lists(damaged(SAMPLES), max_size=4))
 def test_damaged_bytes_are_refused_or_are_what_protobuf_says(parts: list[bytes]) -> None:
     reading = Reading()

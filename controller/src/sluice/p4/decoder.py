@@ -95,7 +95,7 @@ class Decoder:
     def decode(self, entity: p4r.Entity) -> Decoded | None:
         """The entity's (kind, key, value); None for what is none of the controller's business.
 
-        Raises DecodeError where a field is wider than the pipeline's."""
+        Raises DecodeError where a field is too wide for the pipeline, or a prefix for its field."""
         try:
             return self._decode(entity)
         except OverflowError as error:
@@ -211,7 +211,10 @@ class Decoder:
         vrf, prefix = 0, Prefix(bytes(size), 0)
         for match in entry.match:
             if match.HasField("lpm"):
-                prefix = Prefix(match.lpm.value.rjust(size, b"\0")[-size:], match.lpm.prefix_len)
+                length = match.lpm.prefix_len
+                if not 0 <= length <= 8 * size:
+                    raise DecodeError(f"a prefix of {length} bits in a field of {8 * size}")
+                prefix = Prefix(match.lpm.value.rjust(size, b"\0")[-size:], length)
             else:
                 vrf = int.from_bytes(match.exact.value, "big")
         return RouteSlot(vrf, prefix)
