@@ -14,12 +14,14 @@ others, and BGP's graceful restart. zebra reaches the controller through a proxy
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_network
 from itertools import chain, islice
+from typing import Any
 
 from sluice_testkit.namespaces import Lab, veth
 from sluice_testkit.wait import wait_until
@@ -117,6 +119,13 @@ def graceful(text: str) -> str:
     return re.sub(r"^(router bgp .*)$", "\n".join((r"\1", *GRACEFUL)), text, flags=re.MULTILINE)
 
 
+def age(entry: dict[str, Any]) -> float:
+    """For how many seconds zebra has had an entry of its RIB; infinite from a day on."""
+    hours, _, rest = entry["uptime"].partition(":")
+    minutes, _, seconds = rest.partition(":")
+    return 3600 * int(hours) + 60 * int(minutes) + int(seconds) if seconds else float("inf")
+
+
 class Restarts:
     """The network, running."""
 
@@ -190,13 +199,15 @@ class Restarts:
             *("ip", f"-{version}", "-batch", "-"), stdin="\n".join((*lines, ""))
         )
 
-    def complete(self) -> bool:
-        """True if zebra has every route over all the neighbours that announce it."""
+    def complete(self, since: float = float("-inf")) -> bool:
+        """True if zebra has every route over all the neighbours that announce it, and was given
+        each after `since` (monotonic), at least a second after those of before."""
+        at_most = time.monotonic() - since
         legs: dict[Prefix, int] = {}
         for family in ("ip", "ipv6"):
             for prefix, entries in self.router.frr.json(f"show {family} route json").items():
                 for entry in entries:
-                    if entry.get("selected"):
+                    if entry.get("selected") and age(entry) <= at_most:
                         legs[ip_network(prefix)] = sum(
                             bool(leg.get("fib")) for leg in entry["nexthops"]
                         )
