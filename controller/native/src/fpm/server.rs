@@ -33,10 +33,8 @@ pub const MAX_CONNECTIONS: usize = 16;
 const READ_SIZE: usize = 256 * 1024;
 /// Pause after an accept that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Pause before the next read while a table comes in small pieces.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Bytes of a read that are worth a turn of Python's loop.
-const WORTH_A_TURN: usize = 64 * 1024;
+/// Pause before the next read while a table comes in smaller pieces than [`READ_SIZE`].
+const PAUSE: Duration = Duration::from_millis(40);
 /// What a queued frame costs beside its payload.
 const FRAME_OVERHEAD: usize = 64;
 
@@ -265,7 +263,7 @@ async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> Str
             return "the peer closed the connection".to_owned();
         }
         let is_bulk = pace.is_bulk(received, Instant::now());
-        if is_bulk && received < WORTH_A_TURN {
+        if is_bulk && received < READ_SIZE {
             tokio::time::sleep(PAUSE).await;
         }
     }
