@@ -269,6 +269,7 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 # The commands' own help is part of it.
 .PHONY: docs
 docs: setup-run $(STAMPS)/docs ## The documentation as a site in build/site, to be read without a network
+	$(CONTROLLER)/python -m sluice.config_reference --check $(ROOT)
 	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --quiet
 
 ##@ Install
@@ -336,6 +337,10 @@ p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the commi
 	$(PYTHON) p4src/build.py
 	$(PYTHON) switch/programs/build.py
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
+
+.PHONY: reference
+reference: $(STAMPS)/controller ## Write the configuration reference's tables from the controller's schema
+	$(CONTROLLER)/python -m sluice.config_reference $(ROOT)
 
 .PHONY: lock
 lock: ## Renew requirements/*.lock from requirements/*.in

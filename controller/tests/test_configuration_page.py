@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/configuration.md names every key that the configuration's readers ask for."""
+"""The configuration reference is the schema's, and the schema is what the readers read by."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from sluice.config import ConfigError, load_config
-from sluice.yamlreader import Mapping
+from sluice.config import load_config
+from sluice.config_keys import REQUIRED, DefaultKey, Key, PartKey, ScalarKey, Section
+from sluice.config_reference import PAGES, main, rendered, schema
+from sluice.limits_config import PUNT_REASONS
+from sluice.spdfile import load_spd
+from sluice.yamlreader import ConfigError, Mapping
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
 # Every section is there, so that its reader asks for all of its keys.
 EVERYTHING = """\
 router: r1
@@ -20,7 +25,7 @@ switch: {tls: {ca: a, certificate: b, key: c}, address: "192.0.2.1:9559"}
 vrfs: {blue: {table: 100}}
 interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}]
 punt_rates: {ARP: {rate: 100}}
-spds: [{name: corp, flow_cache: {size: 10}}]
+spds: [{name: corp, flow_cache: {size: 10}, inbound: [{name: a, action: bypass}]}]
 engines: [{id: 1, port: 9}]
 bundles:
   - name: branch
@@ -29,17 +34,70 @@ bundles:
     outbound: {engine: 1, sa: 1, local: 10.0.0.1, overhead: 70}
     inbound: [{spi: 4096, engine: 1, sa: 2}]
 """
+SPD = "spd: corp\noutbound: [{name: a, action: bypass}]\n"
 BY_NAME = ("vrfs", "punt_rates")
 """Sections whose keys are names that the user chooses, or reasons."""
+EVERY_KEY = [(part, key) for part in schema().values() for key in part.all_keys()]
+NAMES = [f"{part.title}: {key.name}" for part, key in EVERY_KEY]
 
 
-def documented() -> dict[str, dict[str, str]]:
-    """Section -> key -> default, as the page has them."""
-    found: dict[str, dict[str, str]] = {}
-    for part in re.split(r"^###? ", PAGE, flags=re.MULTILINE)[1:]:
-        rows = [line.split("|") for line in part.splitlines() if line.startswith("| `")]
-        found[part.split("\n", 1)[0]] = {row[1].strip(" `"): row[3].strip() for row in rows}
-    return found
+def tables() -> dict[str, list[list[str]]]:
+    """Section -> the cells of its table's rows, in the pages as they are committed."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    return {
+        title: [
+            [cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()[2:]
+        ]
+        for title, rows in re.findall(r"<!-- keys: (.+) -->\n\n((?:\|.*\n)+)", text)
+    }
+
+
+def test_the_committed_pages_are_those_that_the_schema_gives() -> None:
+    for page, text in rendered(ROOT).items():
+        assert (ROOT / page).read_text(encoding="utf-8") == text, f"{page}: make reference"
+
+
+def test_a_stale_page_is_named_and_renewed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(text.replace("| 0 to 4094 | 0 |", "| 0 to 4095 | 1 |"))
+    assert main(["--check", str(tmp_path)]) == 1
+    assert f"{PAGES[0]} is not what the schema says" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 0
+    assert main(["--check", str(tmp_path)]) == 0
+    assert (tmp_path / PAGES[0]).read_bytes() == (ROOT / PAGES[0]).read_bytes()
+
+
+def test_a_section_without_a_table_is_refused(tmp_path: Path) -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(text.replace("<!-- keys: fpm -->", ""))
+    with pytest.raises(LookupError, match="fpm"):
+        rendered(tmp_path)
+
+
+@pytest.mark.parametrize(("part", "key"), EVERY_KEY, ids=NAMES)
+def test_every_key_is_on_a_page_with_its_values_default_and_meaning(
+    part: type[Section], key: Key
+) -> None:
+    row = next(row for row in tables()[part.title] if row[0] == f"`{key.name}`")
+    assert row[1:3] == [key.values, key.default]
+    if isinstance(key, PartKey):
+        assert key.meaning.split(". ")[0] in row[3]
+    else:
+        assert row[3] == key.meaning
+    assert len(key.meaning) > 8
+    assert key.values
+
+
+def test_every_punt_reason_has_its_default_rate_on_the_page() -> None:
+    page = (ROOT / PAGES[0]).read_text(encoding="utf-8")
+    rows = page.split("<!-- default punt rates -->")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([A-Z_]+)` \| [0-9,]+ \| [0-9,]+ \|$", rows, re.M) == [*PUNT_REASONS]
 
 
 @pytest.fixture
@@ -52,36 +110,96 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[
         parts = [part for part in re.split(r"\.|\[\d+\]", self._where) if part]
         if parts and parts[0] in BY_NAME:
             parts = parts[:1]
-        found.setdefault(".".join(parts) or "router", set()).update(self._taken)
+        title = ".".join(parts) or ("Keys of an SPD's file" if "spd" in self._taken else "router")
+        if " rule 1" in title:
+            title = "Keys of a rule"
+        found.setdefault(title, set()).update(self._taken)
         close(self)
 
     monkeypatch.setattr(Mapping, "close", closed)
     (tmp_path / "r1.yaml").write_text(EVERYTHING)
     load_config(tmp_path / "r1.yaml")
+    (tmp_path / "corp.yaml").write_text(SPD)
+    load_spd(tmp_path / "corp.yaml", None)
     return found
 
 
-def test_the_page_has_the_sections_and_keys_of_the_readers(asked_for: dict[str, set[str]]) -> None:
-    assert {section: set(keys) for section, keys in documented().items()} == asked_for
+def test_the_readers_ask_for_the_keys_of_the_schema(asked_for: dict[str, set[str]]) -> None:
+    keys = {part.title: {key.name for key in part.all_keys()} for part in schema().values()}
+    assert keys == asked_for
+
+
+def without(document: object, part: type[Section], key: Key) -> Iterator[str]:
+    """Removes a key wherever its section stands in a document; yields where that was."""
+    path = [] if part.title == "router" else part.title.split(".")
+    found = [("", document)]
+    for name in path:
+        below = [(f"{where}.{name}".lstrip("."), here[name]) for where, here in found]  # type: ignore[index]
+        found = [
+            one
+            for where, here in below
+            for one in (
+                [(f"{where}[{index}]", value) for index, value in enumerate(here)]
+                if isinstance(here, list)
+                else [(f"{where}.{name}", value) for name, value in here.items()]
+                if name in BY_NAME
+                else [(where, here)]
+            )
+        ]
+    for where, here in found:
+        del here[key.name]  # type: ignore[attr-defined]
+        yield f"{where}.{key.name}".lstrip(".")
+
+
+REQUIRED_KEYS = [
+    (part, key)
+    for part, key in EVERY_KEY
+    if isinstance(key, ScalarKey) and key.default == REQUIRED and not part.title.startswith("Keys")
+]
 
 
 @pytest.mark.parametrize(
-    ("section", "text"),
-    [
-        ("interfaces", "interfaces: [{}]"),
-        ("engines", "engines: [{}]"),
-        ("bundles", "bundles: [{}]"),
-    ],
+    ("part", "key"), REQUIRED_KEYS, ids=[f"{part.title}: {key.name}" for part, key in REQUIRED_KEYS]
 )
-def test_what_the_page_calls_required_is(section: str, text: str, tmp_path: Path) -> None:
-    (tmp_path / "r1.yaml").write_text(text)
+def test_a_required_key_that_is_missing_is_named_by_the_words_of_the_schema(
+    part: type[Section], key: Key, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(EVERYTHING)
+    places = list(without(document, part, key))
+    (tmp_path / "r1.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError) as error:
         load_config(tmp_path / "r1.yaml")
-    missing = {
-        key
-        for problem in error.value.problems
-        if f"{section}[0]" in problem
-        for key in re.findall(rf"{section}\[0\]\.([a-z_]+)", problem)
-    }
-    required = {key for key, default in documented()[section].items() if default == "required"}
-    assert required == missing
+    for place in places:
+        said = f": {place}: is missing: {key.missing}"
+        assert any(said in problem for problem in error.value.problems), error.value.problems
+
+
+RANGES = [(part, key) for part, key in EVERY_KEY if re.match(r"[\d.]+ to [\d,^.-]+", key.values)]
+
+
+@pytest.mark.parametrize(
+    ("part", "key"), RANGES, ids=[f"{part.title}: {key.name}" for part, key in RANGES]
+)
+def test_the_limits_on_the_page_are_those_that_values_are_held_against(
+    part: type[Section], key: Key
+) -> None:
+    if not isinstance(key, ScalarKey):
+        assert key.name.endswith("_ports")
+        return
+    found = re.match(r"([\d.]+) to (?:2\^(\d+)-1|([\d,.]+))", key.values)
+    assert found is not None
+    low = float(found[1]) if "." in found[1] else int(found[1])
+    high = 2 ** int(found[2]) - 1 if found[2] else int(found[3].replace(",", ""))
+    for inside in (low, high):
+        assert key.convert(inside) == inside
+    for outside in (low - 1, high + 1):
+        with pytest.raises(ValueError, match=str(outside)):
+            key.convert(outside)
+
+
+def test_defaults_are_values_that_a_file_can_say() -> None:
+    defaults = [key for _, key in EVERY_KEY if isinstance(key, DefaultKey)]
+    assert len(defaults) > 20
+    for key in defaults:
+        written = key.value if isinstance(key.value, int | float) else str(key.value)
+        assert key.convert(written) == key.value

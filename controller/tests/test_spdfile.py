@@ -105,7 +105,7 @@ def test_prefixes_become_ranges() -> None:
         ("name: a", "action", "is missing"),
         ("action: bypass", "name", "is missing"),
         ("name: 'a:b', action: bypass", "name", "'a:b' is not a name"),
-        ("name: a, action: protect", "bundle", "is missing: which SA bundle"),
+        ("name: a, action: protect", "bundle", "is missing: the SA bundle that"),
         ("name: a, action: protect, bundle: x", "bundle", "no bundle 'x'; it has: branch"),
         ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has one"),
         ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, audit"),

@@ -3,7 +3,7 @@
 are served, and which peers and local users may connect.
 
 Peers that cannot be checked are refused here: P4Runtime over a network without mutual TLS, FPM
-from another host. Depends on yamlreader and scalars.
+from another host. Depends on yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sluice import scalars
+from sluice.config_keys import (
+    ListKey,
+    Section,
+    defaulted,
+    list_of,
+    optional,
+    required,
+    section_of,
+    shown,
+)
 from sluice.yamlreader import Mapping
 
 BMV2 = "bmv2"
@@ -116,94 +126,10 @@ def default_address(router: str, target: str) -> SwitchAddress:
     return UnixAddress(RUN_DIRECTORY / f"{router}{P4RUNTIME_SOCKET_END}")
 
 
-def read_switch(section: Mapping, router: str, directory: Path) -> SwitchConfig:
-    """The section `switch`; its files are relative to `directory`."""
-    target = section.optional("target", scalars.one_of(TARGETS), TARGETS[0])
-    address = section.optional("address", _switch_address, default_address(router, target))
-    switch = SwitchConfig(
-        address=address,
-        target=target,
-        device_id=section.optional("device_id", scalars.integer(1, 2**64 - 1), 1),
-        cpu_port=section.optional("cpu_port", scalars.integer(1, 510), 510),
-        pipeline=section.optional("pipeline", _path, None),
-        tls=_read_tls(section, directory),
-    )
-    _check_transport(section, switch)
-    section.close()
-    return switch
+# --- scalars -------------------------------------------------------------------------------------
 
 
-def _read_tls(section: Mapping, directory: Path) -> TlsConfig | None:
-    if section.value("tls") is None:
-        return None
-    tls = section.section("tls")
-    ca = tls.required("ca", _path, "the file with the certificate that signed the switch's")
-    certificate = tls.required("certificate", _path, "the file with the controller's certificate")
-    key = tls.required("key", _path, "the file with the controller's private key")
-    server_name = tls.optional("server_name", scalars.text, None)
-    tls.close()
-    if ca is None or certificate is None or key is None:
-        return None
-    return TlsConfig(directory / ca, directory / certificate, directory / key, server_name)
-
-
-def _check_transport(section: Mapping, switch: SwitchConfig) -> None:
-    wants_tls = section.value("tls") is not None
-    if isinstance(switch.address, UnixAddress):
-        if wants_tls:
-            section.problem("tls", "a Unix socket has permissions and needs no TLS; remove this")
-    elif not wants_tls and not switch.address.is_loopback:
-        section.problem(
-            "address",
-            f"{switch.address} is not a loopback address: whoever reaches it could write to the"
-            " switch; give `tls:` with ca, certificate and key, or use unix:PATH",
-        )
-
-
-def read_fpm(section: Mapping) -> FpmConfig:
-    """The section `fpm`."""
-    default = FpmConfig()
-    fpm = FpmConfig(
-        listen=section.optional("listen", _fpm_listen, default.listen),
-        users=_read_users(section, "nobody could connect; name zebra's user, like [frr, root]")
-        or default.users,
-        quiet_seconds=section.optional(
-            "quiet_seconds", scalars.number(0.1, 3600), default.quiet_seconds
-        ),
-    )
-    section.close()
-    return fpm
-
-
-def read_metrics(section: Mapping) -> SwitchAddress | None:
-    """The section `metrics`: where they are served; None: nowhere."""
-    listen = section.optional("listen", _metrics_listen, None)
-    section.close()
-    return listen
-
-
-def read_ike(section: Mapping) -> IkeConfig:
-    """The section `ike`."""
-    users = _read_users(section, "nobody could run IKE; name its user, like [root]")
-    section.close()
-    return IkeConfig(users) if users else IkeConfig()
-
-
-def _read_users(section: Mapping, if_empty: str) -> tuple[str, ...]:
-    values = section.sequence("users")
-    if section.value("users") is not None and not values:
-        section.problem("users", if_empty)
-    users = (value.convert(_user) for value in values)
-    return tuple(user for user in users if user is not None)
-
-
-# --- scalars: each converter takes the YAML scalar and returns a value or raises ValueError ------
-
-
-def _path(value: object) -> Path:
-    return Path(scalars.text(value))
-
-
+@scalars.takes("name or number")
 def _user(value: object) -> str:
     text = "" if isinstance(value, bool) else str(value)
     if not re.fullmatch(r"[0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]*[$]?", text):
@@ -211,6 +137,7 @@ def _user(value: object) -> str:
     return text
 
 
+@scalars.takes("`unix:PATH`, `HOST:PORT`")
 def _switch_address(value: object) -> SwitchAddress:
     text = str(value)
     if not text.startswith("unix:"):
@@ -223,6 +150,7 @@ def _switch_address(value: object) -> SwitchAddress:
     return UnixAddress(Path(path))
 
 
+@scalars.takes("`HOST:PORT`")
 def _fpm_listen(value: object) -> HostPort:
     if str(value).startswith("unix:"):
         raise ValueError("FRR's zebra speaks FPM over TCP only; use 127.0.0.1:2620")
@@ -239,6 +167,7 @@ def _fpm_listen(value: object) -> HostPort:
     return listen
 
 
+@scalars.takes("`unix:PATH`, `HOST:PORT`")
 def _metrics_listen(value: object) -> SwitchAddress:
     listen = _switch_address(value)
     if isinstance(listen, HostPort) and not listen.is_loopback:
@@ -257,3 +186,165 @@ def _host_port(value: object) -> HostPort:
     if int(port) > LAST_PORT:
         raise ValueError(f"{text!r}: there is no port {port}, the last is {LAST_PORT}")
     return HostPort(host.strip("[]"), int(port))
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+
+class TlsKeys(Section, title="switch.tls"):
+    """Paths are relative to the configuration's directory."""
+
+    ca = required(scalars.path, "The certificate of the authority that signed the switch's (PEM).")
+    certificate = required(scalars.path, "The controller's certificate (PEM).")
+    key = required(scalars.path, "The controller's private key (PEM).")
+    server_name = optional(
+        scalars.text, "The name that the switch's certificate must have.", "the address's host"
+    )
+
+
+class SwitchKeys(Section, title="switch"):
+    """The P4Runtime target."""
+
+    target = defaulted(scalars.one_of(TARGETS), TARGETS[0], "What the switch is.")
+    address = optional(
+        _switch_address,
+        "Where it serves P4Runtime.",
+        f"{shown(default_address('ROUTER', TARGETS[0]))};"
+        f" {shown(default_address('ROUTER', BMV2))} for BMv2",
+    )
+    device_id = defaulted(scalars.integer(1, 2**64 - 1), 1, "The number of its P4Runtime device.")
+    cpu_port = defaulted(scalars.integer(1, 510), 510, "The port given to it by `--cpu-port`.")
+    pipeline = optional(
+        scalars.path,
+        "The directory with `router.json` and `router.p4info.txtpb`.",
+        "the project's own",
+    )
+    tls = section_of(
+        TlsKeys,
+        "Keys and certificates. Required unless the address is a Unix socket or on loopback.",
+        "none",
+    )
+
+
+_FPM = FpmConfig()
+
+
+class FpmKeys(Section, title="fpm"):
+    """Where zebra connects."""
+
+    listen = defaulted(
+        _fpm_listen,
+        _FPM.listen,
+        "Where zebra's `dplane_fpm_nl` connects; loopback only, from port 1024 on.",
+    )
+    users = list_of(_user, "names, numbers", "The users whose processes may connect.", _FPM.users)
+    quiet_seconds = defaulted(
+        scalars.number(0.1, 3600, "seconds"),
+        _FPM.quiet_seconds,
+        "The silence after which zebra's replay counts as complete; what the kernel still holds"
+        " stays all the same.",
+    )
+
+
+class IkeKeys(Section, title="ike"):
+    """Who may send as IKE."""
+
+    users = list_of(
+        _user,
+        "names, numbers",
+        "The users who may send from UDP ports 500 and 4500, which policy bypasses"
+        " ([security.md](../security.md)).",
+        IkeConfig().users,
+    )
+
+
+class MetricsKeys(Section, title="metrics"):
+    """Where Prometheus asks."""
+
+    listen = optional(
+        _metrics_listen,
+        "Where `GET /metrics` is answered: a Unix socket, or TCP on loopback.",
+        "nowhere",
+    )
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def read_switch(section: Mapping, router: str, directory: Path) -> SwitchConfig:
+    """The section `switch`; its files are relative to `directory`."""
+    target = section.defaulted(SwitchKeys.target)
+    switch = SwitchConfig(
+        address=section.optional(SwitchKeys.address, default_address(router, target)),
+        target=target,
+        device_id=section.defaulted(SwitchKeys.device_id),
+        cpu_port=section.defaulted(SwitchKeys.cpu_port),
+        pipeline=section.optional(SwitchKeys.pipeline, None),
+        tls=_read_tls(section, directory),
+    )
+    _check_transport(section, switch)
+    section.close()
+    return switch
+
+
+def _read_tls(section: Mapping, directory: Path) -> TlsConfig | None:
+    if section.value(SwitchKeys.tls) is None:
+        return None
+    tls = section.section(SwitchKeys.tls)
+    ca = tls.required(TlsKeys.ca)
+    certificate = tls.required(TlsKeys.certificate)
+    key = tls.required(TlsKeys.key)
+    server_name = tls.optional(TlsKeys.server_name, None)
+    tls.close()
+    if ca is None or certificate is None or key is None:
+        return None
+    return TlsConfig(directory / ca, directory / certificate, directory / key, server_name)
+
+
+def _check_transport(section: Mapping, switch: SwitchConfig) -> None:
+    wants_tls = section.value(SwitchKeys.tls) is not None
+    if isinstance(switch.address, UnixAddress):
+        if wants_tls:
+            section.problem(
+                SwitchKeys.tls, "a Unix socket has permissions and needs no TLS; remove this"
+            )
+    elif not wants_tls and not switch.address.is_loopback:
+        section.problem(
+            SwitchKeys.address,
+            f"{switch.address} is not a loopback address: whoever reaches it could write to the"
+            " switch; give `tls:` with ca, certificate and key, or use unix:PATH",
+        )
+
+
+def read_fpm(section: Mapping) -> FpmConfig:
+    """The section `fpm`."""
+    fpm = FpmConfig(
+        listen=section.defaulted(FpmKeys.listen),
+        users=_read_users(
+            section, FpmKeys.users, "nobody could connect; name zebra's user, like [frr, root]"
+        )
+        or FpmConfig().users,
+        quiet_seconds=section.defaulted(FpmKeys.quiet_seconds),
+    )
+    section.close()
+    return fpm
+
+
+def read_metrics(section: Mapping) -> SwitchAddress | None:
+    """The section `metrics`: where they are served; None: nowhere."""
+    listen = section.optional(MetricsKeys.listen, None)
+    section.close()
+    return listen
+
+
+def read_ike(section: Mapping) -> IkeConfig:
+    """The section `ike`."""
+    users = _read_users(section, IkeKeys.users, "nobody could run IKE; name its user, like [root]")
+    section.close()
+    return IkeConfig(users) if users else IkeConfig()
+
+
+def _read_users(section: Mapping, key: ListKey[str], if_empty: str) -> tuple[str, ...]:
+    if section.value(key) is not None and not section.sequence(key):
+        section.problem(key, if_empty)
+    return section.converted(key)

@@ -14,6 +14,7 @@ _POINT_TO_POINT = {4: 31, 16: 127}
 6164)."""
 
 
+@scalars.takes("`ADDRESS/LENGTH`")
 def interface_address(value: object) -> InterfaceAddress:
     """Converts ``10.1.1.1/24``. Raises ValueError, also for an address that no host has."""
     found = InterfaceAddress.parse(scalars.text(value))

@@ -14,18 +14,27 @@
 A part of `config`, which reads the rest of the file; without any of these sections there is no
 policy, and an interface's `spd` stays None. An SPD's rules stand in a file of their own (relative
 to the configuration's directory) or here, under `inbound` and `outbound`; either way they are
-validated with the rest. Depends on spdfile and yamlreader.
+validated with the rest. Depends on spdfile, config_keys and yamlreader.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sluice import scalars
+from sluice.config_keys import (
+    ScalarKey,
+    Section,
+    defaulted,
+    optional,
+    required,
+    section_of,
+    sections_of,
+)
 from sluice.model import Address, parse_address
 from sluice.policy_model import Direction, Rule
-from sluice.spdfile import load_spd, read_lists
+from sluice.spdfile import SpdFileKeys, load_spd, read_lists
 from sluice.yamlreader import ConfigError, Mapping, Value
 
 NO_SPD = "none"
@@ -121,35 +130,156 @@ class PolicyConfig:
         return {bundle.name: bundle.id for bundle in self.bundles}
 
 
+# --- the schema ----------------------------------------------------------------------------------
+
+
+@scalars.takes("`off`, `checked`")
+def _icmp_errors(value: object) -> bool:
+    """`checked`, or `off`, which YAML 1.1 reads as false where it is not in quotes."""
+    if value is False or value in ("off", "checked"):
+        return value == "checked"
+    raise ValueError(f"{value!r} is neither off nor checked")
+
+
+@scalars.takes("address")
+def _unicast(value: object) -> Address:
+    address = parse_address(scalars.text(value))
+    first = address[0]
+    if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
+        raise ValueError(f"{value!r} is no address that a router sends from")
+    return address
+
+
+_AN_SPD = scalars.Scalar(scalars.name.convert, "an SPD")
+_A_VRF = scalars.Scalar(scalars.text.convert, "a VRF")
+_AN_ENGINE = scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id")
+_SA_NUMBER = scalars.integer(0, 0xFFFFFFFF)
+_SPI = scalars.integer(256, 0xFFFFFFFF)
+_CACHE = FlowCacheConfig()
+
+
+class FlowCacheKeys(Section, title="spds.flow_cache"):
+    """The cache of each of an SPD's lists."""
+
+    enabled = defaulted(
+        scalars.boolean,
+        _CACHE.enabled,
+        "Whether there is one; `sluice flow-cache on` and `off` change it while running.",
+    )
+    size = defaulted(
+        scalars.integer(1, 1_000_000, "flows"),
+        _CACHE.size,
+        "The flows of each list, IPv4 and IPv6 together.",
+    )
+    idle_timeout = defaulted(
+        scalars.number(1.0, 86400.0, "seconds"),
+        _CACHE.idle_timeout,
+        "The time without a packet after which a flow goes.",
+    )
+
+
+class SpdKeys(Section, title="spds"):
+    """A security policy database."""
+
+    name = required(scalars.name, "The SPD's name, which interfaces and bundles use.")
+    file = optional(
+        scalars.path,
+        "The file with its rules; or else `inbound` and `outbound` here.",
+    )
+    inbound = SpdFileKeys.inbound
+    outbound = SpdFileKeys.outbound
+    icmp_errors = optional(
+        _icmp_errors,
+        "What becomes of ICMP errors that come in clear and match no rule.",
+        "`off`",
+    )
+    flow_cache = section_of(FlowCacheKeys, "The lists' caches")
+
+
+class OutboundKeys(Section, title="bundles.outbound"):
+    """The SA that encrypts."""
+
+    engine = required(_AN_ENGINE, "The engine that encrypts.")
+    sa = required(_SA_NUMBER, "The SA's number in the engine.")
+    local = required(_unicast, "The source address of the ESP packets that this router sends.")
+    spi = optional(_SPI, "The SPI in them; for `icmp_errors: checked` only.", "unknown")
+    path_mtu = defaulted(
+        scalars.integer(1280, 9216, "bytes"), 1500, "The longest ESP packet that the path takes."
+    )
+    overhead = required(scalars.integer(0, 1000, "bytes"), "What the SA adds to a packet, at most.")
+
+
+class InboundKeys(Section, title="bundles.inbound"):
+    """An SA that decrypts."""
+
+    spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
+    engine = required(_AN_ENGINE, "The engine that decrypts.")
+    sa = required(_SA_NUMBER, "The SA's number in the engine.")
+
+
+class BundleKeys(Section, title="bundles"):
+    """SAs that protect the same traffic."""
+
+    name = required(scalars.name, "The bundle's name, which rules use.")
+    id = required(scalars.integer(1, 0xFFFF), "The bundle's number in the pipeline.")
+    spd = required(_AN_SPD, "The SPD whose rules use it.")
+    vrf = optional(_A_VRF, "The VRF of what it protects, and of its ESP packets.", "`default`")
+    outbound = section_of(
+        OutboundKeys,
+        "The SA that encrypts",
+        "none: what must be protected is dropped",
+    )
+    inbound = sections_of(InboundKeys, "The SAs that decrypt")
+
+
+class EngineKeys(Section, title="engines"):
+    """An ESP engine."""
+
+    id = required(scalars.integer(1, 255), "The engine's number.")
+    port = required(scalars.integer(0, 509), "The switch port that it is on; no interface has it.")
+    device = optional(
+        scalars.interface_name,
+        "The port's own device, where this host can see it ([policy.md](../how-to/policy.md)).",
+    )
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
 def read_policy(
-    root: Mapping, directory: Path, ports: dict[int, str], first_l3_if: int, vrfs: tuple[str, ...]
+    spds: list[Value],
+    bundles: list[Value],
+    engines: list[Value],
+    *,
+    directory: Path,
+    ports: dict[int, str],
+    first_l3_if: int,
+    vrfs: tuple[str, ...],
 ) -> PolicyConfig:
-    """The sections `spds`, `engines` and `bundles`.
+    """The sections `spds`, `bundles` and `engines`.
 
     `ports` are taken by interfaces (port: name); engines' l3_if count from `first_l3_if`.
     """
-    engines = _read_engines(root.sequence("engines"), ports, first_l3_if)
-    values = root.sequence("spds")
-    engine_ids = frozenset(engine.id for engine in engines)
-    bundles = _read_bundles(root.sequence("bundles"), spd_names(root), engine_ids, vrfs)
-    policy = PolicyConfig((), engines, bundles)
-    return PolicyConfig(_read_spds(values, directory, policy), engines, bundles)
+    known = _read_engines(engines, ports, first_l3_if)
+    engine_ids = frozenset(engine.id for engine in known)
+    policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), engine_ids, vrfs))
+    return replace(policy, spds=_read_spds(spds, directory, policy))
 
 
-def spd_names(root: Mapping) -> frozenset[str]:
+def spd_names(spds: list[Value]) -> frozenset[str]:
     """The names under `spds`, whatever else is wrong there."""
-    names = (value.peek("name") for value in root.sequence("spds"))
+    names = (value.peek(SpdKeys.name.name) for value in spds)
     return frozenset(name for name in names if name is not None)
 
 
-def read_interface_spd(section: Mapping, spds: frozenset[str]) -> str | None:
-    """An interface's `spd`: a name, or None for `none`. Must be said once there is any SPD."""
-    value = section.value("spd")
+def read_interface_spd(section: Mapping, key: ScalarKey[str], spds: frozenset[str]) -> str | None:
+    """An interface's SPD: a name, or None for `none`. Must be said once there is any SPD."""
+    value = section.value(key)
     if value is None or value.is_null():
         if spds:
-            section.problem("spd", f"is missing: {', '.join(sorted(spds))}, or {NO_SPD}")
+            section.problem(key, f"is missing: {', '.join(sorted(spds))}, or {NO_SPD}")
         return None
-    name = value.convert(scalars.name)
+    name = value.convert(key.convert)
     if name is None or name == NO_SPD:
         return None
     if name not in spds:
@@ -172,18 +302,18 @@ def _read_spds(values: list[Value], directory: Path, policy: PolicyConfig) -> tu
 
 
 def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdConfig | None:
-    name = section.required("name", scalars.name, "the SPD's name")
+    name = section.required(SpdKeys.name)
     if name == NO_SPD:
-        section.problem("name", f"{NO_SPD!r} stands for no SPD; choose another name")
+        section.problem(SpdKeys.name, f"{NO_SPD!r} stands for no SPD; choose another name")
     bundles = policy.bundle_names(name or "")
-    file = section.value("file")
+    file = section.value(SpdKeys.file)
     inline = read_lists(section, bundles)
-    cache = _read_flow_cache(section.section("flow_cache"))
-    are_errors_checked = section.optional("icmp_errors", _icmp_errors, False)
+    cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
+    are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     if file is None:
         return None if name is None else SpdConfig(name, None, inline, cache, are_errors_checked)
     if any(inline.values()):
-        section.problem("file", "rules from a file or rules here, not both")
+        section.problem(SpdKeys.file, "rules from a file or rules here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
     if name is None or path is None:
         return None
@@ -197,19 +327,11 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
     return SpdConfig(name, path, text.rules, cache, are_errors_checked)
 
 
-def _icmp_errors(value: object) -> bool:
-    """`checked`, or `off`, which YAML 1.1 reads as false where it is not in quotes."""
-    if value is False or value in ("off", "checked"):
-        return value == "checked"
-    raise ValueError(f"{value!r} is neither off nor checked")
-
-
 def _read_flow_cache(section: Mapping) -> FlowCacheConfig:
-    default = FlowCacheConfig()
     cache = FlowCacheConfig(
-        section.optional("enabled", scalars.boolean, default.enabled),
-        section.optional("size", scalars.integer(1, 1_000_000), default.size),
-        section.optional("idle_timeout", scalars.number(1.0, 86400.0), default.idle_timeout),
+        section.defaulted(FlowCacheKeys.enabled),
+        section.defaulted(FlowCacheKeys.size),
+        section.defaulted(FlowCacheKeys.idle_timeout),
     )
     section.close()
     return cache
@@ -222,9 +344,9 @@ def _read_engines(
     taken = dict(ports)
     for l3_if, value in enumerate(values, first_l3_if):
         section = value.mapping()
-        number = section.required("id", scalars.integer(1, 255), "the engine's number")
-        port = section.required("port", scalars.integer(0, 509), "the switch port that it is on")
-        device = section.optional("device", scalars.interface_name, None)
+        number = section.required(EngineKeys.id)
+        port = section.required(EngineKeys.port)
+        device = section.optional(EngineKeys.device, None)
         section.close()
         if number is None or port is None:
             continue
@@ -266,16 +388,16 @@ def _read_bundles(
 def _read_bundle(
     section: Mapping, spds: frozenset[str], engines: frozenset[int], vrfs: tuple[str, ...]
 ) -> BundleConfig | None:
-    name = section.required("name", scalars.name, "the bundle's name, which rules use")
-    number = section.required("id", scalars.integer(1, 0xFFFF), "the bundle's number")
-    spd = section.required("spd", scalars.one_of(spds), "the SPD whose rules use it")
-    vrf = section.optional("vrf", scalars.one_of(vrfs), vrfs[0])
+    name = section.required(BundleKeys.name)
+    number = section.required(BundleKeys.id)
+    spd = section.required(BundleKeys.spd, scalars.one_of(spds))
+    vrf = section.optional(BundleKeys.vrf, vrfs[0], scalars.one_of(vrfs))
     outbound = None
-    if section.value("outbound") is not None:
-        outbound = _read_outbound(section.section("outbound"), engines)
+    if section.value(BundleKeys.outbound) is not None:
+        outbound = _read_outbound(section.section(BundleKeys.outbound), engines)
     inbound = tuple(
         sa
-        for value in section.sequence("inbound")
+        for value in section.sequence(BundleKeys.inbound)
         if (sa := _read_inbound(value.mapping(), engines)) is not None
     )
     if name is None or number is None or spd is None:
@@ -284,36 +406,22 @@ def _read_bundle(
 
 
 def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | None:
-    engine = section.required("engine", scalars.one_of(engines), "the engine that encrypts")
-    sa = section.required("sa", scalars.integer(0, 0xFFFFFFFF), "the SA's number in the engine")
-    local = section.required(
-        "local", _unicast, "the source address of the ESP packets that this router sends"
-    )
-    spi = section.optional("spi", scalars.integer(256, 0xFFFFFFFF), None)
-    path_mtu = section.optional("path_mtu", scalars.integer(1280, 9216), 1500)
-    overhead = section.required(
-        "overhead", scalars.integer(0, 1000), "bytes that the SA adds, at most"
-    )
+    engine = section.required(OutboundKeys.engine, scalars.one_of(engines))
+    sa = section.required(OutboundKeys.sa)
+    local = section.required(OutboundKeys.local)
+    spi = section.optional(OutboundKeys.spi, None)
+    path_mtu = section.defaulted(OutboundKeys.path_mtu)
+    overhead = section.required(OutboundKeys.overhead)
     section.close()
     if engine is None or sa is None or local is None or overhead is None:
         return None
     return OutboundSa(engine, sa, local, path_mtu, overhead, spi)
 
 
-def _unicast(value: object) -> Address:
-    address = parse_address(scalars.text(value))
-    first = address[0]
-    if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
-        raise ValueError(f"{value!r} is no address that a router sends from")
-    return address
-
-
 def _read_inbound(section: Mapping, engines: frozenset[int]) -> InboundSa | None:
-    spi = section.required(
-        "spi", scalars.integer(256, 0xFFFFFFFF), "the SPI (1 to 255 are reserved)"
-    )
-    engine = section.required("engine", scalars.one_of(engines), "the engine that decrypts")
-    sa = section.required("sa", scalars.integer(0, 0xFFFFFFFF), "the SA's number in the engine")
+    spi = section.required(InboundKeys.spi)
+    engine = section.required(InboundKeys.engine, scalars.one_of(engines))
+    sa = section.required(InboundKeys.sa)
     section.close()
     if spi is None or engine is None or sa is None:
         return None

@@ -18,7 +18,8 @@ A rule names its action (bypass, discard, protect), what it looks at (absent or 
 `opaque`, for protocol, ports and icmp: only packets that show no such value), for protect a bundle,
 and for discard whether the audit log is told; docs/how-to/rules.md has an example of each. Order
 decides; what no rule matches is discarded (RFC 4301, 4.4.1). Problems are told all at once, each
-with file, line, list, and the rule's number and name. Depends on policy_model and yamlreader.
+with file, line, list, and the rule's number and name. Depends on policy_model, config_keys and
+yamlreader.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from sluice import scalars
+from sluice.config_keys import Key, Section, defaulted, optional, required, sections_of
 from sluice.model import Prefix, parse_address
 from sluice.policy_model import (
     ICMP_PROTOCOLS,
@@ -49,6 +51,56 @@ T = TypeVar("T")
 Bundles: TypeAlias = frozenset[str] | None
 """The names that protect rules may use; None: not known, so that any will do."""
 _ACTIONS = {action.name.lower(): action for action in Action}
+_ANY = "`any`"
+_ADDRESSES = "address, prefix, `LOW-HIGH`, list of them"
+_PORTS = "0 to 65,535, `LOW-HIGH`, list of them, `opaque`"
+
+
+@scalars.takes(", ".join(f"`{name}`" for name in _ACTIONS))
+def to_action(value: object) -> Action:
+    """`bypass`, `discard` or `protect`. Raises ValueError."""
+    try:
+        return _ACTIONS[str(value)]
+    except KeyError:
+        raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
+
+
+class RuleKeys(Section, title="Keys of a rule"):
+    """What a rule says; what it leaves out matches everything."""
+
+    name = required(scalars.name, "The rule's name, shown by `sluice show spd`.")
+    action = required(to_action, "What becomes of a packet that matches.")
+    bundle = optional(
+        scalars.name,
+        "The SA bundle that protects these packets.",
+        "required with `protect`, else not allowed",
+    )
+    source = Key(_ADDRESSES, "The packet's source address.", _ANY)
+    destination = Key(_ADDRESSES, "The packet's destination address.", _ANY)
+    protocol = Key(
+        f"name ({', '.join(f'`{name}`' for name in PROTOCOLS)}), 0 to 255, list of them, `opaque`",
+        "The protocol after IPv6's extension headers.",
+        _ANY,
+    )
+    source_ports = Key(_PORTS, "The source port, of protocols that have ports.", _ANY)
+    destination_ports = Key(_PORTS, "The destination port.", _ANY)
+    icmp = Key(
+        "type, range of types, `TYPE/CODE`, `TYPE/LOW-HIGH`, list of them, `opaque`",
+        "ICMP's or ICMPv6's type and code.",
+        _ANY,
+    )
+    audit = defaulted(scalars.boolean, False, "Whether the audit log is told; of `discard` only.")
+
+
+class SpdFileKeys(Section, title="Keys of an SPD's file"):
+    """An SPD in a file of its own."""
+
+    spd = required(scalars.name, "The SPD's name.")
+    inbound = sections_of(RuleKeys, "Rules for packets that come in")
+    outbound = sections_of(RuleKeys, "Rules for packets that leave")
+
+
+_LISTS = {Direction.INBOUND: SpdFileKeys.inbound, Direction.OUTBOUND: SpdFileKeys.outbound}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +126,7 @@ def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdTex
 
 def _read_spd(reader: Reader, bundles: Callable[[str], Bundles]) -> SpdText:
     root = reader.root()
-    name = root.required("spd", scalars.name, "the SPD's name")
+    name = root.required(SpdFileKeys.spd)
     rules = read_lists(root, bundles(name or ""))
     root.close()
     reader.finish()
@@ -87,8 +139,8 @@ def read_lists(root: Mapping, bundles: Bundles) -> dict[Direction, tuple[Rule, .
     `bundles` are the names that protect rules of this SPD may use.
     """
     return {
-        direction: tuple(_read_list(root.sequence(direction.value), direction, bundles))
-        for direction in Direction
+        direction: tuple(_read_list(root.sequence(key), direction, bundles))
+        for direction, key in _LISTS.items()
     }
 
 
@@ -106,29 +158,33 @@ def _read_list(values: list[Value], direction: Direction, bundles: Bundles) -> I
 
 
 def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
-    name = text.required("name", scalars.name, "a name for the rule, shown by `sluice show spd`")
-    action = text.required("action", to_action, "bypass, discard or protect")
-    bundle = text.optional("bundle", scalars.name, None)
+    name = text.required(RuleKeys.name)
+    action = text.required(RuleKeys.action)
+    bundle = text.optional(RuleKeys.bundle, None)
     if action is Action.PROTECT and bundle is None:
-        text.problem("bundle", "is missing: which SA bundle protects these packets")
+        text.problem(RuleKeys.bundle, f"is missing: {RuleKeys.bundle.missing}")
     if action is not None and action is not Action.PROTECT and bundle is not None:
-        text.problem("bundle", f"only a protect rule has one, this one says {action.name.lower()}")
+        text.problem(
+            RuleKeys.bundle, f"only a protect rule has one, this one says {action.name.lower()}"
+        )
     if bundle is not None and bundles is not None and bundle not in bundles:
         known = ", ".join(sorted(bundles)) or "none"
-        text.problem("bundle", f"this SPD has no bundle {bundle!r}; it has: {known}")
-    audit = text.optional("audit", scalars.boolean, False)
+        text.problem(RuleKeys.bundle, f"this SPD has no bundle {bundle!r}; it has: {known}")
+    audit = text.defaulted(RuleKeys.audit)
     if audit and action not in (Action.DISCARD, None):
-        text.problem("audit", f"only a discard rule has it, this one says {action.name.lower()}")
+        text.problem(
+            RuleKeys.audit, f"only a discard rule has it, this one says {action.name.lower()}"
+        )
     rule = Rule(
         name=name or "",
         action=action or Action.DISCARD,
         bundle=bundle,
-        source=_addresses(text, "source"),
-        destination=_addresses(text, "destination"),
-        protocol=_numbers(text, "protocol", to_protocol),
-        source_port=_numbers(text, "source_ports", to_ports),
-        destination_port=_numbers(text, "destination_ports", to_ports),
-        icmp=_numbers(text, "icmp", to_icmp),
+        source=_addresses(text, RuleKeys.source),
+        destination=_addresses(text, RuleKeys.destination),
+        protocol=_numbers(text, RuleKeys.protocol, to_protocol),
+        source_port=_numbers(text, RuleKeys.source_ports, to_ports),
+        destination_port=_numbers(text, RuleKeys.destination_ports, to_ports),
+        icmp=_numbers(text, RuleKeys.icmp, to_icmp),
         audit=audit,
     )
     _check_together(text, rule)
@@ -139,12 +195,12 @@ def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
 def _check_together(text: Mapping, rule: Rule) -> None:
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
-        where = "source" if rule.destination is None else "destination"
+        where = RuleKeys.source if rule.destination is None else RuleKeys.destination
         text.problem(where, "IPv4 and IPv6 addresses in one rule; write a rule for each")
     for key, numbers, wanted in (
-        ("source_ports", rule.source_port, PORT_PROTOCOLS),
-        ("destination_ports", rule.destination_port, PORT_PROTOCOLS),
-        ("icmp", rule.icmp, ICMP_PROTOCOLS),
+        (RuleKeys.source_ports, rule.source_port, PORT_PROTOCOLS),
+        (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
+        (RuleKeys.icmp, rule.icmp, ICMP_PROTOCOLS),
     ):
         # An empty tuple of protocols is a problem that was told already.
         if isinstance(numbers, tuple) and not (
@@ -157,13 +213,13 @@ def _check_together(text: Mapping, rule: Rule) -> None:
 # -- values: a scalar or a list of scalars; `any`, or no such key, is None
 
 
-def _addresses(text: Mapping, key: str) -> tuple[AddressRange, ...] | None:
+def _addresses(text: Mapping, key: Key) -> tuple[AddressRange, ...] | None:
     value = text.value(key)
     return None if value is None else _listed(value, lambda one: one.convert(to_address_range))
 
 
 def _numbers(
-    text: Mapping, key: str, converter: Callable[[object], T]
+    text: Mapping, key: Key, converter: Callable[[object], T]
 ) -> tuple[T, ...] | Opaque | None:
     value = text.value(key)
     if value is None:
@@ -203,14 +259,6 @@ def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object
         return converter(value)
 
     return convert
-
-
-def to_action(value: object) -> Action:
-    """`bypass`, `discard` or `protect`. Raises ValueError, as all of these do."""
-    try:
-        return _ACTIONS[str(value)]
-    except KeyError:
-        raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
 
 
 def to_address_range(value: object) -> AddressRange:

@@ -4,7 +4,8 @@
 `Reader` holds the problems; `Mapping` and `Value` are views into the document that never raise for
 what the file contains: they record a problem and answer with a default, so that one run finds all
 of them. `Reader.finish()` raises ConfigError when there was any. Duplicate keys, unknown keys and
-anchors that repeat a mapping's keys are problems. Depends on PyYAML and, for its limits, yamlnodes.
+anchors that repeat a mapping's keys are problems. Depends on PyYAML,
+config_keys and, for its limits, yamlnodes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 import yaml
 
+from sluice.config_keys import DefaultKey, Key, ListKey, PartKey, ScalarKey
 from sluice.yamlnodes import MAXIMUM_BYTES, LimitError, compose
 
 T = TypeVar("T")
@@ -208,42 +210,61 @@ class Mapping:
         self._taken: set[str] = set()
         self._sections: dict[str, Mapping] = {}
 
-    def problem(self, key: str, message: str) -> None:
+    def problem(self, key: Key, message: str) -> None:
         """Record a problem with one key."""
+        self._problem(key.name, message)
+
+    def _problem(self, key: str, message: str) -> None:
         node = self._pairs[key][0] if key in self._pairs else self._node
         self._reader.problem(node, self._path(key), message)
 
-    def required(self, key: str, converter: Callable[[object], T], what: str) -> T | None:
-        """The converted value; None, with a problem, where it is absent or wrong."""
-        value = self._take(key)
-        if value is None or value.is_null():
-            self.problem(key, f"is missing: {what}")
-            return None
-        return value.convert(converter)
+    def required(
+        self, key: ScalarKey[T], converter: Callable[[object], T] | None = None
+    ) -> T | None:
+        """The converted value; None, with a problem, where it is absent or wrong.
 
-    def optional(self, key: str, converter: Callable[[object], T], default: D) -> T | D:
+        `converter` stands for the key's own where what it takes depends on the file.
+        """
+        value = self._take(key.name)
+        if value is None or value.is_null():
+            self.problem(key, f"is missing: {key.missing}")
+            return None
+        return value.convert(converter or key.convert)
+
+    def optional(
+        self, key: ScalarKey[T], default: D, converter: Callable[[object], T] | None = None
+    ) -> T | D:
         """The converted value, or `default` where it is absent, or wrong (with a problem)."""
-        value = self._take(key)
+        value = self._take(key.name)
         if value is None or value.is_null():
             return default
-        converted = value.convert(converter)
+        converted = value.convert(converter or key.convert)
         return default if converted is None else converted
 
-    def section(self, key: str) -> Mapping:
+    def defaulted(self, key: DefaultKey[T]) -> T:
+        """The converted value, or the key's own default where it is absent, or wrong."""
+        return self.optional(key, key.value)
+
+    def section(self, key: PartKey) -> Mapping:
         """The mapping under `key`, empty where absent. The same view each time."""
-        if key not in self._sections:
-            value = self._take(key) or Value(self._reader, None, self._path(key))
-            self._sections[key] = value.mapping()
-        return self._sections[key]
+        if key.name not in self._sections:
+            value = self._take(key.name) or Value(self._reader, None, self._path(key.name))
+            self._sections[key.name] = value.mapping()
+        return self._sections[key.name]
 
-    def value(self, key: str) -> Value | None:
+    def value(self, key: Key) -> Value | None:
         """What stands under `key`, None where it is absent."""
-        return self._take(key)
+        return self._take(key.name)
 
-    def sequence(self, key: str) -> list[Value]:
+    def sequence(self, key: Key) -> list[Value]:
         """The list under `key`, empty where absent."""
-        value = self._take(key)
+        value = self._take(key.name)
         return [] if value is None else value.sequence()
+
+    def converted(self, key: ListKey[T]) -> tuple[T, ...]:
+        """The list under `key` converted, without the elements that are wrong."""
+        found = (value.convert(key.convert) for value in self.sequence(key))
+        return tuple(one for one in found if one is not None)
 
     def items(self) -> list[tuple[str, Value]]:
         """All pairs, for mappings whose keys are names; takes them all."""
@@ -254,7 +275,7 @@ class Mapping:
         """Every key that was not taken is a problem."""
         for key in self._pairs.keys() - self._taken:
             known = ", ".join(sorted(self._taken))
-            self.problem(key, f"unknown key; known here: {known}")
+            self._problem(key, f"unknown key; known here: {known}")
 
     def _take(self, key: str) -> Value | None:
         self._taken.add(key)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema's vocabulary: keys of the configuration file, grouped in sections.
+
+    class EngineKeys(Section, title="engines"):
+        id = required(scalars.integer(1, 255), "The engine's number.")
+        device = optional(scalars.interface_name, "The port's own device.")
+
+A key is declared once, beside the code that reads it. Readers take it by `yamlreader.Mapping`;
+`config_reference` writes the tables of docs/reference/configuration.md from it. `meaning` is
+Markdown, and its first sentence is what an error says of a key that is missing. Depends on scalars.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from sluice.scalars import Scalar, readable
+
+T = TypeVar("T")
+
+
+class Key:
+    """A key: its name, the values that it takes, its default and its meaning, as text."""
+
+    name: str
+
+    def __init__(self, values: str, meaning: str, default: str) -> None:
+        self.values = values
+        self.meaning = meaning
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @property
+    def missing(self) -> str:
+        """The first sentence of its meaning, as the end of a sentence."""
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", self.meaning)
+        first = re.split(r"[.;](?: |$)", plain)[0]
+        return first if first[:2].isupper() else first[:1].lower() + first[1:]
+
+
+class ScalarKey(Key, Generic[T]):
+    """A key with one value."""
+
+    def __init__(self, kind: Scalar[T], meaning: str, default: str) -> None:
+        super().__init__(kind.values, meaning, default)
+        self.convert: Callable[[object], T] = kind
+
+
+class DefaultKey(ScalarKey[T]):
+    """A key whose default is the same in every file."""
+
+    def __init__(self, kind: Scalar[T], default: T, meaning: str) -> None:
+        super().__init__(kind, meaning, shown(default))
+        self.value = default
+
+
+class ListKey(Key, Generic[T]):
+    """A key with a list of values, each through `convert`."""
+
+    def __init__(self, kind: Scalar[T], values: str, meaning: str, default: str) -> None:
+        super().__init__(values, meaning, default)
+        self.convert: Callable[[object], T] = kind
+
+
+class PartKey(Key):
+    """A key with a section, with a list of sections, or with sections by name."""
+
+    def __init__(self, keys: type[Section], values: str, meaning: str, default: str) -> None:
+        super().__init__(values, meaning, default)
+        self.keys = keys
+
+
+class Section:
+    """A mapping's keys: the attributes of a subclass. `title` is its heading in the reference."""
+
+    title: ClassVar[str]
+
+    def __init_subclass__(cls, title: str) -> None:
+        cls.title = title
+
+    @classmethod
+    def all_keys(cls) -> Iterator[Key]:
+        """The keys in the order of their declaration."""
+        return (value for value in vars(cls).values() if isinstance(value, Key))
+
+    @classmethod
+    def tree(cls) -> Iterator[type[Section]]:
+        """This section and all below it."""
+        yield cls
+        for key in cls.all_keys():
+            if isinstance(key, PartKey):
+                yield from key.keys.tree()
+
+
+REQUIRED = "required"
+
+
+def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T]:
+    """A key that a file must have, or must have `when`."""
+    return ScalarKey(kind, meaning, when)
+
+
+def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
+    """A key whose default is nothing, or follows from the rest of the file."""
+    return ScalarKey(kind, meaning, default)
+
+
+def defaulted(kind: Scalar[T], default: T, meaning: str) -> DefaultKey[T]:
+    """A key with a default."""
+    return DefaultKey(kind, default, meaning)
+
+
+def list_of(kind: Scalar[T], values: str, meaning: str, default: object = "none") -> ListKey[T]:
+    """A key with a list; `values` names its elements."""
+    text = default if isinstance(default, str) else shown(default)
+    return ListKey(kind, f"list of {values}", meaning, text)
+
+
+def section_of(keys: type[Section], meaning: str, default: str = "") -> PartKey:
+    """A key with a section."""
+    return PartKey(keys, "section", meaning, default)
+
+
+def sections_of(keys: type[Section], meaning: str, default: str = "none") -> PartKey:
+    """A key with a list of sections."""
+    return PartKey(keys, "list", meaning, default)
+
+
+def shown(value: object) -> str:
+    """A default in the words of the reference."""
+    match value:
+        case bool():
+            return f"`{str(value).lower()}`"
+        case int() | float():
+            return readable(value)
+        case tuple() | list():
+            return f"`[{', '.join(map(str, value))}]`"
+        case str() | Path():
+            return f"`{value}`"
+    return f"`{value}`"

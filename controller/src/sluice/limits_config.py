@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration sections `limits` and `punt_rates`: bounds of the controller, and of its punts.
+
+Depends on yamlreader, config_keys and scalars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice import scalars
+from sluice.config_keys import Section, defaulted, optional, required
+from sluice.yamlreader import Mapping
+
+PUNT_REASONS = (
+    "ARP",
+    "LINK_PROTOCOL",
+    "NEIGHBOR_DISCOVERY",
+    "ROUTING_PROTOCOL",
+    "IKE",
+    "LOCAL",
+    "TTL_EXCEEDED",
+    "MTU_EXCEEDED",
+    "NEIGHBOR_UNRESOLVED",
+    "NO_ROUTE",
+    "UNREACHABLE",
+    "PROHIBITED",
+    "IP_OPTIONS",
+    "EXTENSION_HEADERS",
+    "INBOUND_MISS",
+    "OUTBOUND_MISS",
+    "FRAGMENT",
+    "AUDIT",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PuntRate:
+    """How many packets a second of one punt reason the CPU is willing to take."""
+
+    rate: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the controller spends at most."""
+
+    held_packets_per_neighbor: int = 32
+    held_packets: int = 1024
+    held_seconds: float = 3.0
+    icmp_errors_per_second: int = 1000
+    icmp_errors_burst: int = 100
+    punt_queue: int = 8192
+    fragment_datagrams: int = 8192
+    fragments_waiting: int = 2048
+    fragment_seconds: float = 5.0
+    auditor_per_second: int = 5000
+    auditor_seconds: float = 5.0
+
+
+DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
+DEFAULT_PUNT_RATES = {
+    "ROUTING_PROTOCOL": PuntRate(rate=10000, burst=2000),
+    "NEIGHBOR_DISCOVERY": PuntRate(rate=2000, burst=400),
+    "LOCAL": PuntRate(rate=10000, burst=2000),
+    "MTU_EXCEEDED": PuntRate(rate=5000, burst=500),
+    "INBOUND_MISS": PuntRate(rate=20000, burst=4000),
+    "OUTBOUND_MISS": PuntRate(rate=20000, burst=4000),
+    "FRAGMENT": PuntRate(rate=20000, burst=4000),
+    "AUDIT": PuntRate(rate=100, burst=100),
+}
+
+
+_DEFAULT = Limits()
+_COUNT = 1_000_000
+
+
+class LimitKeys(Section, title="limits"):
+    """What the controller spends at most."""
+
+    held_packets_per_neighbor = defaulted(
+        scalars.integer(0, _COUNT, "packets"),
+        _DEFAULT.held_packets_per_neighbor,
+        "Packets that wait while a neighbour is resolved.",
+    )
+    held_packets = defaulted(
+        scalars.integer(0, _COUNT, "packets"), _DEFAULT.held_packets, "The same, of all neighbours."
+    )
+    held_seconds = defaulted(
+        scalars.number(0.1, 60, "seconds"),
+        _DEFAULT.held_seconds,
+        'How long a packet waits. Then its sender is told "host unreachable".',
+    )
+    icmp_errors_per_second = defaulted(
+        scalars.integer(0, _COUNT, "a second"),
+        _DEFAULT.icmp_errors_per_second,
+        "ICMP errors that the router sends; a tenth of them to any one host.",
+    )
+    icmp_errors_burst = defaulted(
+        scalars.integer(0, _COUNT, "errors"),
+        _DEFAULT.icmp_errors_burst,
+        "ICMP errors that it sends at once.",
+    )
+    punt_queue = defaulted(
+        scalars.integer(64, _COUNT, "packets"),
+        _DEFAULT.punt_queue,
+        "Packets that wait for the controller.",
+    )
+    fragment_datagrams = defaulted(
+        scalars.integer(1, _COUNT, "datagrams"),
+        _DEFAULT.fragment_datagrams,
+        "Datagrams in fragments that are known at a time.",
+    )
+    fragments_waiting = defaulted(
+        scalars.integer(0, _COUNT, "fragments"),
+        _DEFAULT.fragments_waiting,
+        "Later fragments that wait for their first.",
+    )
+    fragment_seconds = defaulted(
+        scalars.number(0.1, 60, "seconds"),
+        _DEFAULT.fragment_seconds,
+        "From a datagram's first fragment seen to its last.",
+    )
+    auditor_per_second = defaulted(
+        scalars.integer(100, _COUNT, "a second"),
+        _DEFAULT.auditor_per_second,
+        "Entries of the switch that the audit compares.",
+    )
+    auditor_seconds = defaulted(
+        scalars.number(0.1, 3600, "seconds"),
+        _DEFAULT.auditor_seconds,
+        "From one round of the audit to the next.",
+    )
+
+
+class PuntRateKeys(Section, title="punt_rates"):
+    """One section for each reason."""
+
+    rate = required(
+        scalars.integer(0, 10_000_000, "packets a second"),
+        "The packets a second that the switch sends to the controller for this reason.",
+    )
+    burst = optional(
+        scalars.integer(1, 1_000_000, "packets"),
+        "The packets that it sends at once.",
+        "a fifth of the rate",
+    )
+
+
+def read_limits(section: Mapping) -> Limits:
+    """The section `limits`."""
+    limits = Limits(
+        held_packets_per_neighbor=section.defaulted(LimitKeys.held_packets_per_neighbor),
+        held_packets=section.defaulted(LimitKeys.held_packets),
+        held_seconds=section.defaulted(LimitKeys.held_seconds),
+        icmp_errors_per_second=section.defaulted(LimitKeys.icmp_errors_per_second),
+        icmp_errors_burst=section.defaulted(LimitKeys.icmp_errors_burst),
+        punt_queue=section.defaulted(LimitKeys.punt_queue),
+        fragment_datagrams=section.defaulted(LimitKeys.fragment_datagrams),
+        fragments_waiting=section.defaulted(LimitKeys.fragments_waiting),
+        fragment_seconds=section.defaulted(LimitKeys.fragment_seconds),
+        auditor_per_second=section.defaulted(LimitKeys.auditor_per_second),
+        auditor_seconds=section.defaulted(LimitKeys.auditor_seconds),
+    )
+    section.close()
+    return limits
+
+
+def read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
+    """The section `punt_rates`, with the defaults of the reasons that it leaves out."""
+    rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
+    for reason, value in section.items():
+        if reason not in rates:
+            value.problem(f"no such punt reason; one of {', '.join(PUNT_REASONS)}")
+            continue
+        entry = value.mapping()
+        rate = entry.required(PuntRateKeys.rate)
+        burst = entry.optional(PuntRateKeys.burst, max(1, (rate or 0) // 5))
+        entry.close()
+        if rate is not None:
+            rates[reason] = PuntRate(rate, burst)
+    return rates

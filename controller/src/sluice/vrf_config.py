@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration section `vrfs`: VRFs, their routing tables and places in the host stack.
+
+Depends on yamlreader, config_keys and scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from sluice import scalars
+from sluice.config_keys import PartKey, Section, list_of, optional, required
+from sluice.model import MAIN_TABLE
+from sluice.namespaces import HOME
+from sluice.yamlreader import Mapping
+
+DEFAULT_VRF = "default"
+KERNEL_TABLES = {253: "default table", 255: "local table"}
+
+
+class Isolation(Enum):
+    """How the host stack keeps a VRF apart from the default one."""
+
+    DEVICE = "device"
+    """By a VRF device of the kernel's."""
+    NAMESPACE = "namespace"
+    """By a network namespace of its own."""
+    SHARED = "shared"
+    """Not: what it gets and sends is limited to what answers in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class VrfConfig:
+    """A VRF: its number in the pipeline and its kernel routing table.
+
+    `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead. `device` is the name
+    of the kernel's VRF device and `namespace` that of the network namespace, where there is one;
+    None for the default VRF. `isolation` is how the host stack keeps the VRF apart; None until that
+    is decided (`sources.vrf_places`), and for the default VRF.
+    """
+
+    name: str
+    id: int
+    table: int
+    next_hop_vrfs: frozenset[str] = frozenset()
+    device: str | None = None
+    namespace: str | None = None
+    isolation: Isolation | None = None
+
+    @property
+    def place(self) -> int:
+        """The number of the network namespace that the VRF's interfaces are in."""
+        return self.id if self.isolation is Isolation.NAMESPACE else HOME
+
+
+class VrfKeys(Section, title="vrfs"):
+    """One section for each VRF."""
+
+    table = required(
+        scalars.integer(1, 2**32 - 1), "The kernel's routing table.", "required, but for `default`"
+    )
+    isolation = optional(
+        scalars.one_of(tuple(kind.value for kind in Isolation)),
+        "How the host stack keeps the VRF apart ([vrfs.md](../how-to/vrfs.md)).",
+        "what the kernel has",
+    )
+    device = optional(scalars.interface_name, "The kernel's VRF device.", "the VRF's name")
+    namespace = optional(scalars.name, "The network namespace.", "the VRF's name")
+    next_hop_vrfs = list_of(
+        scalars.name, "VRFs", "The VRFs by whose interfaces this VRF's routes may lead."
+    )
+
+
+def read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
+    """The section `vrfs`, by name; the default VRF is always there."""
+    vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
+    tables = {MAIN_TABLE: DEFAULT_VRF}
+    names = {DEFAULT_VRF, *(name for name, _ in section.items())}
+    for name, value in section.items():
+        vrf = value.mapping()
+        others = _read_next_hop_vrfs(vrf, names - {name})
+        if name == DEFAULT_VRF:
+            if vrf.value(VrfKeys.table) is not None:
+                vrf.problem(VrfKeys.table, "the default VRF has the main table; remove this")
+            vrf.close()
+            vrfs[name] = VrfConfig(name, 0, MAIN_TABLE, others)
+            continue
+        table = vrf.required(VrfKeys.table)
+        device = vrf.optional(VrfKeys.device, _device_name(name, table))
+        namespace = vrf.optional(VrfKeys.namespace, _namespace_name(name, table))
+        isolation = vrf.optional(VrfKeys.isolation, None)
+        vrf.close()
+        if table is None:
+            continue
+        if table in KERNEL_TABLES:
+            value.problem(f"table {table} is the kernel's {KERNEL_TABLES[table]}; use another")
+            continue
+        if table in tables:
+            value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
+            continue
+        tables[table] = name
+        kind = None if isolation is None else Isolation(isolation)
+        vrfs[name] = VrfConfig(name, len(vrfs), table, others, device, namespace, kind)
+    return vrfs
+
+
+def _namespace_name(vrf: str, table: int | None) -> str:
+    """The name of a VRF's network namespace unless the file gives one, by the same rule."""
+    try:
+        return scalars.name(vrf)
+    except ValueError:
+        return f"vrf{table}"
+
+
+def _device_name(vrf: str, table: int | None) -> str:
+    """The name of a VRF's device unless the file gives one: the VRF's where it can be."""
+    try:
+        return scalars.interface_name(vrf)
+    except ValueError:
+        return f"vrf{table}"
+
+
+def _read_next_hop_vrfs(vrf: Mapping, others: set[str]) -> frozenset[str]:
+    name = scalars.one_of(tuple(sorted(others)))
+    read = (value.convert(name) for value in vrf.sequence(VrfKeys.next_hop_vrfs))
+    return frozenset(one for one in read if one is not None)
+
+
+def check_namespaces(root: Mapping, key: PartKey, vrfs: Iterable[VrfConfig]) -> None:
+    """Each VRF has a network namespace for itself."""
+    taken: dict[str | None, str] = {}
+    for vrf in vrfs:
+        if vrf.namespace in taken:
+            problem = f"VRFs {taken[vrf.namespace]!r} and {vrf.name!r} have one network namespace"
+            root.problem(key, f"{problem}, {vrf.namespace!r}; give each its own `namespace`")
+        if vrf.namespace is not None:
+            taken[vrf.namespace] = vrf.name
