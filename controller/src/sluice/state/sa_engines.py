@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an ESP engine holds, as far as it is known. Pure; depends on sa_model and entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, Spi, Value
+from sluice.policy_model import Direction
+from sluice.sa_model import HeldKey, HeldSa, SaSettings
+
+Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
+Claim: TypeAlias = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class EngineView:
+    """One engine. `reachable` is None while that is not known; `idle_since` says since when the
+    switch has named no more what nobody wants."""
+
+    reachable: bool | None = None
+    held: dict[HeldKey, HeldSa] = field(default_factory=dict)
+    by_settings: dict[SaSettings, HeldSa] = field(default_factory=dict)
+    idle_since: dict[HeldKey, float] = field(default_factory=dict)
+
+    def replace(self, held: Iterable[HeldSa]) -> None:
+        """Takes what the engine holds, all of it."""
+        self.held = {one.key: one for one in held}
+        self.by_settings = {one.settings: one for one in self.held.values()}
+        self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}
+
+    def put(self, held: HeldSa) -> None:
+        """Takes note of another one."""
+        self.held[held.key] = self.by_settings[held.settings] = held
+
+    def remove(self, held: HeldSa) -> None:
+        """Takes note of one that has gone."""
+        self.held.pop(held.key, None)
+        self.by_settings.pop(held.settings, None)
+        self.idle_since.pop(held.key, None)
+
+    def exclusions(self) -> set[Claim]:
+        """What makes the engine refuse an SA, as `claims` names it."""
+        return {claim for one in self.held.values() for claim in claims(one.settings, held=True)}
+
+
+def refers(installed: Entities, engine: int, held: HeldSa) -> bool:
+    """Whether the switch sends packets to an engine by this SA."""
+    settings = held.settings
+    if settings.direction is Direction.OUTBOUND:
+        value = installed[Kind.OUTBOUND_SA].get(BundleInVrf(settings.vrf, settings.bundle))
+        return isinstance(value, Encrypt) and (value.engine, value.sa) == (engine, held.number)
+    value = installed[Kind.INBOUND_SA].get(Spi(settings.vrf, settings.spi))
+    return isinstance(value, Decrypt) and value.engine == engine
+
+
+def claims(settings: SaSettings, *, held: bool) -> Iterator[Claim]:
+    """Names what an engine gives to one SA only: a key that encrypts, and an SPI of a VRF.
+
+    An SA that is held claims its key against outbound ones, and an outbound one against all.
+    """
+    is_outbound = settings.direction is Direction.OUTBOUND
+    if not is_outbound:
+        yield "spi", settings.vrf, settings.spi
+    if held:
+        yield "encrypts" if is_outbound else "decrypts", settings.fingerprint
+    else:
+        yield "encrypts", settings.fingerprint
+        if is_outbound:
+            yield "decrypts", settings.fingerprint

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The security associations that are wanted, what the engines hold, and what follows from both.
+
+A level-triggered plan: `commands` says what an engine is to be told now, `desired` what the switch
+shall hold now, each from what is known. So an interruption at any point leaves a state that the
+next look goes on from, and each state drops where it does not protect:
+
+- Order: an SA is in the switch only while its engine is known to hold it, and leaves the engine
+  only `DRAIN` seconds after the switch has let it go. An outbound SA takes over by one write.
+- Of a bundle's outbound SAs those serve first that are not retiring, then those on the engine that
+  the bundle names first, then the newest.
+- Nonces: a key that has encrypted on one engine goes to that engine again and to no other. Where
+  that engine is gone its SA waits, and says that a rekey is needed.
+- An inbound SA moves with a new anti-replay window; it stays where it is as long as that works.
+- While an engine is unreachable its SAs stay in the switch, which drops what names it: NO_ENGINE.
+- An SA that has expired once stays expired (`Use.is_expired`), whatever restarts.
+
+Pure; depends on sa_model and entities.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from sluice.entities import (
+    OF_BUNDLE,
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EspSource,
+    Key,
+    Kind,
+    ReassemblyEngine,
+    Spi,
+    Value,
+)
+from sluice.sa_model import Age, HeldSa, SaSettings, SecurityAssociation
+from sluice.state.sa_engines import Claim, EngineView, Entities, claims, refers
+
+DRAIN = 3.0
+"""Seconds for packets that the switch sent to an engine under an SA which it names no more."""
+GRACE = 10.0
+"""Seconds that a retiring inbound SA stays once its successor has carried a packet."""
+RETRY = 5.0
+"""Seconds after which an engine that refused an SA is asked again."""
+COMMANDS = 256
+"""Commands that are made at a time."""
+
+
+class BundleSpec(NamedTuple):
+    """A bundle as configured; `engines` are those that may serve it, the preferred one first."""
+
+    name: str
+    id: int
+    vrf: int
+    engines: tuple[int, ...]
+    path_mtu: int
+
+
+class Use(NamedTuple):
+    """What is on record of a key: the engine that had it, and since when (seconds, wall clock)."""
+
+    engine: int
+    since: float
+    is_expired: bool = False
+
+
+class SaId(NamedTuple):
+    """What tells an SA from others in the router."""
+
+    name: str
+    spi: int
+
+
+class Add(NamedTuple):
+    """An SA that an engine is to take. `resume`: its key may have encrypted there before."""
+
+    sa: SecurityAssociation
+    resume: bool
+
+
+class Delete(NamedTuple):
+    """An SA that an engine is to give up."""
+
+    held: HeldSa
+
+
+Command: TypeAlias = Add | Delete
+
+
+class SaState(Enum):
+    """How an SA stands."""
+
+    IN_USE = "in use"
+    STANDBY = "standby"
+    RETIRING = "retiring"
+    EXPIRED = "expired"
+    WAITING = "waiting"
+    REFUSED = "refused"
+    REKEY_NEEDED = "rekey needed"
+
+
+class SaReport(NamedTuple):
+    """An SA and how it stands; `why` where it does not serve."""
+
+    sa: SecurityAssociation
+    state: SaState
+    engine: int | None
+    held: HeldSa | None
+    why: str | None = None
+
+
+@dataclass(slots=True)
+class _Tracked:
+    sa: SecurityAssociation
+    order: int
+    engine: int | None = None
+    held: HeldSa | None = None
+    refusal: str | None = None
+    retry_at: float = 0.0
+    successor_used_at: float | None = None
+
+
+class SaTable:
+    """All SAs. `engines` are those that the router tells of SAs; `uses` is the record of keys, by
+    fingerprint, which the caller keeps."""
+
+    def __init__(
+        self, bundles: Iterable[BundleSpec], engines: Iterable[int], uses: Mapping[str, Use]
+    ) -> None:
+        self.bundles = {one.id: one for one in bundles}
+        self._engines = {one: EngineView() for one in engines}
+        self._uses = uses
+        self._tracked: dict[SaId, _Tracked] = {}
+        self._orders = 0
+        self._desired: dict[Kind, dict[Key, Value]] = {}
+
+    # -- what is wanted, and what is known
+
+    def want(self, sas: Sequence[SecurityAssociation]) -> None:
+        """All SAs that are wanted, of all origins. Those that stay keep what is known of them."""
+        before, self._tracked = self._tracked, {}
+        for sa in sas:
+            known = before.get(identity(sa))
+            if known is None or (known.sa.settings, known.sa.engine) != (sa.settings, sa.engine):
+                self._orders += 1
+                known = _Tracked(sa, self._orders)
+            known.sa = sa
+            self._tracked[identity(sa)] = known
+        self._look_anew()
+
+    @property
+    def wanted(self) -> list[SecurityAssociation]:
+        """All SAs that are wanted, in order."""
+        return [one.sa for one in self._tracked.values()]
+
+    def engine_tells(self, engine: int, held: Iterable[HeldSa]) -> None:
+        """An engine answers, and holds these SAs."""
+        known = self._engines[engine]
+        known.reachable = True
+        known.replace(held)
+        self._look_anew()
+
+    def engine_lost(self, engine: int) -> None:
+        """An engine does not answer: what it holds is not known."""
+        known = self._engines[engine]
+        known.reachable = False
+        known.replace(())
+        self._look_anew()
+
+    def reaches(self, engine: int) -> bool | None:
+        """Whether an engine answers; None while that is not known."""
+        return self._engines[engine].reachable
+
+    def added(self, engine: int, sa: SecurityAssociation, number: int) -> None:
+        """An engine has taken an SA under this number."""
+        held = HeldSa(sa.settings, number)
+        self._engines[engine].put(held)
+        tracked = self._tracked.get(identity(sa))
+        if tracked is not None and tracked.engine == engine:
+            tracked.held, tracked.refusal = held, None
+
+    def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
+        """An SA was refused, by its engine or for its keys; it is tried again later."""
+        tracked = self._tracked.get(identity(sa))
+        if tracked is not None:
+            tracked.refusal, tracked.retry_at = why, now + RETRY
+
+    def deleted(self, engine: int, held: HeldSa) -> None:
+        """An engine has given an SA up."""
+        self._engines[engine].remove(held)
+        for tracked in self._tracked.values():
+            if tracked.engine == engine and tracked.sa.settings == held.settings:
+                tracked.held = None
+
+    # -- what follows
+
+    def _look_anew(self) -> None:
+        """Places each SA on an engine, and finds it there."""
+        for tracked in self._tracked.values():
+            tracked.engine = self._place(tracked)
+            tracked.held = self._find(tracked.sa.settings, tracked.engine)
+
+    def _place(self, tracked: _Tracked) -> int | None:
+        able = self._able(tracked.sa)
+        if tracked.sa.is_outbound:
+            use = self._uses.get(tracked.sa.settings.fingerprint)
+            if use is not None:
+                return use.engine if use.engine in able else None
+            if tracked.held is not None and tracked.engine in able:
+                return tracked.engine
+        elif tracked.engine in able and self._engines[tracked.engine].reachable:
+            return tracked.engine
+        holders = [one for one in able if self._find(tracked.sa.settings, one) is not None]
+        reachable = [one for one in able if self._engines[one].reachable]
+        return next(iter(holders + reachable), None)
+
+    def _able(self, sa: SecurityAssociation) -> tuple[int, ...]:
+        """The engines that may serve an SA."""
+        bundle = self.bundles.get(sa.settings.bundle)
+        engines = () if bundle is None else bundle.engines
+        if sa.engine is not None:
+            engines = (sa.engine,) if sa.engine in engines else ()
+        return tuple(one for one in engines if one in self._engines)
+
+    def _find(self, settings: SaSettings, engine: int | None) -> HeldSa | None:
+        if engine is None:
+            return None
+        return self._engines[engine].by_settings.get(settings)
+
+    def is_expired(self, sa: SecurityAssociation) -> bool:
+        """Whether an SA has reached a hard limit, ever."""
+        use = self._uses.get(sa.settings.fingerprint)
+        return use is not None and use.is_expired
+
+    def newly_expired(self, wall_clock: float) -> list[SecurityAssociation]:
+        """The SAs that have ended since: the caller puts that on record."""
+        return [
+            one.sa
+            for one in self._tracked.values()
+            if not self.is_expired(one.sa) and self._has_ended(one, wall_clock)
+        ]
+
+    def _has_ended(self, tracked: _Tracked, wall_clock: float) -> bool:
+        held, settings = tracked.held, tracked.sa.settings
+        if held is not None and (held.age is Age.HARD or held.drops.get("sequence_exhausted")):
+            return True
+        use, limit = self._uses.get(settings.fingerprint), settings.hard.seconds
+        return use is not None and limit is not None and wall_clock - use.since >= limit
+
+    def retired(self, now: float) -> list[SecurityAssociation]:
+        """Retiring SAs that nothing needs any more: the caller wants them no longer."""
+        done = []
+        for tracked in self._tracked.values():
+            if not tracked.sa.is_retiring:
+                continue
+            successor = self._successor(tracked.sa)
+            if successor is None or self.is_expired(tracked.sa):
+                done.append(tracked.sa)
+            elif tracked.sa.is_outbound:
+                if self.state_of(successor.sa) is SaState.IN_USE:
+                    done.append(tracked.sa)
+            elif successor.held is not None and successor.held.packets:
+                if tracked.successor_used_at is None:
+                    tracked.successor_used_at = now
+                elif now - tracked.successor_used_at >= GRACE:
+                    done.append(tracked.sa)
+        return done
+
+    def _successor(self, sa: SecurityAssociation) -> _Tracked | None:
+        name, direction = sa.name, sa.settings.direction
+        for one in self._tracked.values():
+            is_other = one.sa.name == name and one.sa.settings.direction is direction
+            if is_other and not one.sa.is_retiring:
+                return one
+        return None
+
+    # -- what the switch shall hold
+
+    def desired(self) -> dict[Kind, dict[Key, Value]]:
+        """The entities of all bundles, as they shall be now."""
+        found: dict[Kind, dict[Key, Value]] = {
+            kind: {}
+            for kind in (
+                *(Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
+                *(Kind.INBOUND_SA, Kind.REASSEMBLY_ENGINE),
+            )
+        }
+        outbound: dict[int, list[_Tracked]] = {}
+        for tracked in self._tracked.values():
+            if tracked.sa.is_outbound:
+                outbound.setdefault(tracked.sa.settings.bundle, []).append(tracked)
+                self._add_source(tracked.sa.settings, found[Kind.ESP_SOURCE])
+            else:
+                self._add_inbound(tracked, found[Kind.INBOUND_SA])
+        for bundle, sas in outbound.items():
+            self._add_outbound(self.bundles[bundle], sas, found[Kind.OUTBOUND_SA])
+        self._add_reassembly(found)
+        self._desired = found
+        return found
+
+    def _add_source(self, settings: SaSettings, entries: dict[Key, Value]) -> None:
+        if settings.local is not None:
+            entries[EspSource(settings.vrf, settings.bundle, settings.local)] = OF_BUNDLE
+
+    def _add_inbound(self, tracked: _Tracked, entries: dict[Key, Value]) -> None:
+        settings = tracked.sa.settings
+        if self.is_expired(tracked.sa):
+            return
+        key = Spi(settings.vrf, settings.spi)
+        if tracked.held is not None and tracked.engine is not None:
+            entries[key] = Decrypt(settings.bundle, tracked.engine, tracked.held.number)
+            return
+        before = self._desired.get(Kind.INBOUND_SA, {}).get(key)
+        if isinstance(before, Decrypt) and self._is_lost(before.engine):
+            entries[key] = before
+
+    def _is_lost(self, engine: int) -> bool:
+        return engine in self._engines and self._engines[engine].reachable is False
+
+    def _add_outbound(
+        self, bundle: BundleSpec, sas: list[_Tracked], entries: dict[Key, Value]
+    ) -> None:
+        key = BundleInVrf(bundle.vrf, bundle.id)
+        serving = self._serving(bundle, sas)
+        if serving is not None and serving.held is not None and serving.engine is not None:
+            overhead = serving.sa.settings.overhead
+            number = serving.held.number
+            entries[key] = Encrypt(serving.engine, number, bundle.path_mtu, overhead)
+            return
+        before = self._desired.get(Kind.OUTBOUND_SA, {}).get(key)
+        if isinstance(before, Encrypt) and self._is_lost(before.engine):
+            waiting = [one for one in sas if one.engine == before.engine]
+            if any(not self.is_expired(one.sa) for one in waiting):
+                entries[key] = before
+
+    def _serving(self, bundle: BundleSpec, sas: Iterable[_Tracked]) -> _Tracked | None:
+        able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]
+        return max(able, key=lambda one: self._rank(bundle, one), default=None)
+
+    @staticmethod
+    def _rank(bundle: BundleSpec, one: _Tracked) -> tuple[bool, int, int]:
+        place = bundle.engines.index(one.engine) if one.engine in bundle.engines else 0
+        return not one.sa.is_retiring, -place, one.order
+
+    def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
+        """All fragments of a VRF go to one engine: the one that has most of its inbound SAs."""
+        counts: dict[int, Counter[int]] = {}
+        for key, value in found[Kind.INBOUND_SA].items():
+            if isinstance(key, Spi) and isinstance(value, Decrypt):
+                counts.setdefault(key.vrf, Counter())[value.engine] += 1
+        for vrf, engines in counts.items():
+            best = min(engines, key=lambda engine: (-engines[engine], engine))
+            found[Kind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
+
+    # -- what an engine is to be told
+
+    def commands(self, engine: int, installed: Entities | None, now: float) -> list[Command]:
+        """What an engine is to be told now, at most `COMMANDS`. `installed` is what the switch
+        holds, None while that is not known: then nothing leaves an engine but what is wanted by
+        nobody."""
+        known = self._engines[engine]
+        placed = [one for one in self._tracked.values() if one.engine == engine]
+        kept = {
+            one.held.key for one in placed if one.held is not None and not self.is_expired(one.sa)
+        }
+        found: list[Command] = []
+        for key, held in known.held.items():
+            if key in kept:
+                known.idle_since.pop(key, None)
+            elif self._may_go(engine, held, installed, now):
+                found.append(Delete(held))
+        exclusions = known.exclusions()
+        found += (
+            Add(one.sa, self._resumes(one.sa))
+            for one in placed
+            if self._may_come(one, exclusions, now)
+        )
+        return found[:COMMANDS]
+
+    def _may_go(self, engine: int, held: HeldSa, installed: Entities | None, now: float) -> bool:
+        since = self._engines[engine].idle_since
+        if installed is not None and refers(installed, engine, held):
+            since.pop(held.key, None)
+            return False
+        return now - since.setdefault(held.key, now) >= DRAIN
+
+    def _may_come(self, tracked: _Tracked, exclusions: Container[Claim], now: float) -> bool:
+        """Whether an SA is to be added; not before what excludes it has gone."""
+        if tracked.held is not None or self.is_expired(tracked.sa) or now < tracked.retry_at:
+            return False
+        return not any(claim in exclusions for claim in claims(tracked.sa.settings, held=False))
+
+    def _resumes(self, sa: SecurityAssociation) -> bool:
+        return sa.is_outbound and sa.settings.fingerprint in self._uses
+
+    # -- what is told
+
+    def state_of(self, sa: SecurityAssociation) -> SaState:
+        """How an SA stands; WAITING for one that is not wanted."""
+        tracked = self._tracked.get(identity(sa))
+        return SaState.WAITING if tracked is None else self._report(tracked).state
+
+    def reports(self) -> Iterator[SaReport]:
+        """All SAs, and how they stand."""
+        return map(self._report, self._tracked.values())
+
+    def _report(self, one: _Tracked) -> SaReport:
+        state, why = self._judge(one)
+        return SaReport(one.sa, state, one.engine, one.held, why)
+
+    def _judge(self, one: _Tracked) -> tuple[SaState, str | None]:
+        if self.is_expired(one.sa):
+            return SaState.EXPIRED, "a hard limit is reached, or all sequence numbers are used"
+        if one.held is not None:
+            if one.sa.is_retiring:
+                return SaState.RETIRING, None
+            return (SaState.IN_USE if self._is_in_use(one) else SaState.STANDBY), None
+        if (bound := self._bound_elsewhere(one.sa)) is not None:
+            return SaState.REKEY_NEEDED, bound
+        if one.engine is None:
+            able = ", ".join(map(str, self._able(one.sa))) or "none that its bundle may use"
+            return SaState.WAITING, f"no engine answers: {able}"
+        if one.refusal is not None:
+            needed = "rekey" in one.refusal
+            return (SaState.REKEY_NEEDED if needed else SaState.REFUSED), one.refusal
+        if not self._engines[one.engine].reachable:
+            return SaState.WAITING, f"engine {one.engine} does not answer"
+        return SaState.WAITING, f"engine {one.engine} is being told"
+
+    def _bound_elsewhere(self, sa: SecurityAssociation) -> str | None:
+        """Says that an SA cannot move for its nonces' sake, where another engine could serve it."""
+        use = self._uses.get(sa.settings.fingerprint) if sa.is_outbound else None
+        if use is None:
+            return None
+        able = self._able(sa)
+        if use.engine in able and self._engines[use.engine].reachable is not False:
+            return None
+        if use.engine in able and not any(self._engines[one].reachable for one in able):
+            return None
+        gone = "does not answer" if use.engine in able else "is none of its bundle's"
+        return (
+            f"its key has encrypted on engine {use.engine}, which {gone}, and must not encrypt on"
+            " another: give it a new key"
+        )
+
+    def _is_in_use(self, one: _Tracked) -> bool:
+        settings = one.sa.settings
+        if not one.sa.is_outbound or one.held is None:
+            return one.held is not None
+        value = self._desired.get(Kind.OUTBOUND_SA, {}).get(
+            BundleInVrf(settings.vrf, settings.bundle)
+        )
+        return isinstance(value, Encrypt) and (value.engine, value.sa) == (
+            one.engine,
+            one.held.number,
+        )
+
+
+def identity(sa: SecurityAssociation) -> SaId:
+    """What tells an SA from others in the router."""
+    return SaId(sa.name, sa.settings.spi)

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SAs between engines and switch: made before the break, closed at every step, nonces once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, ReassemblyEngine, Spi, Value
+from sluice.policy_model import Direction
+from sluice.sa_model import (
+    Age,
+    HeldSa,
+    KeyMaterial,
+    Lifetime,
+    Origin,
+    SaSettings,
+    SecurityAssociation,
+)
+from sluice.state.sa_table import (
+    DRAIN,
+    GRACE,
+    RETRY,
+    Add,
+    BundleSpec,
+    Command,
+    Delete,
+    SaState,
+    SaTable,
+    Use,
+)
+
+BRANCH, IN_VRF = 5, BundleInVrf(0, 5)
+LOCAL, REMOTE = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
+OVERHEAD = 57
+
+
+class NoKeys:
+    def read(self) -> KeyMaterial:
+        raise AssertionError("the table reads no keys")
+
+
+def sa(name: str, spi: int, *, engine: int | None = None, **settings: Any) -> SecurityAssociation:
+    outbound = name.startswith("to")
+    ends = {"local": LOCAL, "remote": REMOTE} if outbound else {"replay_window": 64}
+    direction = Direction.OUTBOUND if outbound else Direction.INBOUND
+    common = {"bundle": BRANCH, "vrf": 0, "algorithm": "aes-128-gcm", "fingerprint": f"of {spi}"}
+    made = SaSettings(direction, spi, **common, **ends, **settings)  # type: ignore[arg-type]
+    return SecurityAssociation(name, made, Origin.CONFIGURATION, NoKeys(), engine)
+
+
+OUT, IN = sa("to", 0x100), sa("from", 0x200)
+
+
+class World:
+    """Engines and a switch that do what the table says, when they are asked to."""
+
+    def __init__(self, *engines: int) -> None:
+        self.uses: dict[str, Use] = {}
+        self.bundle = BundleSpec("branch", BRANCH, 0, engines or (1,), 1500)
+        self.table = SaTable([self.bundle], engines or (1,), self.uses)
+        self.held: dict[int, dict[object, HeldSa]] = {one: {} for one in engines or (1,)}
+        self.installed: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
+        self.now, self.number = 0.0, 0
+
+    def up(self, *engines: int) -> None:
+        for engine in engines:
+            self.table.engine_tells(engine, self.held[engine].values())
+
+    def restarted(self, engine: int) -> None:
+        self.table.engine_lost(engine)
+        self.held[engine].clear()
+        self.up(engine)
+
+    def commands(self, engine: int = 1) -> list[Command]:
+        return self.table.commands(engine, self.installed, self.now)
+
+    def obey(self, engine: int = 1) -> list[Command]:
+        """The engine does what it is told."""
+        commands = self.commands(engine)
+        for command in commands:
+            if isinstance(command, Delete):
+                del self.held[engine][command.held.key]
+                self.table.deleted(engine, command.held)
+                continue
+            settings = command.sa.settings
+            self.number += command.sa.is_outbound
+            number = self.number if command.sa.is_outbound else settings.spi
+            self.uses[settings.fingerprint] = Use(
+                engine, self.uses.get(settings.fingerprint, Use(engine, self.now)).since
+            )
+            held = HeldSa(settings, number)
+            self.held[engine][held.key] = held
+            self.table.added(engine, command.sa, number)
+        return commands
+
+    def write(self) -> None:
+        """The switch does what is desired."""
+        self.installed |= self.table.desired()
+
+    def settle(self) -> None:
+        for engine in self.held:
+            if self.table.reaches(engine):
+                self.obey(engine)
+        self.write()
+        self.now += DRAIN
+        for engine in self.held:
+            if self.table.reaches(engine):
+                self.obey(engine)
+
+    def outbound(self) -> Value | None:
+        return self.table.desired()[Kind.OUTBOUND_SA].get(IN_VRF)
+
+    def inbound(self, spi: int) -> Value | None:
+        return self.table.desired()[Kind.INBOUND_SA].get(Spi(0, spi))
+
+    def states(self) -> dict[str, SaState]:
+        self.table.desired()
+        return {f"{one.sa.name} {one.sa.settings.spi:x}": one.state for one in self.table.reports()}
+
+    def grew(self, engine: int, spi: int, **changes: Any) -> None:
+        """What an engine tells of an SA changes."""
+        for key, held in self.held[engine].items():
+            if held.settings.spi == spi:
+                self.held[engine][key] = held._replace(**changes)
+        self.up(engine)
+
+
+def test_nothing_is_in_the_switch_before_its_engine_has_it() -> None:
+    world = World()
+    world.table.want([OUT, IN])
+    assert world.outbound() is None
+    assert world.commands() == []
+    world.up(1)
+    assert (world.outbound(), world.inbound(0x200)) == (None, None)
+    assert world.obey() == [Add(OUT, resume=False), Add(IN, resume=False)]
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    assert world.inbound(0x200) == Decrypt(BRANCH, 1, 0x200)
+    assert world.table.desired()[Kind.REASSEMBLY_ENGINE] == {0: ReassemblyEngine(1)}
+    assert world.states() == {"to 100": SaState.IN_USE, "from 200": SaState.IN_USE}
+
+
+def test_a_controller_that_restarts_finds_what_the_engine_has() -> None:
+    before = World()
+    before.table.want([OUT, IN])
+    before.up(1)
+    before.obey()
+    after = World()
+    after.uses, after.table = before.uses, SaTable([before.bundle], [1], before.uses)
+    after.held = before.held
+    after.table.want([OUT, IN])
+    after.up(1)
+    assert after.obey() == []
+    assert after.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+
+
+def test_a_rekey_is_made_before_the_break() -> None:
+    world = World()
+    world.table.want([OUT, IN])
+    world.up(1)
+    world.settle()
+    new = sa("to", 0x101)
+    world.table.want([replace(OUT, is_retiring=True), IN, new])
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    assert world.obey() == [Add(new, resume=False)]
+    assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
+    assert [one.settings.spi for one in world.table.retired(world.now)] == [0x100]
+    world.table.want([IN, new])
+    world.now += 100
+    assert world.commands() == [], "the switch still names the old one"
+    world.write()
+    assert world.commands() == [], "packets under it may be on their way to the engine"
+    world.now += DRAIN
+    (deleted,) = world.obey()
+    assert isinstance(deleted, Delete)
+    assert deleted.held.settings.spi == 0x100
+    assert len(world.held[1]) == 2
+
+
+def test_a_retiring_inbound_sa_waits_for_the_peer() -> None:
+    world = World()
+    new = sa("from", 0x201)
+    world.table.want([replace(IN, is_retiring=True), new])
+    world.up(1)
+    world.settle()
+    assert world.inbound(0x200) is not None
+    assert world.inbound(0x201) is not None
+    assert world.table.retired(1000) == []
+    world.grew(1, 0x201, packets=1)
+    assert world.table.retired(1000) == []
+    assert world.table.retired(1000 + GRACE)[0].settings.spi == 0x200
+
+
+def test_a_refused_successor_changes_nothing() -> None:
+    world = World()
+    world.table.want([OUT])
+    world.up(1)
+    world.settle()
+    new = sa("to", 0x101)
+    world.table.want([replace(OUT, is_retiring=True), new])
+    world.table.refused(new, "the disk is full", world.now)
+    assert world.commands() == []
+    assert world.states() == {"to 100": SaState.RETIRING, "to 101": SaState.REFUSED}
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    assert world.table.retired(world.now) == []
+    world.now += RETRY
+    assert world.commands() == [Add(new, resume=False)]
+
+
+def test_a_deleted_sa_leaves_the_switch_first() -> None:
+    world = World()
+    world.table.want([OUT, IN])
+    world.up(1)
+    world.settle()
+    world.table.want([])
+    assert (world.outbound(), world.inbound(0x200)) == (None, None)
+    world.now += 100
+    assert world.commands() == []
+    world.write()
+    world.commands()
+    world.now += DRAIN
+    assert len(world.obey()) == 2
+    assert world.held == {1: {}}
+
+
+def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
+    """A deletion closes; it does not wait for a switch that is gone."""
+    world = World()
+    world.table.want([OUT])
+    world.up(1)
+    world.settle()
+    world.table.want([])
+    assert world.table.commands(1, None, 10.0) == []
+    assert len(world.table.commands(1, None, 10.0 + DRAIN)) == 1
+
+
+def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
+    """Where what names it drops by name; and what it then lacks is given again, resumed."""
+    world = World()
+    world.table.want([OUT, IN])
+    world.up(1)
+    world.settle()
+    world.table.engine_lost(1)
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    assert world.inbound(0x200) == Decrypt(BRANCH, 1, 0x200)
+    assert set(world.states().values()) == {SaState.WAITING}
+    world.restarted(1)
+    assert (world.outbound(), world.inbound(0x200)) == (None, None)
+    assert world.obey() == [Add(OUT, resume=True), Add(IN, resume=False)]
+    assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
+
+
+def test_a_bundle_moves_by_another_key_only() -> None:
+    world = World(1, 2)
+    spare = sa("to-spare", 0x110, engine=2)
+    world.table.want([OUT, IN, spare])
+    world.up(1, 2)
+    world.settle()
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    assert world.states()["to-spare 110"] is SaState.STANDBY
+    world.table.engine_lost(1)
+    world.settle()
+    assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
+    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200)
+    assert world.states()["to 100"] is SaState.REKEY_NEEDED
+    assert all(held.settings.fingerprint != "of 256" for held in world.held[2].values())
+    world.restarted(1)
+    world.settle()
+    assert world.outbound() == Encrypt(1, 3, 1500, OVERHEAD)
+    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200), "it stays where its window is"
+
+
+def test_without_another_key_a_bundle_does_not_move() -> None:
+    world = World(1, 2)
+    world.table.want([OUT])
+    world.up(1, 2)
+    world.settle()
+    world.table.engine_lost(1)
+    world.settle()
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), "a drop by name: its engine is down"
+    assert world.states() == {"to 100": SaState.REKEY_NEEDED}
+    new = sa("to", 0x101)
+    world.table.want([replace(OUT, is_retiring=True), new])
+    world.settle()
+    assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
+
+
+def test_a_hard_limit_ends_it_for_good() -> None:
+    world = World()
+    world.table.want([OUT, IN])
+    world.up(1)
+    world.settle()
+    world.grew(1, 0x100, age=Age.SOFT)
+    assert world.table.newly_expired(0) == []
+    world.grew(1, 0x100, age=Age.HARD)
+    assert world.table.newly_expired(0) == [OUT]
+    world.uses["of 256"] = world.uses["of 256"]._replace(is_expired=True)
+    assert world.outbound() is None
+    assert world.states() == {"to 100": SaState.EXPIRED, "from 200": SaState.IN_USE}
+    world.settle()
+    world.restarted(1)
+    assert world.obey() == [Add(IN, resume=False)], "an expired one is not given again"
+
+
+def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
+    world = World()
+    timed = sa("to", 0x100, hard=Lifetime(seconds=60))
+    world.table.want([timed, IN])
+    world.up(1)
+    world.settle()
+    assert world.table.newly_expired(59) == []
+    assert world.table.newly_expired(60) == [timed]
+    world.grew(1, 0x200, drops={"sequence_exhausted": 1})
+    assert world.table.newly_expired(0) == [IN]
+
+
+def test_changed_settings_under_one_spi_wait_until_the_old_one_has_gone() -> None:
+    world = World()
+    world.table.want([OUT, IN])
+    world.up(1)
+    world.settle()
+    changed = sa("from", 0x200, esn=True)
+    world.table.want([OUT, changed])
+    assert world.inbound(0x200) is None
+    assert world.commands() == []
+    world.write()
+    world.commands()
+    world.now += DRAIN
+    assert [type(one) for one in world.obey()] == [Delete]
+    assert world.obey() == [Add(changed, resume=False)]
+
+
+def test_an_engine_is_told_no_key_twice() -> None:
+    """A hand that gave the engine an SA by itself is in the way until that SA has gone."""
+    world = World()
+    foreign = HeldSa(replace_settings(OUT, spi=0x999), 77)
+    world.held[1][foreign.key] = foreign
+    world.table.want([OUT])
+    world.up(1)
+    assert world.commands() == []
+    world.now += DRAIN
+    assert [type(one) for one in world.obey()] == [Delete]
+    assert world.obey() == [Add(OUT, resume=False)]
+
+
+def replace_settings(one: SecurityAssociation, **changes: Any) -> SaSettings:
+    return one.settings._replace(**changes)
