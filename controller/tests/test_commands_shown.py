@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands and options that the pages show are those that the programs have.
 
-The quick start, the FRR recipes, the policy pages and the certificates are executed by tests of
-their own. Here every `sluice ...`, `sluice-switch ...` and `--option` of every page is held against
-the programs' own parsers.
+Commands in blocks are executed (test_commands_executed.py). Here every command and option of
+`sluice` and `sluice-switch` that a page names, within sentences too, is held against the parsers of
+the programs.
 """
 
 from __future__ import annotations

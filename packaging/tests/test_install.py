@@ -11,6 +11,7 @@ import yaml
 
 from sluice_testkit.controller import Controller
 from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.pages import Shown
 from sluice_testkit.process import run
 from sluice_testkit.target import Target, p4runtime_address
 from sluice_testkit.wait import wait_until
@@ -25,6 +26,9 @@ ALONE = {"PYTHONPATH": "", "MAKEFLAGS": "", "SLUICE_PIPELINE": "", "SLUICE_ROOT"
 def lab() -> Iterator[Lab]:
     with Lab() as made:
         yield made
+
+
+PAGE = "docs/how-to/install.md"
 
 
 def make_install(prefix: Path, destination: str, configuration: Path) -> None:
@@ -135,3 +139,38 @@ def test_destination_is_named_nowhere(lab: Lab, prefix: Path) -> None:
     for path in staged.rglob("*"):
         if path.is_file() and not path.is_symlink():
             assert str(staged).encode() not in path.read_bytes(), path
+
+
+def typed(lab: Lab, text: str, *, path: str = "", **environment: str) -> str:
+    """Runs a command of the page in the checkout, `path` first on PATH."""
+    script = f"cd {ROOT}\nexport PATH={path}:$PATH\n{text}"
+    done = run(["bash", "-euc", script], timeout=900, env={"MAKEFLAGS": ""} | environment)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.executes(PAGE, "make install")
+def test_the_page_s_install_is_below_its_prefix(lab: Lab, shown: Shown) -> None:
+    root = lab.directory / "as-shown"
+    command = shown.take("make install").words
+    assert command.endswith(" DESTDIR=")
+    typed(lab, f"{command}{root}")
+    assert os.access(root / "usr/local/bin/sluice-switch", os.X_OK)
+
+
+@pytest.mark.executes(PAGE, "pip install")
+def test_pip_takes_the_wheel(lab: Lab, environment: Path, shown: Shown) -> None:
+    pip = str(environment / "bin/pip")
+    run([pip, "uninstall", "--quiet", "--yes", "sluice"])
+    typed(lab, shown.take("pip install").text, path=str(environment / "bin"))
+    assert said(lab, environment / "bin/sluice")
+
+
+@pytest.mark.executes(PAGE, "cargo install")
+def test_cargo_installs_the_switch(lab: Lab, prefix: Path, shown: Shown) -> None:
+    """With the target directory of the checkout, so that what is built there is not built again."""
+    root = lab.directory / "cargo"
+    command = f"{shown.take('cargo install').words} --root {root} --no-track --force --quiet"
+    commit = run([str(ROOT / "packaging/version"), "commit"]).stdout.strip()
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "switch/target"))
+    typed(lab, command, SLUICE_COMMIT=commit, CARGO_TARGET_DIR=target)
+    assert said(lab, root / "bin/sluice-switch") == said(lab, prefix / "bin/sluice-switch")

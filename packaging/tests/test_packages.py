@@ -7,6 +7,7 @@ One root and one order: each test goes on where the one before it ended.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import yaml
 from bare_root import BareRoot, Booted
 
 from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.pages import Shown
 from sluice_testkit.process import run
 from sluice_testkit.wait import wait_until
 
@@ -145,6 +147,7 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     (etc / "sluice/sluice.yaml").write_text(yaml.safe_dump(CONFIG))
     (etc / "sluice/lan.yaml").write_text(yaml.safe_dump(POLICY))
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
+    replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
     for service in PACKAGES:  # signs of life sooner than a unit asks for
         drop_in = etc / f"systemd/system/{service}.service.d"
@@ -256,6 +259,22 @@ def test_routes_come_from_frr(router: Router) -> None:
     router.hosts[1].add_address("lo", "10.9.0.1/32")
     wait_until(lambda: router.passes("10.1.0.2", "10.9.0.1"), 30, "FRR's route in the switch")
     assert not router.passes("10.1.0.3", "10.9.0.1")
+
+
+@pytest.mark.executes("docs/how-to/vrfs.md")
+def test_frr_runs_in_a_vrf_s_namespace(router: Router, shown: Shown) -> None:
+    (router.root.path / "etc/frr/frr.conf").write_text(f"{FRR}router bgp 65001 vrf red\nexit\n")
+    router.system.run("ip", "netns", "add", "red")  # where no controller has
+    for command in shown.rest():
+        router.system.run("bash", "-euc", command.text)
+    ask = ("vtysh", "-N", "red", "-c", "show running-config")
+    wait_until(lambda: "router bgp 65001" in router.system.run(*ask), 30, "FRR in the namespace")
+    inside = router.system.run("ip", "netns", "pids", "red").split()
+    names = {router.system.run("cat", f"/proc/{pid}/comm", check=False).strip() for pid in inside}
+    assert {"zebra", "bgpd"} <= names
+    router.system.run("systemctl", "disable", "--now", "frr@red")
+    router.system.run("ip", "netns", "delete", "red")
+    (router.root.path / "etc/frr/frr.conf").write_text(FRR)
 
 
 def test_services_have_their_capabilities_and_nothing_else(router: Router) -> None:
@@ -374,3 +393,16 @@ def test_removal_leaves_configuration_and_state(router: Router, before: set[str]
     router.system.run("dpkg", "--purge", *PACKAGES)
     own = {name for name in left() if not name.startswith("etc/systemd/system/")}
     assert own <= {"etc/sluice", "etc/sluice/lan.yaml"}  # the operator's own file
+
+
+@pytest.mark.executes("docs/how-to/install.md", "apt install")
+def test_the_page_s_command_installs(router: Router, shown: Shown) -> None:
+    there = router.root.path / "build" / "dist"
+    there.mkdir(parents=True)
+    for name in PACKAGES:
+        shutil.copy(package(name), there)
+    router.system.run("bash", "-euc", f"cd /; {shown.take('apt install').text}")
+    for service in PACKAGES:
+        assert router.system.run("dpkg-query", "--show", "--showformat=${Status}", service) == (
+            "install ok installed"
+        )

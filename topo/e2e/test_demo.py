@@ -5,7 +5,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from sluice_testkit import where
+from sluice_testkit.pages import Shown
 from sluice_testkit.process import Supervisor
 from sluice_testkit.wait import wait_until
 from sluice_topo import demo
@@ -26,9 +29,13 @@ def look() -> str:
     return done.stdout
 
 
-def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path) -> None:
+@pytest.mark.executes("README.md", "make demo")
+@pytest.mark.executes("docs/index.md", "make demo")
+def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: Shown) -> None:
+    (command,) = {one.words for one in shown.rest()}  # both pages say the same
+    argv = [*command.split(), "-C", str(where.repository())]
     with Supervisor(tmp_path) as supervisor:
-        told = supervisor.start("demo", [PYTHON, "-m", demo.__name__], env=environment())
+        told = supervisor.start("demo", argv, env=environment() | {"MAKEFLAGS": ""})
         told.wait_for_log("1. BGP comes up", deadline=60)
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that look at a router, on r1 of the two-site network: FRR's routes are in it."""
+
+import re
+
+import pytest
+
+from sluice_testkit import where
+from sluice_testkit.pages import Command, Shown
+from sluice_testkit.process import run
+from sluice_topo.network import Network
+from sluice_topo.routers import P4Router
+
+# What each prints, by its beginning; the longest that fits counts.
+PRINTS = {
+    "sluice show status": r"^synced +yes",
+    "sluice show status --check": r"\A\Z",
+    "sluice show interfaces": r"^eth1 +1 +default +up",
+    "sluice show interfaces eth1": r"^state +up",
+    "sluice show routes": r"^10\.2\.0\.0/24 .*bgp",
+    "sluice show route ": r"10\.2\.0\.0/24",
+    "sluice show nexthops": r"eth2",
+    "sluice show neighbors": r"^10\.0\.1\.2 +eth2",
+    "sluice show punts": r"^ROUTING_PROTOCOL",
+    "sluice show counters": r"\w",
+    "sluice clear counters": r"",
+    "sluice metrics": r'^sluice_role\{.*router="r1"',
+    "sluice reload": r"",
+    "source <(sluice completion bash)": r"\A\Z",
+    'vtysh -c "show bgp summary"': r"10\.0\.1\.2",
+    'vtysh -c "show bfd peers brief"': r"10\.0\.1\.2",
+    'vtysh -c "show ip route"': r"^B>\* 10\.2\.0\.0/24",
+    "echo '{": r'^\{"data": \[\{.*"ok": true\}$',
+}
+
+
+def typed(router: P4Router, command: Command) -> str:
+    """Runs a command in the router's namespace, with its sockets for those of the page."""
+    assert router.frr is not None
+    directory = router.frr.directory
+    vtysh = f"vtysh --vty_socket={directory} --config_dir={directory}"
+    text = re.sub(r"^vtysh", vtysh, command.text)
+    text = text.replace("/run/sluice/r1.sock", str(router.controller.socket))
+    programs = f"{where.sluice_switch().parent}:{where.sluice().parent}"
+    script = f"export PATH={programs}:$PATH SLUICE_SOCKET={router.controller.socket}\n{text}"
+    done = run(router.namespace.argv(["bash", "-euo", "pipefail", "-c", script]))
+    return done.stdout
+
+
+@pytest.mark.executes("docs/how-to/configure.md", "sluice show", "sluice clear", "sluice metrics")
+@pytest.mark.executes("docs/how-to/configure.md", "sluice reload", "source ")
+@pytest.mark.executes("docs/how-to/frr-recipes.md")
+@pytest.mark.executes("docs/how-to/api.md")
+def test_commands_that_look(network: Network, shown: Shown) -> None:
+    router = network.p4_router("r1")
+    wrong = []
+    for command in shown.rest():
+        printed = typed(router, command)
+        start = max((one for one in PRINTS if command.words.startswith(one)), key=len)
+        if not re.search(PRINTS[start], printed, re.MULTILINE):
+            wrong.append(f"{command}\n{printed}")
+    assert not wrong, "\n".join(wrong)
