@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from sluice_testkit.wait import wait_until
 
+from keepers import start_keeper
 from kernel_namespace import ip, ip_shows, network_namespace
 from native.drain import DEADLINE
 from sluice._native import TapSet
@@ -32,7 +33,6 @@ from sluice.sources.handover import Handover, end_stand_ins, holder
 from sluice.sources.host import HostInterfaces
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.links import queues_of
-from sluice.sources.tap_keeper import TapKeeper
 from sources.test_host import PEER_MAC, interface
 from test_punts import SCHEMA
 
@@ -76,7 +76,7 @@ class Controller:
         self.answer()
         self.fast_path.connects(SwitchConfig(UnixAddress(path), BMV2), None)
         queue = self.taps.queue(socket.if_nametoindex("eth1"))
-        self.keeper = TapKeeper.start({"eth1": queue}, grace, handover=self.handover)
+        self.keeper = start_keeper({"eth1": queue}, grace, handover=self.handover)
         stack.callback(self.end_keeper)
 
     def end_keeper(self) -> None:

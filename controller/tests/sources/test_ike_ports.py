@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from keepers import start_keeper
 from kernel_namespace import Tap, ip, network_namespace
 from sluice.sources import ike_ports
 from sluice.sources.ike_ports import IkePorts
-from sluice.sources.tap_keeper import TapKeeper
 
 USER, ROOT = 12345, 0
 PEERS = {socket.AF_INET: "10.0.0.2", socket.AF_INET6: "2001:db8::2"}
@@ -185,7 +185,7 @@ def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
     if child == 0:
         IkePorts(["root"])
         with os.fdopen(writing, "w") as says:
-            says.write(str(TapKeeper.start({}, grace=20).pid))
+            says.write(str(start_keeper({}, grace=20).pid))
         signal.pause()
     os.close(writing)
     with os.fdopen(reading) as said:

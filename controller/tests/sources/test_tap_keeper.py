@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sluice_testkit.wait import wait_until
 
+from keepers import start_keeper
 from kernel_namespace import ip, network_namespace, poll_until
 from sluice._native import TapSet
 from sluice.model import KernelEvent, LinkChanged, LinkRemoved
@@ -54,7 +55,7 @@ def carriers(events: list[KernelEvent]) -> list[bool]:
 
 def test_a_restart_within_the_grace_is_not_seen_on_the_link(monitor: KernelMonitor) -> None:
     taps = controller_taps()
-    keeper = TapKeeper.start(queue(taps), grace=20)
+    keeper = start_keeper(queue(taps), grace=20)
     ip("neigh add 10.1.1.2 lladdr 02:00:00:00:00:aa dev eth1 nud permanent")
     before = poll_until(monitor, carriers)
     ifindex = socket.if_nametoindex("eth1")
@@ -75,7 +76,7 @@ def test_a_restart_within_the_grace_is_not_seen_on_the_link(monitor: KernelMonit
 
 def test_after_the_grace_the_interfaces_go(monitor: KernelMonitor) -> None:
     taps = controller_taps()
-    keeper = TapKeeper.start(queue(taps), grace=0.1)
+    keeper = start_keeper(queue(taps), grace=0.1)
     poll_until(monitor, carriers)
     ifindex = socket.if_nametoindex("eth1")
     keeper.close()
@@ -93,7 +94,7 @@ def test_a_keeper_imports_nothing_from_where_the_controller_was_started(
         planted.write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nraise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
     taps = controller_taps()
-    keeper = TapKeeper.start(queue(taps), grace=0.1)
+    keeper = start_keeper(queue(taps), grace=0.1)
     keeper.close()
     taps.close()
     assert not (tmp_path / "imported").exists()
@@ -112,7 +113,7 @@ def test_a_keeper_that_has_died_is_not_given_a_queue(monitor: KernelMonitor) -> 
 def test_the_end_of_a_keeper_is_noticed_and_not_that_of_one_let_go() -> None:
     async def watched(ends: bool) -> list[str]:
         said: list[str] = []
-        keeper = TapKeeper.start({}, grace=0)
+        keeper = start_keeper({}, grace=0)
         keeper.watch(lambda: said.append("ended"))
         if ends:
             os.kill(keeper.pid, signal.SIGKILL)
@@ -167,7 +168,7 @@ def test_the_queue_is_kept_before_the_keeper_has_started(monitor: KernelMonitor)
 def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMonitor) -> None:
     """It left no tables to stand in by. The queues of its successor get all frames then."""
     taps = controller_taps()
-    keeper = TapKeeper.start(queue(taps), grace=20)
+    keeper = start_keeper(queue(taps), grace=20)
     left = os.dup(taps.queue(socket.if_nametoindex("eth1")))
     try:
         assert queues_of("eth1") == (1, 0)

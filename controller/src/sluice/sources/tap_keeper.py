@@ -56,24 +56,6 @@ class TapKeeper:
         self.pid = pid
 
     @classmethod
-    def start(
-        cls,
-        queues: Mapping[str, int],
-        grace: float = GRACE_SECONDS,
-        handover: Handover | None = None,
-    ) -> TapKeeper:
-        """Starts the keeper of these queues, by the names of their TAPs, which stands in by what is
-        left in `handover`. Raises OSError.
-        """
-        keeper = cls.launch(grace, handover)
-        try:
-            keeper.hold(queues)
-        except OSError:
-            keeper.close()
-            raise
-        return keeper
-
-    @classmethod
     def launch(cls, grace: float = GRACE_SECONDS, handover: Handover | None = None) -> TapKeeper:
         """Starts a keeper that holds nothing yet, and does not wait for its interpreter. Raises
         OSError.
