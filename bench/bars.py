@@ -75,6 +75,7 @@ BARS: Mapping[str, Sequence[Bar | Rate]] = {
         ),
     ),
     "failover": (Bar("limit", 1, 5, "failover"),),
+    "esp": (Bar("aead-64", 0.6, 0.8), Bar("aead-1350", 0.85, 0.95), Bar("libipsec", 10)),
 }
 
 

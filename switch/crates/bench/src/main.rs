@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the switch's look-up structures against their peers, all in one process and in turn.
+//! Measures the switch's look-up structures and its ESP engine against their peers, all in one process and in turn.
 //!
 //! `make bench-NAME` runs it and writes the results: this program prints every round as JSON on
 //! standard output and its progress on standard error. It is no part of the product.
@@ -11,6 +11,7 @@
 //! Promises: all contenders agree on a sample of look-ups before any is measured; the same seed
 //! gives the same input.
 
+mod esp;
 mod exact;
 mod input;
 mod lpm;
@@ -40,6 +41,7 @@ enum Name {
     LpmAuto,
     Exact,
     Ternary,
+    Esp,
 }
 
 /// Measures look-up structures against peers.
@@ -68,6 +70,7 @@ fn run(name: Name, setting: &Setting) -> Result<Report> {
         Name::LpmAuto => lpm_auto::run(setting),
         Name::Exact => exact::run(setting),
         Name::Ternary => ternary::run(setting),
+        Name::Esp => esp::run(setting),
     }
 }
 

@@ -73,3 +73,13 @@ fn ternary() {
     is_complete(&report, &[], &["rte_acl"]);
     assert_eq!(report.cases.len(), 2);
 }
+
+#[test]
+fn esp() {
+    let report = quick(Name::Esp);
+    is_complete(&report, &["aead-64", "aead-1350", "aead-one-key"], &[]);
+    let kinds: Vec<_> = report.cases.iter().map(|case| case.kind).collect();
+    for kind in ["encrypt", "decrypt", "copied"] {
+        assert!(kinds.contains(&kind), "{kind}");
+    }
+}

@@ -10,13 +10,13 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver as Commands, Sender, bounded};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use sluice_esp::batch::BATCH;
 use sluice_esp::engine::{CountersView, Sa, SaStatus};
-use sluice_esp::{Engine, MAX_OUTPUT};
+use sluice_esp::{Batch, Engine};
 use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortCounters, PortStatistics, Receiver, Transmitter, privilege};
 
-const BATCH: usize = 64;
 const WAITING_COMMANDS: usize = 64;
 /// How often SAs look at the clock without a packet, in nanoseconds.
 const TICK: u64 = 1_000_000_000;
@@ -98,7 +98,7 @@ pub(crate) struct Worker {
     commands: Commands<Command>,
     waker: Waker,
     poller: Poller,
-    out: Box<[u8]>,
+    batch: Batch,
 }
 
 const PORT_TOKEN: u64 = 0;
@@ -129,7 +129,7 @@ impl Worker {
             commands: waiting,
             waker: waker.clone(),
             poller,
-            out: vec![0; MAX_OUTPUT].into(),
+            batch: Batch::default(),
         };
         Ok((worker, Handle { commands, waker }))
     }
@@ -160,13 +160,15 @@ impl Worker {
     }
 
     fn move_batch(&mut self, now: u64) -> usize {
-        let (engine, transmitter, out) = (&mut self.engine, &mut self.transmitter, &mut self.out);
+        let batch = &mut self.batch;
+        batch.clear();
         let moved = self.receiver.receive(BATCH, &mut |_, frame| {
-            // A drop has been counted by the engine.
-            if let Ok(length) = engine.process(&frame, now, out) {
-                transmitter.push(&out[..length]);
-            }
+            batch.push(&frame, &[]);
         });
+        self.engine.process_batch(batch, now);
+        for answer in batch.answers() {
+            self.transmitter.push(answer);
+        }
         self.transmitter.flush();
         moved
     }

@@ -6,9 +6,6 @@
 
 use std::ops::Range;
 
-use aws_lc_rs::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
-};
 use aws_lc_rs::cipher::{
     AES_128, AES_256, DecryptingKey, DecryptionContext, EncryptingKey, EncryptionContext,
     UnboundCipherKey,
@@ -18,6 +15,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
+use crate::aead::{Aead, NONCE, TAG};
 use crate::algorithm::Algorithm;
 use crate::counters::Drop;
 use crate::key::Key;
@@ -28,6 +26,7 @@ pub const HEADER: usize = 8;
 pub const TRAILER: usize = 2;
 
 const SALT: usize = 4;
+const REFUSED: &str = "the library refuses the key";
 const CBC_BLOCK: usize = 16;
 
 /// An algorithm with its keys. The library erases them when this is dropped.
@@ -39,7 +38,7 @@ pub struct Cipher {
 }
 
 enum Keys {
-    Aead { key: LessSafeKey, salt: [u8; SALT] },
+    Aead { key: Aead, salt: [u8; SALT] },
     Cbc(Box<CbcKeys>),
     Integrity(Box<hmac::Key>),
     Nothing,
@@ -73,19 +72,14 @@ impl Cipher {
                 ));
             }
         }
-        let refused = |_| "the library refuses the key".to_owned();
+        let refused = |_| REFUSED.to_owned();
         let (bytes, hmac_key) = (key.bytes(), integrity.bytes());
         let keys = match algorithm {
             Algorithm::Aes128Gcm | Algorithm::Aes256Gcm | Algorithm::ChaCha20Poly1305 => {
-                let aead = match algorithm {
-                    Algorithm::Aes128Gcm => &AES_128_GCM,
-                    Algorithm::Aes256Gcm => &AES_256_GCM,
-                    _ => &CHACHA20_POLY1305,
-                };
                 let (secret, last) = bytes.split_at(bytes.len() - SALT);
                 let mut salt = [0; SALT];
                 salt.copy_from_slice(last);
-                let key = LessSafeKey::new(UnboundKey::new(aead, secret).map_err(refused)?);
+                let key = Aead::new(algorithm, secret).ok_or(REFUSED)?;
                 Keys::Aead { key, salt }
             }
             Algorithm::Aes128CbcHmacSha256 | Algorithm::Aes256CbcHmacSha256 => {
@@ -110,6 +104,14 @@ impl Cipher {
             esn,
             keys,
         })
+    }
+
+    /// Prefetches the keys of an AEAD.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Keys::Aead { key, .. } = &self.keys {
+            key.prefetch();
+        }
     }
 
     /// The algorithm.
@@ -139,9 +141,9 @@ impl Cipher {
                 let (iv, text) = rest.split_at_mut(iv_len);
                 iv.copy_from_slice(&sequence.to_be_bytes());
                 let (aad, length) = self.aad(header, sequence);
-                let nonce = nonce(salt, iv);
-                key.seal_in_place_scatter(nonce, Aad::from(&aad[..length]), text, &[], icv)
-                    .map_err(failed)
+                let icv: &mut [u8; TAG] = icv.try_into().map_err(|_| Drop::EncryptionFailed)?;
+                key.seal(&nonce(salt, sequence), &aad[..length], text, icv)
+                    .map_err(|_| Drop::EncryptionFailed)
             }
             Keys::Cbc(keys) => {
                 let (iv, text) = clear[HEADER..].split_at_mut(iv_len);
@@ -182,9 +184,11 @@ impl Cipher {
                 let (iv, rest) = rest.split_at_mut(iv_len);
                 let (text, icv) = rest.split_at_mut(end - HEADER - iv_len);
                 let (aad, length) = self.aad(header, sequence);
-                let aad = Aad::from(&aad[..length]);
-                key.open_in_place_separate_tag(nonce(salt, iv), aad, icv, text)
-                    .map_err(failed)?;
+                let mut number = [0; 8];
+                number.copy_from_slice(iv);
+                let nonce = nonce(salt, u64::from_be_bytes(number));
+                key.open(&nonce, &aad[..length], text, icv)
+                    .map_err(|_| Drop::IntegrityFailed)?;
             }
             Keys::Cbc(keys) => {
                 self.check(&keys.integrity, packet, end, sequence)?;
@@ -203,12 +207,12 @@ impl Cipher {
     /// SPI and sequence number, the latter whole with ESN (RFC 4106, 5).
     fn aad(&self, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
         let mut aad = [0; 12];
-        aad[..4].copy_from_slice(&header[..4]);
         if self.esn {
+            aad[..4].copy_from_slice(&header[..4]);
             aad[4..].copy_from_slice(&sequence.to_be_bytes());
             return (aad, 12);
         }
-        aad[4..8].copy_from_slice(&header[4..8]);
+        aad[..8].copy_from_slice(&header[..8]);
         (aad, 8)
     }
 
@@ -230,11 +234,11 @@ impl Cipher {
     }
 }
 
-fn nonce(salt: &[u8; SALT], iv: &[u8]) -> Nonce {
-    let mut nonce = [0; 12];
+fn nonce(salt: &[u8; SALT], iv: u64) -> [u8; NONCE] {
+    let mut nonce = [0; NONCE];
     nonce[..SALT].copy_from_slice(salt);
-    nonce[SALT..].copy_from_slice(iv);
-    Nonce::assume_unique_for_key(nonce)
+    nonce[SALT..].copy_from_slice(&iv.to_be_bytes());
+    nonce
 }
 
 fn cbc_iv(iv: &[u8]) -> FixedLength<CBC_BLOCK> {

@@ -84,7 +84,7 @@ drops! {
 }
 
 /// Counts of one SA, or of packets that met none.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Counters {
     /// Packets that were encrypted or decrypted.
     pub packets: u64,
@@ -92,11 +92,24 @@ pub struct Counters {
     pub bytes: u64,
     /// Times that the peer's address or port changed (RFC 3948).
     pub peer_moved: u64,
-    drops: [u64; Drop::ALL.len()],
+    /// Apart, so that packets that are served touch few cache lines.
+    drops: Box<[u64; Drop::ALL.len()]>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            peer_moved: 0,
+            drops: Box::new([0; Drop::ALL.len()]),
+        }
+    }
 }
 
 impl Counters {
     /// Counts a packet that was served.
+    #[inline]
     pub fn served(&mut self, bytes: usize) {
         self.packets += 1;
         self.bytes += bytes as u64;

@@ -11,12 +11,14 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
+use crate::batch::{Batch, Frame, HEADROOM, SLOT};
 use crate::counters::{Counters, Drop};
 use crate::inbound::{InboundSa, Sealed};
 use crate::ip::View;
 use crate::lifetime::{Age, Nanoseconds};
 use crate::outbound::OutboundSa;
 use crate::reservation::{Fingerprint, Reservations, fingerprint};
+use crate::sa_table::{Place, SaTable};
 use crate::shim::{PACKET, Shim, Task};
 use crate::spec::{Direction, SaSpec};
 
@@ -104,12 +106,26 @@ impl From<&Counters> for CountersView {
 /// See the module.
 #[derive(Default)]
 pub struct Engine {
-    outbound: HashMap<u32, Box<OutboundSa>>,
-    inbound: HashMap<(u16, u32), Box<InboundSa>>,
+    outbound: SaTable<u32, OutboundSa>,
+    inbound: SaTable<(u16, u32), InboundSa>,
     keys_out: HashSet<Fingerprint>,
     keys_in: HashMap<Fingerprint, usize>,
     /// Of packets that met no SA.
     counters: Counters,
+    /// The SAs of the batch under way, frame by frame.
+    found: Vec<Result<SaPlace, Drop>>,
+    /// The slot of [`Engine::process`].
+    slot: Vec<u8>,
+}
+
+/// Prefetch distance in frames: the keys of an SA are prefetched so many frames ahead, the SA itself twice as many.
+const AHEAD: usize = 4;
+
+/// Where an SA is.
+#[derive(Clone, Copy)]
+enum SaPlace {
+    Out(Place),
+    In(Place),
 }
 
 impl Engine {
@@ -124,35 +140,28 @@ impl Engine {
                 if self.keys_in.contains_key(&sa.fingerprint()) {
                     return Err((Sa::Out(sa), "an inbound SA has this key".into()));
                 }
-                match self.outbound.entry(sa.spec().sa) {
-                    Entry::Occupied(_) => {
-                        let problem = format!("there is an outbound SA {} already", sa.spec().sa);
-                        Err((Sa::Out(sa), problem))
-                    }
-                    Entry::Vacant(place) => {
-                        self.keys_out.insert(sa.fingerprint());
-                        place.insert(sa);
-                        Ok(())
-                    }
+                let number = sa.spec().sa;
+                if self.outbound.contains(&number) {
+                    let problem = format!("there is an outbound SA {number} already");
+                    return Err((Sa::Out(sa), problem));
                 }
+                self.keys_out.insert(sa.fingerprint());
+                self.outbound.insert(number, sa);
+                Ok(())
             }
             Sa::In(sa) => {
                 let keyed = sa.spec().algorithm.icv_len() != 0;
                 if keyed && self.keys_out.contains(&sa.fingerprint()) {
                     return Err((Sa::In(sa), "an outbound SA has this key".into()));
                 }
-                let spec = sa.spec();
-                match self.inbound.entry((spec.vrf, spec.spi)) {
-                    Entry::Occupied(_) => {
-                        let problem = format!("there is an inbound SA of SPI {} already", spec.spi);
-                        Err((Sa::In(sa), problem))
-                    }
-                    Entry::Vacant(place) => {
-                        *self.keys_in.entry(sa.fingerprint()).or_default() += 1;
-                        place.insert(sa);
-                        Ok(())
-                    }
+                let key = (sa.spec().vrf, sa.spec().spi);
+                if self.inbound.contains(&key) {
+                    let problem = format!("there is an inbound SA of SPI {} already", key.1);
+                    return Err((Sa::In(sa), problem));
                 }
+                *self.keys_in.entry(sa.fingerprint()).or_default() += 1;
+                self.inbound.insert(key, sa);
+                Ok(())
             }
         }
     }
@@ -178,10 +187,10 @@ impl Engine {
 
     /// Looks at the clock: SAs whose time is over give up their keys.
     pub fn tick(&mut self, now: Nanoseconds) {
-        for sa in self.outbound.values_mut() {
+        for sa in self.outbound.iter_mut() {
             sa.tick(now);
         }
-        for sa in self.inbound.values_mut() {
+        for sa in self.inbound.iter_mut() {
             sa.tick(now);
         }
     }
@@ -189,7 +198,7 @@ impl Engine {
     /// All SAs: outbound ones by number, then inbound ones by VRF and SPI.
     pub fn status(&mut self, now: Nanoseconds) -> Vec<SaStatus> {
         let mut all = Vec::with_capacity(self.outbound.len() + self.inbound.len());
-        for sa in self.outbound.values_mut() {
+        for sa in self.outbound.iter_mut() {
             all.push(SaStatus {
                 spec: sa.spec().clone(),
                 age: sa.tick(now),
@@ -198,7 +207,7 @@ impl Engine {
                 counters: sa.counters().into(),
             });
         }
-        for sa in self.inbound.values_mut() {
+        for sa in self.inbound.iter_mut() {
             all.push(SaStatus {
                 spec: sa.spec().clone(),
                 age: sa.tick(now),
@@ -222,7 +231,38 @@ impl Engine {
         &self.counters
     }
 
-    /// Serves a frame: writes the answer into `out`, which has [`MAX_OUTPUT`] bytes, and returns its length.
+    /// Serves the frames of a batch in their order. Each one's outcome is in the batch then, and has been counted.
+    ///
+    /// The SAs of all frames are found before the first is served, so that they are looked up once for a run of frames, and
+    /// are in the caches when their frames' turn comes.
+    pub fn process_batch(&mut self, batch: &mut Batch, now: Nanoseconds) {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let mut last = None;
+        for place in 0..batch.len() {
+            found.push(self.find(batch.frame(place).bytes(), &mut last));
+        }
+        for sa in found.iter().take(2 * AHEAD) {
+            self.prefetch(*sa);
+        }
+        for sa in found.iter().take(AHEAD) {
+            self.prefetch_keys(*sa);
+        }
+        for (place, sa) in found.iter().enumerate() {
+            if let Some(sa) = found.get(place + 2 * AHEAD) {
+                self.prefetch(*sa);
+            }
+            if let Some(sa) = found.get(place + AHEAD) {
+                self.prefetch_keys(*sa);
+            }
+            let served = self.serve(&mut batch.frame(place), *sa, now);
+            batch.settle(place, served.map(Some));
+        }
+        self.found = found;
+    }
+
+    /// Serves a single frame: writes the answer into `out`, which has [`MAX_OUTPUT`] bytes, and returns its length. It
+    /// copies the frame twice; [`Engine::process_batch`] does not.
     ///
     /// # Errors
     /// Why there is none; it has been counted.
@@ -232,72 +272,163 @@ impl Engine {
         now: Nanoseconds,
         out: &mut [u8],
     ) -> Result<usize, Drop> {
-        let read = Shim::read(frame)
-            .and_then(|(shim, packet)| Ok((shim, View::of(shim.ether_type, packet)?, packet)));
-        let (shim, view, packet) = read.inspect_err(|why| self.counters.dropped(*why))?;
-        match shim.task {
-            Task::Encrypt => self.encrypt(frame, &shim, packet, &view, now, out),
-            Task::Decrypt => self.decrypt(frame, &shim, packet, &view, now, out),
+        let mut slot = std::mem::take(&mut self.slot);
+        slot.resize(SLOT, 0);
+        let length = frame.len().min(MAX_OUTPUT);
+        slot[HEADROOM..HEADROOM + length].copy_from_slice(&frame[..length]);
+        let mut frame = Frame {
+            slot: &mut slot,
+            start: HEADROOM,
+            end: HEADROOM + length,
+        };
+        let found = self.find(frame.bytes(), &mut None);
+        let served = self.serve(&mut frame, found, now);
+        let answer = served.map(|(start, end)| {
+            out[..end - start].copy_from_slice(&slot[start..end]);
+            end - start
+        });
+        self.slot = slot;
+        answer
+    }
+
+    /// Finds a frame's SA. It is looked up unless it is that of the frame before.
+    #[inline]
+    fn find(&self, frame: &[u8], last: &mut Option<Found>) -> Result<SaPlace, Drop> {
+        let (shim, packet) = Shim::read(frame)?;
+        let view = View::of(shim.ether_type, packet)?;
+        let key = match shim.task {
+            Task::Encrypt => (shim.task, 0, shim.sa),
+            Task::Decrypt => (shim.task, shim.vrf, Sealed::find(packet, &view)?.spi),
+        };
+        if let Some((of, sa)) = last
+            && *of == key
+        {
+            return *sa;
+        }
+        let sa = match shim.task {
+            Task::Encrypt => match self.outbound.find(&shim.sa) {
+                Some(place) => Ok(SaPlace::Out(place)),
+                None => Err(Drop::UnknownSa),
+            },
+            Task::Decrypt => match self.inbound.find(&(key.1, key.2)) {
+                Some(place) => Ok(SaPlace::In(place)),
+                None => Err(Drop::UnknownSpi),
+            },
+        };
+        *last = Some((key, sa));
+        sa
+    }
+
+    #[inline]
+    fn prefetch(&self, sa: Result<SaPlace, Drop>) {
+        match sa {
+            Ok(SaPlace::Out(place)) => self.outbound.prefetch(place),
+            Ok(SaPlace::In(place)) => self.inbound.prefetch(place),
+            Err(_) => {}
         }
     }
 
-    fn encrypt(
-        &mut self,
-        frame: &[u8],
-        shim: &Shim,
-        packet: &[u8],
-        view: &View,
-        now: Nanoseconds,
-        out: &mut [u8],
-    ) -> Result<usize, Drop> {
-        let Some(sa) = self.outbound.get_mut(&shim.sa) else {
-            self.counters.dropped(Drop::UnknownSa);
-            return Err(Drop::UnknownSa);
-        };
-        let sealed = belongs(shim, sa.spec()).and_then(|()| sa.seal(packet, view, now, out));
-        let end = sealed.inspect_err(|why| sa.dropped(*why))?;
-        let ether_type = View::of_version(out[PACKET] >> 4);
-        shim.answer(frame, shim.bundle, ether_type, out);
-        Ok(end)
+    #[inline]
+    fn prefetch_keys(&self, sa: Result<SaPlace, Drop>) {
+        match sa {
+            Ok(SaPlace::Out(place)) => {
+                if let Some(sa) = self.outbound.peek(place) {
+                    sa.prefetch_keys();
+                }
+            }
+            Ok(SaPlace::In(place)) => {
+                if let Some(sa) = self.inbound.peek(place) {
+                    sa.prefetch_keys();
+                }
+            }
+            Err(_) => {}
+        }
     }
 
+    /// Serves a frame by its SA; returns where the answer is in the frame's slot. The frame is read once more: that takes
+    /// less than to keep what was read.
+    #[inline]
+    fn serve(
+        &mut self,
+        frame: &mut Frame<'_>,
+        sa: Result<SaPlace, Drop>,
+        now: Nanoseconds,
+    ) -> Result<(usize, usize), Drop> {
+        let read = sa.and_then(|sa| {
+            let (shim, packet) = Shim::read(frame.bytes())?;
+            Ok((sa, shim, View::of(shim.ether_type, packet)?))
+        });
+        match read {
+            Ok((SaPlace::Out(place), shim, view)) => self.encrypt(frame, &shim, &view, place, now),
+            Ok((SaPlace::In(place), shim, view)) => self.decrypt(frame, &shim, &view, place, now),
+            Err(why) => {
+                self.counters.dropped(why);
+                Err(why)
+            }
+        }
+    }
+
+    #[inline]
+    fn encrypt(
+        &mut self,
+        frame: &mut Frame<'_>,
+        shim: &Shim,
+        view: &View,
+        place: Place,
+        now: Nanoseconds,
+    ) -> Result<(usize, usize), Drop> {
+        let macs = Shim::macs(frame.bytes());
+        let sa = self.outbound.at(place).ok_or(Drop::UnknownSa)?;
+        let sealed = belongs(shim, sa.owner()).and_then(|()| sa.seal(frame, view, now));
+        let (packet, end) = sealed.inspect_err(|why| sa.dropped(*why))?;
+        let start = packet - PACKET;
+        let ether_type = View::of_version(frame.slot[packet] >> 4);
+        shim.answer(&macs, shim.bundle, ether_type, &mut frame.slot[start..]);
+        Ok((start, end))
+    }
+
+    #[inline]
     fn decrypt(
         &mut self,
-        frame: &[u8],
+        frame: &mut Frame<'_>,
         shim: &Shim,
-        packet: &[u8],
         view: &View,
+        place: Place,
         now: Nanoseconds,
-        out: &mut [u8],
-    ) -> Result<usize, Drop> {
-        let sealed = Sealed::find(packet, view).inspect_err(|why| self.counters.dropped(*why))?;
-        let Some(sa) = self.inbound.get_mut(&(shim.vrf, sealed.spi)) else {
-            self.counters.dropped(Drop::UnknownSpi);
-            return Err(Drop::UnknownSpi);
-        };
-        let opened = match belongs(shim, sa.spec()) {
+    ) -> Result<(usize, usize), Drop> {
+        let macs = Shim::macs(frame.bytes());
+        let sa = self.inbound.at(place).ok_or(Drop::UnknownSpi)?;
+        let sealed = Sealed::find(&frame.bytes()[PACKET..], view);
+        let owned = match belongs(shim, sa.owner()) {
             // The pipeline names no bundle where it has not seen the SPI.
-            Err(Drop::WrongBundle) if shim.bundle == 0 => sa.open(packet, view, &sealed, now, out),
-            Ok(()) => sa.open(packet, view, &sealed, now, out),
-            Err(why) => Err(why),
+            Err(Drop::WrongBundle) if shim.bundle == 0 => Ok(()),
+            other => other,
         };
+        let opened = owned.and(sealed);
+        let opened = opened.and_then(|sealed| sa.open(frame, view, &sealed, now));
         let opened = opened.inspect_err(|why| sa.dropped(*why))?;
-        shim.answer(frame, sa.spec().bundle, opened.ether_type, out);
-        if let (Some((address, port)), Some(follower)) = (opened.peer, sa.spec().followed_by)
-            && let Some(follower) = self.outbound.get_mut(&follower)
+        let (start, bundle) = (opened.start - PACKET, sa.owner().1);
+        let follower = sa.followed_by();
+        shim.answer(&macs, bundle, opened.ether_type, &mut frame.slot[start..]);
+        if let (Some((address, port)), Some(follower)) = (opened.peer, follower)
+            && let Some(follower) = self.outbound.get(&follower)
         {
             follower.follow(address, port);
         }
-        Ok(opened.end)
+        Ok((start, opened.end))
     }
 }
 
+/// The SA that was looked up last, with what it was looked up by: task, VRF of an SPI, and number or SPI.
+type Found = ((Task, u16, u32), Result<SaPlace, Drop>);
+
 /// The router's tables and the engine's SAs are written by different hands: numbers of one must mean the same in both.
-fn belongs(shim: &Shim, spec: &SaSpec) -> Result<(), Drop> {
-    if shim.vrf != spec.vrf {
+#[inline]
+fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
+    if shim.vrf != vrf {
         return Err(Drop::WrongVrf);
     }
-    if shim.bundle != spec.bundle {
+    if shim.bundle != bundle {
         return Err(Drop::WrongBundle);
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::batch::Frame;
 use crate::cipher::{Cipher, HEADER};
 use crate::counters::{Counters, Drop};
 use crate::ip::{self, View, protocol};
@@ -72,10 +73,12 @@ impl Sealed {
     }
 }
 
-/// A packet that was decrypted: where it is in the output.
+/// A packet that was decrypted: where it is in its frame's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Where the packet ends; it begins where the shim ends.
+    /// Where it begins.
+    pub start: usize,
+    /// Where it ends.
     pub end: usize,
     /// Its EtherType.
     pub ether_type: u16,
@@ -83,15 +86,22 @@ pub struct Opened {
     pub peer: Option<(IpAddr, u16)>,
 }
 
-/// An SA that decrypts.
+/// An SA that decrypts. Its first fields are those that every packet needs.
+#[repr(C, align(64))]
 pub struct InboundSa {
-    spec: SaSpec,
-    fingerprint: Fingerprint,
-    /// None once a hard lifetime has ended it.
-    cipher: Option<Cipher>,
+    vrf: u16,
+    bundle: u16,
+    mode: Mode,
+    encapsulated: bool,
+    ecn: bool,
+    followed_by: Option<u32>,
     window: Window,
     lifetime: Lifetime,
+    /// None once a hard lifetime has ended it.
+    cipher: Option<Cipher>,
     counters: Counters,
+    fingerprint: Fingerprint,
+    spec: Box<SaSpec>,
 }
 
 impl InboundSa {
@@ -103,18 +113,45 @@ impl InboundSa {
         let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
         (spec.key, spec.integrity_key) = (None, None);
         Ok(Self {
-            cipher: Some(Cipher::new(spec.algorithm, &key, &integrity, spec.esn)?),
+            vrf: spec.vrf,
+            bundle: spec.bundle,
+            mode: spec.mode,
+            encapsulated: spec.encapsulated,
+            ecn: spec.ecn,
+            followed_by: spec.followed_by,
             window: Window::new(spec.replay_window.unwrap_or(DEFAULT_WINDOW), spec.esn),
             lifetime: Lifetime::new(spec.soft, spec.hard, now),
-            fingerprint: crate::reservation::fingerprint(&key, &integrity),
-            spec,
+            cipher: Some(Cipher::new(spec.algorithm, &key, &integrity, spec.esn)?),
             counters: Counters::default(),
+            fingerprint: crate::reservation::fingerprint(&key, &integrity),
+            spec: Box::new(spec),
         })
     }
 
     /// Its specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
+    }
+
+    /// The VRF and the bundle that it is of.
+    #[inline]
+    pub(crate) fn owner(&self) -> (u16, u16) {
+        (self.vrf, self.bundle)
+    }
+
+    /// The outbound SA that follows its peer.
+    #[inline]
+    pub(crate) fn followed_by(&self) -> Option<u32> {
+        self.followed_by
+    }
+
+    /// Prefetches its keys and its window. Reads the SA itself.
+    #[inline]
+    pub(crate) fn prefetch_keys(&self) {
+        if let Some(cipher) = &self.cipher {
+            cipher.prefetch();
+        }
+        self.window.prefetch();
     }
 
     /// Stands for its keys.
@@ -146,37 +183,31 @@ impl InboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Decrypts a packet into `out`, to where a frame's shim ends.
+    /// Decrypts the packet behind a frame's shim where it is.
     ///
     /// # Errors
-    /// The drop that it is; nothing of `out` may be sent then.
+    /// The drop that it is; nothing of the slot may be sent then.
+    #[inline]
     pub fn open(
         &mut self,
-        packet: &[u8],
+        frame: &mut Frame<'_>,
         view: &View,
         sealed: &Sealed,
         now: Nanoseconds,
-        out: &mut [u8],
     ) -> Result<Opened, Drop> {
-        if self.spec.encapsulated != sealed.port.is_some() {
+        if self.encapsulated != sealed.port.is_some() {
             return Err(Drop::WrongEncapsulation);
         }
         let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
         let sequence = self.window.check(sealed.sequence)?;
-        // The clear text shall lie behind the shim, and in transport mode behind its IP header.
-        let header = match self.spec.mode {
-            Mode::Tunnel => 0,
-            Mode::Transport => view.upper,
-        };
-        let esp = &packet[sealed.at..view.length];
-        let at = PACKET + header - HEADER - cipher.algorithm().iv_len();
-        let work = &mut out[at..at + esp.len()];
-        work.copy_from_slice(esp);
-        let clear = cipher.open(sequence, work)?;
+        let start = frame.start + PACKET;
+        let whole = &mut frame.slot[start..start + view.length];
+        let clear = cipher.open(sequence, &mut whole[sealed.at..])?;
         // Authentic from here on.
         let newest = sequence > self.window.top();
         self.window.accept(sequence);
-        let (payload, next_header) = unpadded(&work[clear])?;
+        let clear = sealed.at + clear.start..sealed.at + clear.end;
+        let (payload, next_header) = unpadded(&whole[clear.clone()])?;
         if next_header == protocol::NONE {
             return Err(Drop::Dummy);
         }
@@ -184,53 +215,58 @@ impl InboundSa {
             self.cipher = None;
             return Err(Drop::HardLifetime);
         }
-        let (end, ether_type) = match self.spec.mode {
-            Mode::Tunnel => self.leave_tunnel(packet, payload, next_header, out)?,
-            Mode::Transport => {
-                restore(packet, view, header, payload, next_header, sealed, out)?;
-                (PACKET + header + payload, view.ether_type())
-            }
-        };
         let peer = match sealed.port {
-            Some(port) if newest => Some((ip::addresses(packet).0, port)),
+            Some(port) if newest => Some((ip::addresses(whole).0, port)),
             _ => None,
+        };
+        let inside = Inside {
+            at: clear.start,
+            payload,
+            next_header,
+        };
+        let (from, to, ether_type) = match self.mode {
+            Mode::Tunnel => self.leave_tunnel(whole, &inside)?,
+            Mode::Transport => restore(whole, view, &inside, sealed)?,
         };
         self.counters.served(payload);
         Ok(Opened {
-            end,
+            start: start + from,
+            end: start + to,
             ether_type,
             peer,
         })
     }
 
-    /// The packet in the tunnel; returns where it ends, and its EtherType.
-    fn leave_tunnel(
-        &self,
-        packet: &[u8],
-        payload: usize,
-        next_header: u8,
-        out: &mut [u8],
-    ) -> Result<(usize, u16), Drop> {
-        let version = match next_header {
+    /// The packet in the tunnel: where it begins and ends in `whole`, and its EtherType.
+    fn leave_tunnel(&self, whole: &mut [u8], inside: &Inside) -> Result<(usize, usize, u16), Drop> {
+        let version = match inside.next_header {
             protocol::IPV4 => 4,
             protocol::IPV6 => 6,
             _ => return Err(Drop::BadNextHeader),
         };
-        let inner = &mut out[PACKET..PACKET + payload];
+        let outer = ip::traffic_class(whole) & 3;
+        let inner = &mut whole[inside.at..inside.at + inside.payload];
         // Bytes behind the packet are padding against traffic analysis.
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);
         }
-        if self.spec.ecn {
-            let (outer, class) = (ip::traffic_class(packet) & 3, ip::traffic_class(inner));
+        if self.ecn {
+            let class = ip::traffic_class(inner);
             let ecn = decapsulated_ecn(class & 3, outer)?;
             if ecn != class & 3 {
                 ip::set_traffic_class(inner, class & 0xfc | ecn);
             }
         }
-        Ok((PACKET + view.length, view.ether_type()))
+        Ok((inside.at, inside.at + view.length, view.ether_type()))
     }
+}
+
+/// The payload of ESP, in its packet.
+struct Inside {
+    at: usize,
+    payload: usize,
+    next_header: u8,
 }
 
 /// Length of the payload, and the next header (RFC 4303, 2.4 and 2.6).
@@ -267,31 +303,31 @@ fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     }
 }
 
-/// Transport mode: the packet's own headers before what was decrypted.
+/// Transport mode: moves the packet's own headers before what was decrypted; returns where it begins and ends, and its
+/// EtherType.
 fn restore(
-    packet: &[u8],
+    whole: &mut [u8],
     view: &View,
-    header: usize,
-    payload: usize,
-    next_header: u8,
+    inside: &Inside,
     sealed: &Sealed,
-    out: &mut [u8],
-) -> Result<(), Drop> {
-    let whole = &mut out[PACKET..PACKET + header + payload];
-    whole[..header].copy_from_slice(&packet[..header]);
-    whole[view.protocol_at] = next_header;
+) -> Result<(usize, usize, u16), Drop> {
+    let header = view.upper;
+    let (start, end) = (inside.at - header, inside.at + inside.payload);
+    whole.copy_within(..header, start);
+    let packet = &mut whole[start..end];
+    packet[view.protocol_at] = inside.next_header;
     if view.version == 4 {
-        let length = u16::try_from(whole.len()).map_err(|_| Drop::InnerMalformed)?;
-        whole[2..4].copy_from_slice(&length.to_be_bytes());
-        ip::write_ipv4_checksum(&mut whole[..header]);
+        let length = u16::try_from(packet.len()).map_err(|_| Drop::InnerMalformed)?;
+        packet[2..4].copy_from_slice(&length.to_be_bytes());
+        ip::write_ipv4_checksum(&mut packet[..header]);
     } else {
-        let length = u16::try_from(whole.len() - 40).map_err(|_| Drop::InnerMalformed)?;
-        whole[4..6].copy_from_slice(&length.to_be_bytes());
+        let length = u16::try_from(packet.len() - 40).map_err(|_| Drop::InnerMalformed)?;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
     }
     if sealed.port.is_some() {
-        renew_checksum(whole, header, next_header);
+        renew_checksum(packet, header, inside.next_header);
     }
-    Ok(())
+    Ok((start, end, view.ether_type()))
 }
 
 /// NAT has changed the addresses that the checksum inside was made with (RFC 3948, 3.1.2). The contents are authentic.

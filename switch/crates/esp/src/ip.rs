@@ -223,7 +223,8 @@ pub fn upper_checksum(packet: &[u8], upper: usize, length: usize, protocol: u8) 
     !fold(sum(pseudo, &packet[upper..upper + length]))
 }
 
-fn sum(start: u32, bytes: &[u8]) -> u32 {
+/// Adds 16-bit words to a ones' complement sum.
+pub(crate) fn sum(start: u32, bytes: &[u8]) -> u32 {
     let pairs = bytes.chunks_exact(2);
     let odd = pairs
         .remainder()
@@ -235,7 +236,8 @@ fn sum(start: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-fn fold(sum: u32) -> u16 {
+/// Folds a sum into 16 bits.
+pub(crate) fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }

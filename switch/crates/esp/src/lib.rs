@@ -6,7 +6,8 @@
 //!                └─► DECRYPT: ip ─► SA by VRF and SPI ─► replay ─► cipher ─► inbound ─► DECRYPTED frame
 //! ```
 //!
-//! * [`engine`]: all SAs, one frame in, one frame or a [`Drop`] out
+//! * [`engine`]: all SAs; a batch of frames in, each one's answer or [`Drop`] out
+//! * [`batch`]: frames with room around them, so that packets are encrypted where they are
 //! * [`outbound`], [`inbound`]: one SA each way
 //! * [`cipher`], [`algorithm`], [`key`]: algorithms over a crypto library
 //! * [`replay`], [`lifetime`]: anti-replay window, limits by bytes, packets and time
@@ -18,7 +19,9 @@
 //! one outcome, counted by name; nothing leaves that is not encrypted; a pair of key and sequence number is never used
 //! twice, whenever the process dies; keys are erased when their SA ends, and never printed.
 
+mod aead;
 pub mod algorithm;
+pub mod batch;
 pub mod cipher;
 pub mod counters;
 pub mod engine;
@@ -27,12 +30,15 @@ pub mod ip;
 pub mod key;
 pub mod lifetime;
 pub mod outbound;
+mod prefetch;
 pub mod replay;
 pub mod reservation;
+mod sa_table;
 pub mod shim;
 pub mod spec;
 
 pub use algorithm::Algorithm;
+pub use batch::{Batch, Outcome};
 pub use counters::{Counters, Drop};
 pub use engine::{Engine, MAX_OUTPUT};
 pub use key::Key;

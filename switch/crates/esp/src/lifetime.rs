@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 /// Nanoseconds of a clock that never goes back.
 pub type Nanoseconds = u64;
 
+const SECOND: Nanoseconds = 1_000_000_000;
+
 /// Limits by one measure each; none where there is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -36,25 +38,40 @@ pub enum Age {
 /// An SA's limits, and how much of them is used.
 #[derive(Debug, Clone)]
 pub struct Lifetime {
-    soft: Limits,
-    hard: Limits,
-    added: Nanoseconds,
     bytes: u64,
     packets: u64,
+    /// Below all of these a packet changes no age.
+    next: Thresholds,
     age: Age,
+    added: Nanoseconds,
+    /// Soft and hard.
+    limits: Box<(Limits, Limits)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Thresholds {
+    bytes: u64,
+    packets: u64,
+    time: Nanoseconds,
 }
 
 impl Lifetime {
     /// Begins now.
     pub fn new(soft: Limits, hard: Limits, now: Nanoseconds) -> Self {
-        Self {
-            soft,
-            hard,
-            added: now,
+        let mut new = Self {
             bytes: 0,
             packets: 0,
+            next: Thresholds {
+                bytes: 0,
+                packets: 0,
+                time: 0,
+            },
             age: Age::Fresh,
-        }
+            added: now,
+            limits: Box::new((soft, hard)),
+        };
+        new.find_thresholds();
+        new
     }
 
     /// How far the SA is.
@@ -63,36 +80,71 @@ impl Lifetime {
     }
 
     /// Counts a packet if the SA may still serve it. The first packet that would exceed a hard limit ends the SA.
+    #[inline]
     pub fn serves(&mut self, length: usize, now: Nanoseconds) -> bool {
-        if self.age == Age::Hard {
-            return false;
-        }
         let bytes = self.bytes.saturating_add(length as u64);
         let packets = self.packets.saturating_add(1);
-        if exceeds(&self.hard, bytes, packets) || self.is_over(&self.hard, now) {
-            self.age = Age::Hard;
+        let next = &self.next;
+        if bytes < next.bytes && packets < next.packets && now < next.time {
+            (self.bytes, self.packets) = (bytes, packets);
+            return true;
+        }
+        self.serves_at_limit(bytes, packets, now)
+    }
+
+    #[cold]
+    fn serves_at_limit(&mut self, bytes: u64, packets: u64, now: Nanoseconds) -> bool {
+        let (soft, hard) = *self.limits;
+        let ends = exceeds(&hard, bytes, packets) || self.is_over(&hard, now);
+        if self.age == Age::Hard || ends {
+            self.reach(Age::Hard);
             return false;
         }
-        self.bytes = bytes;
-        self.packets = packets;
-        if reaches(&self.soft, bytes, packets) || self.is_over(&self.soft, now) {
-            self.age = self.age.max(Age::Soft);
+        (self.bytes, self.packets) = (bytes, packets);
+        if reaches(&soft, bytes, packets) || self.is_over(&soft, now) {
+            self.reach(Age::Soft);
         }
         true
     }
 
+    fn reach(&mut self, age: Age) {
+        self.age = self.age.max(age);
+        self.find_thresholds();
+    }
+
+    /// The nearest limits that are not reached yet.
+    fn find_thresholds(&mut self) {
+        let (soft, hard) = *self.limits;
+        let nearest = |of: fn(&Limits) -> Option<u64>| match self.age {
+            Age::Fresh => of(&soft).into_iter().chain(of(&hard)).min(),
+            Age::Soft => of(&hard),
+            Age::Hard => Some(0),
+        };
+        let seconds = nearest(|limits| limits.seconds);
+        self.next = Thresholds {
+            bytes: nearest(|limits| limits.bytes).unwrap_or(u64::MAX),
+            packets: nearest(|limits| limits.packets).unwrap_or(u64::MAX),
+            time: match seconds {
+                None => u64::MAX,
+                Some(_) if self.age == Age::Hard => 0,
+                Some(seconds) => self.added.saturating_add(seconds.saturating_mul(SECOND)),
+            },
+        };
+    }
+
     /// Looks at the clock only.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
-        if self.is_over(&self.hard, now) {
-            self.age = Age::Hard;
-        } else if self.is_over(&self.soft, now) {
-            self.age = self.age.max(Age::Soft);
+        let (soft, hard) = *self.limits;
+        if self.is_over(&hard, now) {
+            self.reach(Age::Hard);
+        } else if self.is_over(&soft, now) {
+            self.reach(Age::Soft);
         }
         self.age
     }
 
     fn is_over(&self, limits: &Limits, now: Nanoseconds) -> bool {
-        let lived = now.saturating_sub(self.added) / 1_000_000_000;
+        let lived = now.saturating_sub(self.added) / SECOND;
         limits.seconds.is_some_and(|limit| lived >= limit)
     }
 }
@@ -110,8 +162,6 @@ fn reaches(limits: &Limits, bytes: u64, packets: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
 
     fn limits(bytes: u64, packets: u64, seconds: u64) -> Limits {
         let some = |limit| (limit != 0).then_some(limit);

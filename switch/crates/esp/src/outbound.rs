@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use crate::algorithm::Algorithm;
+use crate::batch::Frame;
 use crate::cipher::{Cipher, HEADER, TRAILER};
 use crate::counters::{Counters, Drop};
 use crate::ip::{self, View, protocol};
@@ -16,17 +18,166 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const DEFAULT_TTL: u8 = 64;
 const MAX_IP: usize = 65_535;
+/// The longest outer header: IPv6 and UDP.
+const TEMPLATE: usize = IPV6_HEADER + UDP_HEADER;
 
-/// An SA that encrypts.
+/// An SA that encrypts. Its first fields are those that every packet needs.
+#[repr(C)]
 pub struct OutboundSa {
-    spec: SaSpec,
-    local: IpAddr,
-    remote: IpAddr,
+    outer: OuterHeader,
     /// None once a hard lifetime has ended it.
     cipher: Option<Cipher>,
     numbers: Numbers,
     lifetime: Lifetime,
     counters: Counters,
+    local: IpAddr,
+    remote: IpAddr,
+    spec: Box<SaSpec>,
+}
+
+/// Fields of [`SaSpec`] that every packet needs, and headers that are the same for each.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+struct OuterHeader {
+    /// The outer IP header and the UDP header, at the end: all but lengths, class, identification and checksums.
+    template: [u8; TEMPLATE],
+    /// Sum of the template's IPv4 header.
+    sum: u32,
+    spi: u32,
+    vrf: u16,
+    bundle: u16,
+    tfc_pad_to: u16,
+    algorithm: Algorithm,
+    /// Bytes of the IP header in tunnel mode.
+    ip: u8,
+    /// Bytes of the UDP header; 0 for none.
+    udp: u8,
+    /// DSCP of the outer header; that of the packet inside if absent.
+    dscp: Option<u8>,
+    ecn: bool,
+    df: DontFragment,
+    mode: Mode,
+    version: u8,
+}
+
+impl OuterHeader {
+    fn of(spec: &SaSpec, local: IpAddr, remote: IpAddr) -> Self {
+        let udp = if spec.encapsulation.is_some() {
+            UDP_HEADER
+        } else {
+            0
+        };
+        let carried = match udp {
+            0 => protocol::ESP,
+            _ => protocol::UDP,
+        };
+        let ttl = spec.ttl.unwrap_or(DEFAULT_TTL);
+        let mut template = [0; TEMPLATE];
+        let (rest, ports) = template.split_at_mut(TEMPLATE - udp);
+        if let Some(encapsulation) = spec.encapsulation {
+            ports[..2].copy_from_slice(&encapsulation.local_port.to_be_bytes());
+            ports[2..4].copy_from_slice(&encapsulation.remote_port.to_be_bytes());
+        }
+        let (ip, version) = match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let header = &mut rest[TEMPLATE - udp - IPV4_HEADER..];
+                header[0] = 0x45;
+                header[8..10].copy_from_slice(&[ttl, carried]);
+                header[12..16].copy_from_slice(&local.octets());
+                header[16..20].copy_from_slice(&remote.octets());
+                (IPV4_HEADER, 4)
+            }
+            (local, remote) => {
+                let header = &mut rest[TEMPLATE - udp - IPV6_HEADER..];
+                header[0] = 0x60;
+                header[6..8].copy_from_slice(&[carried, ttl]);
+                for (at, address) in [(8, local), (24, remote)] {
+                    // `SaSpec::check` and `follow` keep both of one family.
+                    if let IpAddr::V6(address) = address {
+                        header[at..at + 16].copy_from_slice(&address.octets());
+                    }
+                }
+                (IPV6_HEADER, 6)
+            }
+        };
+        Self {
+            sum: ip::sum(0, &template[TEMPLATE - udp - ip..TEMPLATE - udp]),
+            template,
+            spi: spec.spi,
+            vrf: spec.vrf,
+            bundle: spec.bundle,
+            tfc_pad_to: spec.tfc_pad_to,
+            algorithm: spec.algorithm,
+            ip: ip as u8,
+            udp: udp as u8,
+            dscp: spec.dscp,
+            ecn: spec.ecn,
+            df: spec.df,
+            mode: spec.mode,
+            version,
+        }
+    }
+
+    /// Writes the outer header of a tunnel, and the UDP header. `inner` is the traffic class of the packet in clear, and
+    /// `inner_df` its DF.
+    #[inline]
+    fn write(&self, inner: u8, inner_df: bool, sequence: u64, slot: &mut [u8], plan: &Plan) {
+        let Plan {
+            start, esp, end, ..
+        } = *plan;
+        let (ip, udp) = (usize::from(self.ip), usize::from(self.udp));
+        // In one piece, whatever its length: bytes before the header are written later.
+        slot[esp - TEMPLATE..esp].copy_from_slice(&self.template);
+        let ecn = if self.ecn { inner & 3 } else { 0 };
+        let class = self.dscp.map_or(inner & 0xfc, |dscp| dscp << 2) | ecn;
+        if self.version == 4 {
+            let df = match self.df {
+                DontFragment::Set => true,
+                DontFragment::Clear => false,
+                DontFragment::Copy => inner_df,
+            };
+            // Packets that may be fragmented differ in their identification (RFC 6864).
+            let identification = if df { 0 } else { sequence as u16 };
+            let fragment = if df { u16::from(ip::DF) << 8 } else { 0 };
+            let length = (end - start) as u16;
+            let header = &mut slot[start..start + IPV4_HEADER];
+            header[1] = class;
+            header[2..4].copy_from_slice(&length.to_be_bytes());
+            header[4..6].copy_from_slice(&identification.to_be_bytes());
+            header[6..8].copy_from_slice(&fragment.to_be_bytes());
+            let more = [u16::from(class), length, identification, fragment];
+            let sum = more
+                .into_iter()
+                .fold(self.sum, |sum, one| sum + u32::from(one));
+            header[10..12].copy_from_slice(&(!ip::fold(sum)).to_be_bytes());
+        } else {
+            let header = &mut slot[start..start + IPV6_HEADER];
+            header[0] = 0x60 | class >> 4;
+            header[1] = class << 4;
+            let length = (end - start - IPV6_HEADER) as u16;
+            header[4..6].copy_from_slice(&length.to_be_bytes());
+        }
+        if udp != 0 {
+            write_udp_length(slot, start, start + ip, end);
+        }
+    }
+}
+
+/// The UDP header's length, and over IPv6 its checksum.
+fn write_udp_length(frame: &mut [u8], start: usize, udp: usize, end: usize) {
+    let size = end - udp;
+    frame[udp + 4..udp + 6].copy_from_slice(&(size as u16).to_be_bytes());
+    frame[udp + 6..udp + 8].fill(0);
+    // None over IPv4 (RFC 3948, 2.1); IPv6 requires one.
+    if frame[start] >> 4 == 6 {
+        let packet = &mut frame[start..end];
+        let udp = udp - start;
+        let checksum = match ip::upper_checksum(packet, udp, size, protocol::UDP) {
+            0 => 0xffff,
+            other => other,
+        };
+        packet[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 impl OutboundSa {
@@ -41,9 +192,10 @@ impl OutboundSa {
             return Err("an outbound SA has local and remote".into());
         };
         Ok(Self {
+            outer: OuterHeader::of(&spec, local, remote),
             cipher: Some(Cipher::new(spec.algorithm, &key, &integrity, spec.esn)?),
             lifetime: Lifetime::new(spec.soft, spec.hard, now),
-            spec,
+            spec: Box::new(spec),
             local,
             remote,
             numbers,
@@ -62,6 +214,7 @@ impl OutboundSa {
     }
 
     /// Counts a drop.
+    #[cold]
     pub(crate) fn dropped(&mut self, why: Drop) {
         self.counters.dropped(why);
     }
@@ -99,6 +252,7 @@ impl OutboundSa {
         }
         self.remote = address;
         ports.remote_port = port;
+        self.outer = OuterHeader::of(&self.spec, self.local, self.remote);
         self.counters.peer_moved += 1;
         true
     }
@@ -112,69 +266,72 @@ impl OutboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Encrypts a packet into `out`, where a frame's shim ends; returns where the ESP packet ends. A sequence number
-    /// and bytes of a lifetime that were counted stay used, whatever follows.
+    /// The VRF and the bundle that it is of.
+    #[inline]
+    pub(crate) fn owner(&self) -> (u16, u16) {
+        (self.outer.vrf, self.outer.bundle)
+    }
+
+    /// Prefetches its keys. Reads the SA itself.
+    #[inline]
+    pub(crate) fn prefetch_keys(&self) {
+        if let Some(cipher) = &self.cipher {
+            cipher.prefetch();
+        }
+    }
+
+    /// Encrypts the packet behind a frame's shim where it is; returns where the ESP packet begins and ends in the
+    /// frame's slot. A sequence number and bytes of a lifetime that were counted stay used, whatever follows.
     ///
     /// # Errors
-    /// The drop that it is; nothing of `out` may be sent then.
-    pub fn seal(
+    /// The drop that it is; nothing of the slot may be sent then.
+    #[inline]
+    pub(crate) fn seal(
         &mut self,
-        packet: &[u8],
+        frame: &mut Frame<'_>,
         view: &View,
         now: Nanoseconds,
-        out: &mut [u8],
-    ) -> Result<usize, Drop> {
-        let packet = &packet[..view.length];
-        let plan = self.plan(packet, view)?;
-        if !self.lifetime.serves(packet.len(), now) {
+    ) -> Result<(usize, usize), Drop> {
+        let start = frame.start + PACKET;
+        let packet = &frame.slot[start..start + view.length];
+        let plan = self.plan(packet, view, start)?;
+        if !self.lifetime.serves(view.length, now) {
             self.cipher = None;
             return Err(Drop::HardLifetime);
         }
         let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
+        let class = ip::traffic_class(packet);
+        let df = view.version == 6 || packet[6] & ip::DF != 0;
         let sequence = self.numbers.take()?;
 
-        let whole = &mut out[PACKET..PACKET + plan.length];
-        let esp = plan.esp;
-        let payload = esp + HEADER + cipher.algorithm().iv_len();
-        whole[esp..esp + 4].copy_from_slice(&self.spec.spi.to_be_bytes());
-        whole[esp + 4..esp + HEADER].copy_from_slice(&(sequence as u32).to_be_bytes());
-        let inside = &packet[plan.inside..];
-        whole[payload..payload + inside.len()].copy_from_slice(inside);
-        let mut end = payload + inside.len();
-        whole[end..end + plan.tfc].fill(0);
-        end += plan.tfc;
-        for number in 1..=plan.padding {
-            whole[end] = number;
-            end += 1;
+        let slot = &mut *frame.slot;
+        if self.outer.mode == Mode::Transport {
+            slot.copy_within(start..start + plan.inside, plan.start);
         }
-        whole[end] = plan.padding;
-        whole[end + 1] = plan.next_header;
-        cipher.seal(sequence, &mut whole[esp..])?;
-        self.write_headers(packet, view, &plan, sequence, whole);
-        self.counters.served(packet.len());
-        Ok(PACKET + plan.length)
+        let header = u64::from(self.outer.spi) << 32 | sequence & 0xffff_ffff;
+        slot[plan.esp..plan.esp + HEADER].copy_from_slice(&header.to_be_bytes());
+        write_trailer(&plan, &mut slot[start + view.length..plan.end]);
+        cipher.seal(sequence, &mut slot[plan.esp..plan.end])?;
+        match self.outer.mode {
+            Mode::Tunnel => self.outer.write(class, df, sequence, slot, &plan),
+            Mode::Transport => self.write_transport(view, &plan, slot),
+        }
+        self.counters.served(view.length);
+        Ok((plan.start, plan.end))
     }
 
     /// Where everything of the packet will be.
-    fn plan(&self, packet: &[u8], view: &View) -> Result<Plan, Drop> {
-        let udp = if self.spec.encapsulation.is_some() {
-            UDP_HEADER
-        } else {
-            0
-        };
-        let (ip, inside, next_header) = match self.spec.mode {
+    #[inline]
+    fn plan(&self, packet: &[u8], view: &View, start: usize) -> Result<Plan, Drop> {
+        let outer = &self.outer;
+        let (ip, inside, next_header) = match outer.mode {
             Mode::Tunnel => {
-                let ip = if self.local.is_ipv4() {
-                    IPV4_HEADER
-                } else {
-                    IPV6_HEADER
-                };
                 let inner = if view.version == 4 {
                     protocol::IPV4
                 } else {
                     protocol::IPV6
                 };
-                (ip, 0, inner)
+                (usize::from(outer.ip), 0, inner)
             }
             Mode::Transport => {
                 if ip::addresses(packet) != (self.local, self.remote) {
@@ -186,15 +343,17 @@ impl OutboundSa {
                 (view.hops_end, view.hops_end, packet[view.hops_next_at])
             }
         };
-        let algorithm = self.spec.algorithm;
-        let length = packet.len() - inside;
-        let tfc = usize::from(self.spec.tfc_pad_to).saturating_sub(length);
-        let padding = (length + tfc + TRAILER).wrapping_neg() % algorithm.block();
-        let esp = ip + udp;
-        let text = length + tfc + padding + TRAILER;
-        let whole = esp + HEADER + algorithm.iv_len() + text + algorithm.icv_len();
+        let algorithm = outer.algorithm;
+        let length = view.length - inside;
+        let tfc = usize::from(outer.tfc_pad_to).saturating_sub(length);
+        let padding = (length + tfc + TRAILER).wrapping_neg() & (algorithm.block() - 1);
+        let payload = start + inside;
+        let esp = payload - algorithm.iv_len() - HEADER;
+        let first = esp - usize::from(outer.udp) - ip;
+        let end = payload + length + tfc + padding + TRAILER + algorithm.icv_len();
+        let whole = end - first;
         // The length field of IPv6 does not count its header of 40 bytes.
-        let most = if self.local.is_ipv4() {
+        let most = if outer.version == 4 {
             MAX_IP
         } else {
             MAX_IP + IPV6_HEADER
@@ -203,116 +362,79 @@ impl OutboundSa {
             return Err(Drop::TooLong);
         }
         Ok(Plan {
+            start: first,
             ip,
             esp,
             inside,
             next_header,
             tfc,
             padding: padding as u8,
-            length: whole,
+            end,
         })
     }
 
-    fn write_headers(
-        &self,
-        packet: &[u8],
-        view: &View,
-        plan: &Plan,
-        sequence: u64,
-        whole: &mut [u8],
-    ) {
-        let carried = match self.spec.encapsulation {
-            Some(_) => protocol::UDP,
-            None => protocol::ESP,
+    fn write_transport(&self, view: &View, plan: &Plan, slot: &mut [u8]) {
+        let carried = match self.outer.udp {
+            0 => protocol::ESP,
+            _ => protocol::UDP,
         };
-        let length = (plan.length as u16).to_be_bytes();
-        match self.spec.mode {
-            Mode::Transport => {
-                whole[..plan.ip].copy_from_slice(&packet[..plan.ip]);
-                whole[view.hops_next_at] = carried;
-                if view.version == 4 {
-                    whole[2..4].copy_from_slice(&length);
-                    ip::write_ipv4_checksum(&mut whole[..plan.ip]);
-                } else {
-                    let payload = (plan.length - IPV6_HEADER) as u16;
-                    whole[4..6].copy_from_slice(&payload.to_be_bytes());
-                }
-            }
-            Mode::Tunnel => self.write_outer(packet, view, carried, sequence, whole),
+        let whole = &mut slot[plan.start..plan.end];
+        whole[view.hops_next_at] = carried;
+        if view.version == 4 {
+            let length = (whole.len() as u16).to_be_bytes();
+            whole[2..4].copy_from_slice(&length);
+            ip::write_ipv4_checksum(&mut whole[..plan.ip]);
+        } else {
+            let payload = (whole.len() - IPV6_HEADER) as u16;
+            whole[4..6].copy_from_slice(&payload.to_be_bytes());
         }
         if let Some(ports) = self.spec.encapsulation {
-            let size = plan.length - plan.ip;
-            let udp = &mut whole[plan.ip..plan.esp];
+            let udp = &mut whole[plan.ip..];
             udp[..2].copy_from_slice(&ports.local_port.to_be_bytes());
             udp[2..4].copy_from_slice(&ports.remote_port.to_be_bytes());
-            udp[4..6].copy_from_slice(&(size as u16).to_be_bytes());
-            udp[6..8].fill(0);
-            // None over IPv4 (RFC 3948, 2.1); IPv6 requires one.
-            if whole[0] >> 4 == 6 {
-                let checksum = match ip::upper_checksum(whole, plan.ip, size, protocol::UDP) {
-                    0 => 0xffff,
-                    other => other,
-                };
-                whole[plan.ip + 6..plan.esp].copy_from_slice(&checksum.to_be_bytes());
-            }
-        }
-    }
-
-    fn write_outer(
-        &self,
-        packet: &[u8],
-        view: &View,
-        carried: u8,
-        sequence: u64,
-        whole: &mut [u8],
-    ) {
-        let inner = ip::traffic_class(packet);
-        let ecn = if self.spec.ecn { inner & 3 } else { 0 };
-        let class = self.spec.dscp.map_or(inner & 0xfc, |dscp| dscp << 2) | ecn;
-        let ttl = self.spec.ttl.unwrap_or(DEFAULT_TTL);
-        match (self.local, self.remote) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let df = match self.spec.df {
-                    DontFragment::Set => true,
-                    DontFragment::Clear => false,
-                    DontFragment::Copy => view.version == 6 || packet[6] & ip::DF != 0,
-                };
-                // Packets that may be fragmented differ in their identification (RFC 6864).
-                let identification = if df { 0 } else { sequence as u16 };
-                let length = whole.len() as u16;
-                whole[..2].copy_from_slice(&[0x45, class]);
-                whole[2..4].copy_from_slice(&length.to_be_bytes());
-                whole[4..6].copy_from_slice(&identification.to_be_bytes());
-                whole[6..10].copy_from_slice(&[if df { ip::DF } else { 0 }, 0, ttl, carried]);
-                whole[12..16].copy_from_slice(&local.octets());
-                whole[16..20].copy_from_slice(&remote.octets());
-                ip::write_ipv4_checksum(&mut whole[..IPV4_HEADER]);
-            }
-            (IpAddr::V6(local), IpAddr::V6(remote)) => {
-                let length = (whole.len() - IPV6_HEADER) as u16;
-                whole[..4].copy_from_slice(&[0x60 | class >> 4, class << 4, 0, 0]);
-                whole[4..6].copy_from_slice(&length.to_be_bytes());
-                whole[6..8].copy_from_slice(&[carried, ttl]);
-                whole[8..24].copy_from_slice(&local.octets());
-                whole[24..40].copy_from_slice(&remote.octets());
-            }
-            // `SaSpec::check` and `follow` keep both of one family.
-            _ => whole.fill(0),
+            write_udp_length(slot, plan.start, plan.start + plan.ip, plan.end);
         }
     }
 }
 
-/// Offsets and lengths within the ESP packet, from its outer header on.
+/// Zeros for traffic flow confidentiality, padding, pad length and next header (RFC 4303, 2.4 to 2.7). `rest` begins
+/// behind the packet in clear.
+#[inline]
+fn write_trailer(plan: &Plan, rest: &mut [u8]) {
+    const PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+    if plan.tfc != 0 {
+        rest[..plan.tfc].fill(0);
+    }
+    let rest = &mut rest[plan.tfc..];
+    let padding = usize::from(plan.padding);
+    if padding <= 3 {
+        // All of it at once; what is too much lies where the ICV will be.
+        let numbers = 0x0003_0201_u32 & ((1 << (8 * padding)) - 1);
+        let trailer = u64::from(numbers)
+            | u64::from(plan.padding) << (8 * padding)
+            | u64::from(plan.next_header) << (8 * padding + 8);
+        if let Some(word) = rest.first_chunk_mut::<8>() {
+            *word = trailer.to_le_bytes();
+            return;
+        }
+    }
+    rest[..padding].copy_from_slice(&PADDING[..padding]);
+    rest[padding..padding + TRAILER].copy_from_slice(&[plan.padding, plan.next_header]);
+}
+
+/// Offsets in the slot, and lengths.
 struct Plan {
+    /// Where the outer header begins.
+    start: usize,
     /// Length of the IP header, extensions included.
     ip: usize,
     /// Where SPI and sequence number are.
     esp: usize,
-    /// Where in the packet in clear that begins which is encrypted.
+    /// How much of the packet in clear stays so.
     inside: usize,
     next_header: u8,
     /// Bytes of zeros before the padding.
     tfc: usize,
     padding: u8,
-    length: usize,
+    end: usize,
 }

@@ -38,6 +38,14 @@ impl Window {
         self.top
     }
 
+    /// Prefetches the block of the highest sequence number.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some(block) = self.blocks.get(self.place(self.top).0) {
+            crate::prefetch::prefetch(block);
+        }
+    }
+
     /// The whole sequence number that a packet's 32 bits stand for, if it may be accepted.
     ///
     /// # Errors

@@ -101,6 +101,8 @@ struct Reserved {
 /// The sequence numbers of one SA.
 pub struct Numbers {
     next: u64,
+    /// Numbers below this are reserved, and so many above them that none need be asked for. It may lag behind.
+    calm: u64,
     reserved: Arc<Reserved>,
     requests: Sender<Arc<Reserved>>,
     store: Arc<Store>,
@@ -157,6 +159,8 @@ impl Reservations {
     /// # Errors
     /// See [`ReservationError`].
     pub fn claim(&self, fingerprint: Fingerprint, last: u64) -> Result<Numbers, ReservationError> {
+        // So that the number after the last is a number, too.
+        let last = last.min(u64::MAX - 1);
         let mut state = self.store.lock();
         let slots = state.records.len() as u64;
         let record = state.records.entry(fingerprint).or_insert(Record {
@@ -183,6 +187,7 @@ impl Reservations {
         let requests = self.requests.clone().ok_or(ReservationError::Exhausted)?;
         Ok(Numbers {
             next,
+            calm: 0,
             reserved: Arc::new(Reserved {
                 fingerprint,
                 limit: AtomicU64::new(limit),
@@ -215,6 +220,17 @@ impl Numbers {
     /// [`PacketDrop::SequenceExhausted`], [`PacketDrop::SequenceNotReserved`].
     #[inline]
     pub fn take(&mut self) -> Result<u64, PacketDrop> {
+        if self.next >= self.calm {
+            self.look_at_limit()?;
+        }
+        let number = self.next;
+        self.next += 1;
+        Ok(number)
+    }
+
+    /// Asks for numbers where few are left; fails where none is.
+    #[cold]
+    fn look_at_limit(&mut self) -> Result<(), PacketDrop> {
         let limit = self.reserved.limit.load(Ordering::Acquire);
         if limit - self.next.min(limit) < CHUNK / 2 && limit < self.reserved.last {
             self.ask();
@@ -226,9 +242,12 @@ impl Numbers {
                 PacketDrop::SequenceNotReserved
             });
         }
-        let number = self.next;
-        self.next += 1;
-        Ok(number)
+        self.calm = if limit < self.reserved.last {
+            limit.saturating_sub(CHUNK / 2)
+        } else {
+            limit
+        };
+        Ok(())
     }
 
     /// Stands for the key that the numbers are of.

@@ -15,7 +15,8 @@ pub const PACKET: usize = ETHERNET + SHIM;
 
 const ETHERNET: usize = 14;
 const SHIM: usize = 14;
-const MACS: usize = 12;
+/// Bytes of a frame's MAC addresses.
+pub const MACS: usize = 12;
 
 /// A task for the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +92,17 @@ impl Shim {
         Ok((this, packet))
     }
 
+    /// The MAC addresses of a frame whose shim was read.
+    pub(crate) fn macs(frame: &[u8]) -> [u8; MACS] {
+        let mut macs = [0; MACS];
+        macs.copy_from_slice(&frame[..MACS]);
+        macs
+    }
+
     /// Writes the answer's Ethernet header and shim: the fields as they came but for the kind, the bundle, and the
     /// EtherType of the packet that follows now.
-    pub fn answer(&self, frame: &[u8], bundle: u16, ether_type: u16, out: &mut [u8]) {
-        out[..MACS].copy_from_slice(&frame[..MACS]);
+    pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
+        out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());
         let shim = &mut out[ETHERNET..PACKET];
         shim[0] = self.task.done();
@@ -136,7 +144,7 @@ mod tests {
         };
         assert_eq!((read, packet), (expected, &b"packet"[..]));
         let mut out = [0; PACKET];
-        read.answer(&frame, 9, ETHERTYPE_IPV6, &mut out);
+        read.answer(&Shim::macs(&frame), 9, ETHERTYPE_IPV6, &mut out);
         let answer = [2, 7, 0, 9, 0xa, 0xb, 0xc, 0xd, 0, 3, 0, 4, 0x86, 0xdd];
         assert_eq!(out[..], [&[5; 12][..], &[0x88, 0xb5], &answer].concat());
         assert_eq!(Shim::read(&read.frame(b"x")).unwrap(), (read, &b"x"[..]));

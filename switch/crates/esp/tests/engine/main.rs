@@ -2,6 +2,7 @@
 //! The engine from outside: frames in, frames or drops out.
 
 mod allocation;
+mod batches;
 mod hostile;
 mod modes;
 mod round_trips;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that are served together, each in a slot of its own that has room for headers before it and for a trailer
+//! behind it. So a packet is encrypted and decrypted where it is.
+
+use crate::counters::Drop;
+use crate::engine::MAX_OUTPUT;
+use crate::shim::PACKET;
+
+/// Frames of a batch at most.
+pub const BATCH: usize = 64;
+
+/// Room before a frame: more than the longest headers, and such that the packet behind the shim begins a cache line.
+pub(crate) const HEADROOM: usize = 128 - PACKET;
+const LINE: usize = 64;
+/// Bytes of a slot. An odd number of cache lines, so that the frames of a batch lie in different sets of the caches.
+pub(crate) const SLOT: usize = 1_045 * LINE;
+
+const _: () = assert!(SLOT / LINE % 2 == 1 && SLOT >= HEADROOM + 128 + MAX_OUTPUT);
+
+/// A frame within the slot that it may use.
+pub struct Frame<'a> {
+    /// The slot.
+    pub(crate) slot: &'a mut [u8],
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Frame<'_> {
+    /// The frame's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.slot[self.start..self.end]
+    }
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not served yet.
+    Waiting,
+    /// The slot has the answer.
+    Answered,
+    /// The engine keeps what it was: a fragment of a datagram that is not complete.
+    Held,
+    /// It was dropped, and counted.
+    Dropped(Drop),
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    start: usize,
+    end: usize,
+    outcome: Outcome,
+}
+
+/// Up to [`BATCH`] frames, and then their answers. Made once, and used again and again.
+pub struct Batch {
+    memory: Vec<u8>,
+    /// Where the first slot begins, at a cache line.
+    first: usize,
+    slots: [Slot; BATCH],
+    count: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let memory = vec![0; BATCH * SLOT + LINE];
+        let first = memory.as_ptr().align_offset(LINE).min(LINE);
+        let empty = Slot {
+            start: 0,
+            end: 0,
+            outcome: Outcome::Waiting,
+        };
+        Self {
+            memory,
+            first,
+            slots: [empty; BATCH],
+            count: 0,
+        }
+    }
+}
+
+impl Batch {
+    /// Frames in it.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// No frame is in it.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// No further frame fits into it.
+    pub fn is_full(&self) -> bool {
+        self.count == BATCH
+    }
+
+    /// Forgets all frames and answers.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Copies a frame into the next slot; its bytes may come in two parts. False if the batch is full. A frame that is
+    /// longer than any IP packet behind a shim is cut, and dropped as malformed when it is served.
+    pub fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
+        let Some(room) = self.room() else {
+            return false;
+        };
+        let headers = &headers[..headers.len().min(room.len())];
+        let (front, rest) = room.split_at_mut(headers.len());
+        let payload = &payload[..payload.len().min(rest.len())];
+        front.copy_from_slice(headers);
+        rest[..payload.len()].copy_from_slice(payload);
+        self.commit(headers.len() + payload.len());
+        true
+    }
+
+    /// The memory that the next frame may be written into, of [`MAX_OUTPUT`] bytes; [`Batch::commit`] adds it then. None
+    /// if the batch is full.
+    pub fn room(&mut self) -> Option<&mut [u8]> {
+        if self.is_full() {
+            return None;
+        }
+        let at = self.first + self.count * SLOT + HEADROOM;
+        Some(&mut self.memory[at..at + MAX_OUTPUT])
+    }
+
+    /// Adds a frame that was written into [`Batch::room`].
+    pub fn commit(&mut self, length: usize) {
+        if let Some(slot) = self.slots.get_mut(self.count) {
+            *slot = Slot {
+                start: HEADROOM,
+                end: HEADROOM + length.min(MAX_OUTPUT),
+                outcome: Outcome::Waiting,
+            };
+            self.count += 1;
+        }
+    }
+
+    /// What became of a frame, by its place in the batch.
+    pub fn outcome(&self, place: usize) -> Outcome {
+        self.slots[..self.count][place].outcome
+    }
+
+    /// The answers, in the order of the frames that they answer.
+    pub fn answers(&self) -> impl Iterator<Item = &[u8]> {
+        let slots = self.slots[..self.count].iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.outcome == Outcome::Answered)
+            .map(|(place, slot)| &self.slot(place)[slot.start..slot.end])
+    }
+
+    /// The frame of a place.
+    pub(crate) fn frame(&mut self, place: usize) -> Frame<'_> {
+        let Slot { start, end, .. } = self.slots[place];
+        let at = self.first + place * SLOT;
+        Frame {
+            slot: &mut self.memory[at..at + SLOT],
+            start,
+            end,
+        }
+    }
+
+    /// Notes what became of a frame; an answer lies in its slot.
+    pub(crate) fn settle(&mut self, place: usize, result: Result<Option<(usize, usize)>, Drop>) {
+        let slot = &mut self.slots[place];
+        slot.outcome = match result {
+            Ok(Some((start, end))) => {
+                (slot.start, slot.end) = (start, end);
+                Outcome::Answered
+            }
+            Ok(None) => Outcome::Held,
+            Err(why) => Outcome::Dropped(why),
+        };
+    }
+
+    fn slot(&self, place: usize) -> &[u8] {
+        let at = self.first + place * SLOT;
+        &self.memory[at..at + SLOT]
+    }
+}
