@@ -303,7 +303,7 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch
 
 .PHONY: test-install
-test-install: wheel release-switch ## Install by `make install` and by the wheel, and run what was installed (root)
+test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
 # The second packages are newer ones, for the upgrade. Mounts end with the namespace of their own.

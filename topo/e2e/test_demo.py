@@ -35,7 +35,7 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
     (command,) = {one.words for one in shown.rest()}  # both pages say the same
     argv = [*command.split(), "-C", str(where.repository())]
     with Supervisor(tmp_path) as supervisor:
-        told = supervisor.start("demo", argv, env=environment() | {"MAKEFLAGS": ""})
+        told = supervisor.start("demo", argv, env=environment() | {"MAKEFLAGS": "", "ARGS": ""})
         told.wait_for_log("1. BGP comes up", deadline=60)
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()
