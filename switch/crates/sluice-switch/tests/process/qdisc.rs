@@ -10,12 +10,6 @@ use crate::wire::*;
 /// A bucket for 26 frames of 60 bytes, room for as many to wait, and a rate at which none of those leaves.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
-/// Has the far kernel send nothing of its own.
-const QUIET: &str = "for end in h0 h1; do
-        file=/proc/sys/net/ipv6/conf/$end/disable_ipv6
-        if [ -e $file ]; then echo 1 >$file; fi
-    done";
-
 /// What `ctl ports` says of port 1.
 fn port(directory: &Path) -> serde_json::Value {
     ctl_json(directory, "ports")["ports"][1].clone()
@@ -58,7 +52,6 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
         let directory = directory.path();
         let line = "-i 0@p0 -i 1@p1 --workers 2 --grpc-server-addr 127.0.0.1:50058";
         let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
-        sh(QUIET);
         sh(TBF);
         let switch = Switch::start(directory, &arguments);
         let mut h0 = Wire::open("h0");
@@ -149,7 +142,6 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         }
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
-        sh(QUIET);
         let line = "-i 0@p0 -i 1@p1 --priority-queues 2 --grpc-server-addr 127.0.0.1:50059";
         let arguments: Vec<_> = line.split(' ').chain([QUEUED]).collect();
         let switch = Switch::start(directory, &arguments);

@@ -16,7 +16,8 @@ pub(crate) const PROGRAM: &str = concat!(
     "/../p4runtime/tests/spec/programs/surface"
 );
 
-/// Runs `test` on a thread with a network namespace of its own: ports p0 to p2, whose other ends are h0 to h2.
+/// Runs `test` on a thread with a network namespace of its own: ports p0 to p2, whose other ends are h0 to h2. The kernel
+/// sends nothing by itself (no IPv6, so no neighbour discovery and no MLD): every packet counted is a test's.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let run = move || {
         // SAFETY: no pointers; affects this thread only.
@@ -27,7 +28,9 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
             "{} (these tests need root)",
             std::io::Error::last_os_error()
         );
-        sh("ip link set lo up
+        sh("file=/proc/sys/net/ipv6/conf/default/disable_ipv6
+            if [ -e $file ]; then echo 1 >$file; fi
+            ip link set lo up
             for n in 0 1 2; do ip link add p$n type veth peer name h$n; ip link set h$n up; done
             ip link set p0 up && ip address add 10.0.0.1/24 dev p0");
         test();
