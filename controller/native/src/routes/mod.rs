@@ -3,6 +3,7 @@
 //!
 //! * [`slot`]: a prefix of one VRF,
 //! * [`memo`]: route messages of known text, cut from FPM frames: a [`memo::Run`],
+//! * `index`: the records' numbers by prefix, in order,
 //! * [`table`]: for each prefix what is known, wanted and installed, by number,
 //! * [`runs`]: many routes taken in,
 //! * [`read_back`]: routes in what the switch says that it holds,
@@ -13,6 +14,7 @@
 //! messages, and once for each target. Here these decisions are applied to all routes that share
 //! them. Nothing here knows Python, a P4 name or a protocol of routing.
 
+mod index;
 pub mod memo;
 pub mod queue;
 pub mod read_back;

@@ -6,9 +6,9 @@
 //! the switch does with packets); 0 is none. Python knows what they stand for. A record goes when
 //! nothing is known of its prefix any more; who holds its number beyond a call pins it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::collections::HashMap;
 
+use super::index::Index;
 use super::queue::Queue;
 use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
@@ -53,7 +53,7 @@ pub enum Waiting {
 /// All prefixes of which anything is known.
 #[derive(Debug, Default)]
 pub struct Table {
-    index: BTreeMap<Slot, u32>,
+    index: Index,
     pub(super) records: Vec<Record>,
     free: Vec<u32>,
     counts: [usize; 2],
@@ -73,14 +73,14 @@ impl Table {
     // -- records
 
     pub(super) fn find(&self, slot: &Slot) -> Option<u32> {
-        self.index.get(slot).copied()
+        self.index.get(slot)
     }
 
     /// The record of a prefix, made if there is none. Whoever makes one and leaves it as it is has
     /// to [`Self::release`] it.
     pub(super) fn at(&mut self, slot: Slot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
-        *self.index.entry(slot).or_insert_with(|| {
+        self.index.get_or_insert_with(&slot, || {
             let record = Record {
                 slot,
                 entry: 0,
@@ -130,15 +130,14 @@ impl Table {
     /// something: `limit` at most, and fewer where many others lie between. The second value is
     /// where to go on; None at the end.
     pub fn walk(&self, after: Option<Slot>, limit: usize) -> (Vec<Slot>, Option<Slot>) {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut found = Vec::with_capacity(limit);
-        for (looked_at, (slot, number)) in self.index.range((from, Bound::Unbounded)).enumerate() {
-            let record = &self.records[*number as usize];
+        for (looked_at, number) in self.index.after(after.as_ref()).enumerate() {
+            let record = &self.records[number as usize];
             if record.entry != 0 || record.onlink != 0 {
-                found.push(*slot);
+                found.push(record.slot);
             }
             if found.len() >= limit || looked_at + 1 >= LOOKED_AT {
-                return (found, Some(*slot));
+                return (found, Some(record.slot));
             }
         }
         (found, None)
