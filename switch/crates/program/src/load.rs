@@ -120,23 +120,39 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     Ok(program)
 }
 
-/// Refuses programs of architectures other than v1model by their intrinsic metadata, before anything else of them makes no
-/// sense here.
+/// Refuses programs of architectures other than v1model, before anything else of them makes no sense here: by their
+/// intrinsic metadata, which some versions of p4c leave out where it is not used, and by the names of their parsers.
 fn refuse_architectures(root: &Cursor<'_>) -> Result<()> {
     for part in ["headers", "header_types"] {
         for header in root.list(part)? {
             let name = header.name()?;
-            for (prefix, architecture) in [("psa_", "PSA"), ("pna_", "PNA")] {
-                if name.starts_with(prefix) && name.contains("_metadata") {
-                    return Err(header.error(format!(
-                        "this is a {architecture} program ({name}): sluice-switch runs v1model programs, as p4c-bm2-ss \
-                         compiles them"
-                    )));
+            match name.get(..4) {
+                Some("psa_") if name.contains("_metadata") => {
+                    return Err(other_architecture(&header, "PSA", &name));
                 }
+                Some("pna_") if name.contains("_metadata") => {
+                    return Err(other_architecture(&header, "PNA", &name));
+                }
+                _ => (),
             }
         }
     }
+    for parser in root.list("parsers")? {
+        match parser.name().as_deref() {
+            Ok(name @ ("ingress_parser" | "egress_parser")) => {
+                return Err(other_architecture(&parser, "PSA", name));
+            }
+            Ok(name @ "main_parser") => return Err(other_architecture(&parser, "PNA", name)),
+            _ => (),
+        }
+    }
     Ok(())
+}
+
+fn other_architecture(place: &Cursor<'_>, architecture: &str, name: &str) -> LoadError {
+    place.error(format!(
+        "this is a {architecture} program ({name}): sluice-switch runs v1model programs, as p4c-bm2-ss compiles them"
+    ))
 }
 
 /// serde_json's own limit of 128 levels is less than a long expression needs; ours still bounds the

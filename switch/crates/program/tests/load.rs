@@ -416,6 +416,25 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     }
 }
 
+/// p4c of 2019 left all intrinsic metadata out of a program that reads none of it.
+#[test]
+fn programs_of_other_architectures_are_known_by_their_parsers() {
+    for (name, architecture) in [
+        ("ingress_parser", "a PSA program"),
+        ("egress_parser", "a PSA program"),
+        ("main_parser", "a PNA program"),
+    ] {
+        let mut json = minimal();
+        json["parsers"][0]["name"] = json!(name);
+        json["headers"] = json!([]);
+        let error = refused(&json).to_string();
+        assert!(
+            error.contains(architecture) && error.contains("v1model"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn what_is_of_no_width_is_taken_out() {
     let mut json = minimal();
