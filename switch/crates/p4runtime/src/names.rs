@@ -183,8 +183,12 @@ impl Names {
 
     /// Whether a string stands for a number without becoming known by it.
     pub fn knows(&self, string: &[u8]) -> bool {
-        let known = || self.known.lock().numbers.contains_key(string);
-        decimal(string).is_some() || self.fixed.contains_key(string) || known()
+        self.fixes(string) || self.known.lock().numbers.contains_key(string)
+    }
+
+    /// Whether a string stands for a number whatever clients write: it is mapped, or a decimal number.
+    pub fn fixes(&self, string: &[u8]) -> bool {
+        decimal(string).is_some() || self.fixed.contains_key(string)
     }
 
     fn string(&self, number: u128) -> Vec<u8> {

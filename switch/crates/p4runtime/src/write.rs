@@ -153,7 +153,7 @@ impl Writing<'_> {
                 profile::apply_group(context, transaction, operation, group)
             }
             Entity::PacketReplicationEngineEntry(entry) => {
-                replication::apply(transaction, operation, entry)
+                replication::apply(context, transaction, operation, entry)
             }
             Entity::ValueSetEntry(entry) => {
                 value_set::apply(context, transaction, operation, entry)

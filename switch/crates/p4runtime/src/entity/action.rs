@@ -4,7 +4,6 @@
 use sluice_tables::{ActionCall, EntryAction, OneShotMember};
 
 use super::Context;
-use crate::bytestring;
 use crate::error::{UpdateError, UpdateResult};
 use crate::names;
 use crate::proto::v1::action::Param;
@@ -228,7 +227,8 @@ pub fn watch_port(
         )),
         Some(Some([])) => Ok(None),
         Some(Some(port)) => {
-            let port = bytestring::to_u32(port).map_err(|error| error.of("watch port"))?;
+            let ports = &context.schema.ports;
+            let port = ports.decode(port).map_err(|e| e.of("watch port"))?;
             if !(context.port_exists)(port) {
                 return Err(UpdateError::invalid(format!(
                     "watch port {port} does not exist"
@@ -265,7 +265,8 @@ pub fn encode(
                     action: Some(encode_call(context, table, &member.call)?),
                     weight: encode_weight(profile, member.weight),
                     watch_kind: member.watch_port.map(|port| {
-                        action_profile_action::WatchKind::WatchPort(bytestring::from_u32(port))
+                        let port = context.schema.ports.encode(port);
+                        action_profile_action::WatchKind::WatchPort(port)
                     }),
                 })
             };

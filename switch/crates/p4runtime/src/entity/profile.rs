@@ -4,7 +4,6 @@
 use sluice_tables::{GroupMember, GroupSpec, MemberSpec, Transaction};
 
 use super::{Context, Operation, action};
-use crate::bytestring;
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::action_profile_group::{Member, member};
 use crate::proto::v1::{ActionProfileGroup, ActionProfileMember};
@@ -122,6 +121,7 @@ fn decode_group(
 
 /// Writes a group.
 pub fn encode_group(
+    context: &Context<'_>,
     profile_id: u32,
     profile: &ProfileSchema,
     spec: &GroupSpec,
@@ -131,7 +131,7 @@ pub fn encode_group(
         weight: action::encode_weight(profile, group_member.weight),
         watch_kind: group_member
             .watch_port
-            .map(|port| member::WatchKind::WatchPort(bytestring::from_u32(port))),
+            .map(|port| member::WatchKind::WatchPort(context.schema.ports.encode(port))),
     };
     ActionProfileGroup {
         action_profile_id: profile_id,

@@ -3,23 +3,27 @@
 
 use sluice_tables::{BackupReplica, CloneSession, MulticastGroup, Replica, Transaction};
 
-use super::Operation;
-use crate::bytestring;
+use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::packet_replication_engine_entry::Type;
 use crate::proto::v1::{
     self, CloneSessionEntry, MulticastGroupEntry, PacketReplicationEngineEntry, replica,
 };
+use crate::schema::PortType;
 
 /// Applies an update of a multicast group or a clone session.
 pub fn apply(
+    context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
     entry: &PacketReplicationEngineEntry,
 ) -> UpdateResult {
+    let ports = &context.schema.ports;
     match &entry.r#type {
-        Some(Type::MulticastGroupEntry(group)) => apply_group(transaction, operation, group),
-        Some(Type::CloneSessionEntry(session)) => apply_session(transaction, operation, session),
+        Some(Type::MulticastGroupEntry(group)) => apply_group(ports, transaction, operation, group),
+        Some(Type::CloneSessionEntry(session)) => {
+            apply_session(ports, transaction, operation, session)
+        }
         None => Err(UpdateError::invalid(
             "neither a multicast group nor a clone session",
         )),
@@ -27,6 +31,7 @@ pub fn apply(
 }
 
 fn apply_group(
+    ports: &PortType,
     transaction: &mut Transaction<'_>,
     operation: Operation,
     group: &MulticastGroupEntry,
@@ -37,10 +42,10 @@ fn apply_group(
     }
     match operation {
         Operation::Insert => {
-            transaction.multicast_insert(id, decode_group(group)?)?;
+            transaction.multicast_insert(id, decode_group(ports, group)?)?;
         }
         Operation::Modify => {
-            transaction.multicast_modify(id, decode_group(group)?)?;
+            transaction.multicast_modify(id, decode_group(ports, group)?)?;
         }
         Operation::Delete => transaction.multicast_delete(id)?,
     }
@@ -48,6 +53,7 @@ fn apply_group(
 }
 
 fn apply_session(
+    ports: &PortType,
     transaction: &mut Transaction<'_>,
     operation: Operation,
     session: &CloneSessionEntry,
@@ -57,27 +63,31 @@ fn apply_session(
         return Err(UpdateError::invalid("clone session id 0"));
     }
     match operation {
-        Operation::Insert => transaction.clone_session_insert(id, decode_session(session)?)?,
-        Operation::Modify => transaction.clone_session_modify(id, decode_session(session)?)?,
+        Operation::Insert => {
+            transaction.clone_session_insert(id, decode_session(ports, session)?)?
+        }
+        Operation::Modify => {
+            transaction.clone_session_modify(id, decode_session(ports, session)?)?
+        }
         Operation::Delete => transaction.clone_session_delete(id)?,
     }
     Ok(())
 }
 
-fn decode_group(group: &MulticastGroupEntry) -> UpdateResult<MulticastGroup> {
+fn decode_group(ports: &PortType, group: &MulticastGroupEntry) -> UpdateResult<MulticastGroup> {
     Ok(MulticastGroup {
-        replicas: decode_replicas(&group.replicas)?,
+        replicas: decode_replicas(ports, &group.replicas)?,
         metadata: group.metadata.clone(),
     })
 }
 
-fn decode_session(session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
+fn decode_session(ports: &PortType, session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
     if session.class_of_service != 0 {
         return Err(UpdateError::invalid("there is one class of service, 0"));
     }
     let packet_length = u32::try_from(session.packet_length_bytes)
         .map_err(|_| UpdateError::invalid("a negative packet length"))?;
-    let replicas = decode_replicas(&session.replicas)?;
+    let replicas = decode_replicas(ports, &session.replicas)?;
     Ok(CloneSession {
         replicas,
         class_of_service: session.class_of_service,
@@ -85,20 +95,21 @@ fn decode_session(session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
     })
 }
 
-fn decode_replicas(replicas: &[v1::Replica]) -> UpdateResult<Vec<Replica>> {
-    replicas.iter().map(decode_replica).collect()
+fn decode_replicas(ports: &PortType, replicas: &[v1::Replica]) -> UpdateResult<Vec<Replica>> {
+    let decode = |replica| decode_replica(ports, replica);
+    replicas.iter().map(decode).collect()
 }
 
-fn decode_replica(replica: &v1::Replica) -> UpdateResult<Replica> {
+fn decode_replica(ports: &PortType, replica: &v1::Replica) -> UpdateResult<Replica> {
     let port = match &replica.port_kind {
-        Some(replica::PortKind::Port(port)) => decode_port(port)?,
+        Some(replica::PortKind::Port(port)) => decode_port(ports, port)?,
         // Deprecated since 1.4, and what older clients send.
         Some(replica::PortKind::EgressPort(port)) => *port,
         None => return Err(UpdateError::invalid("a replica without port")),
     };
     let backup = |backup: &v1::BackupReplica| {
         Ok(BackupReplica {
-            port: decode_port(&backup.port)?,
+            port: decode_port(ports, &backup.port)?,
             instance: decode_instance(backup.instance)?,
         })
     };
@@ -113,8 +124,9 @@ fn decode_replica(replica: &v1::Replica) -> UpdateResult<Replica> {
     })
 }
 
-fn decode_port(port: &[u8]) -> UpdateResult<u32> {
-    bytestring::to_u32(port).map_err(|error| error.of("port of a replica"))
+fn decode_port(ports: &PortType, port: &[u8]) -> UpdateResult<u32> {
+    let decoded = ports.decode(port);
+    decoded.map_err(|error| error.of("port of a replica"))
 }
 
 fn decode_instance(instance: u32) -> UpdateResult<u16> {
@@ -122,13 +134,13 @@ fn decode_instance(instance: u32) -> UpdateResult<u16> {
         .map_err(|_| UpdateError::invalid(format!("replica instance {instance} above 65535")))
 }
 
-fn encode_replicas(replicas: &[Replica]) -> Vec<v1::Replica> {
+fn encode_replicas(ports: &PortType, replicas: &[Replica]) -> Vec<v1::Replica> {
     let backup = |backup: &BackupReplica| v1::BackupReplica {
-        port: bytestring::from_u32(backup.port),
+        port: ports.encode(backup.port),
         instance: u32::from(backup.instance),
     };
     let encode = |replica: &Replica| v1::Replica {
-        port_kind: Some(replica::PortKind::Port(bytestring::from_u32(replica.port))),
+        port_kind: Some(replica::PortKind::Port(ports.encode(replica.port))),
         instance: u32::from(replica.instance),
         backup_replicas: replica.backups.iter().map(backup).collect(),
     };
@@ -136,19 +148,19 @@ fn encode_replicas(replicas: &[Replica]) -> Vec<v1::Replica> {
 }
 
 /// Writes a multicast group.
-pub fn encode_group(id: u32, group: &MulticastGroup) -> Type {
+pub fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
     Type::MulticastGroupEntry(MulticastGroupEntry {
         multicast_group_id: id,
-        replicas: encode_replicas(&group.replicas),
+        replicas: encode_replicas(ports, &group.replicas),
         metadata: group.metadata.clone(),
     })
 }
 
 /// Writes a clone session.
-pub fn encode_session(id: u32, session: &CloneSession) -> Type {
+pub fn encode_session(ports: &PortType, id: u32, session: &CloneSession) -> Type {
     Type::CloneSessionEntry(CloneSessionEntry {
         session_id: id,
-        replicas: encode_replicas(&session.replicas),
+        replicas: encode_replicas(ports, &session.replicas),
         class_of_service: session.class_of_service,
         packet_length_bytes: session.packet_length as i32,
     })

@@ -237,11 +237,12 @@ impl Reader<'_> {
     }
 
     fn groups(&mut self, filter: &ActionProfileGroup) -> UpdateResult {
+        let context = self.pipeline.context();
         let profiles = &self.pipeline.schema.profiles;
         for (id, profile) in select("action profile", profiles, filter.action_profile_id)? {
             let groups = self.view.groups(profile.id).into_iter();
             let groups = groups.filter(|g| filter.group_id == 0 || g.id == filter.group_id);
-            let messages = groups.map(|group| profile::encode_group(id, profile, &group));
+            let messages = groups.map(|group| profile::encode_group(&context, id, profile, &group));
             let items = messages.map(|m| Item::Ready(Box::new(Kind::ActionProfileGroup(m))));
             self.items.extend(items);
         }
@@ -293,16 +294,17 @@ impl Reader<'_> {
             Some(Replication::CloneSessionEntry(s)) => (None, Some(s.session_id)),
             None => (Some(0), Some(0)),
         };
+        let ports = &self.pipeline.schema.ports;
         let mut found = Vec::new();
         if let Some(wanted) = groups {
             let groups = self.view.multicast_groups().into_iter();
             let groups = groups.filter(|(id, _)| wanted == 0 || *id == wanted);
-            found.extend(groups.map(|(id, group)| replication::encode_group(id, &group)));
+            found.extend(groups.map(|(id, group)| replication::encode_group(ports, id, &group)));
         }
         if let Some(wanted) = sessions {
             let sessions = self.view.clone_sessions().into_iter();
             let sessions = sessions.filter(|(id, _)| wanted == 0 || *id == wanted);
-            found.extend(sessions.map(|(id, s)| replication::encode_session(id, &s)));
+            found.extend(sessions.map(|(id, s)| replication::encode_session(ports, id, &s)));
         }
         for r#type in found {
             let entry = PacketReplicationEngineEntry {

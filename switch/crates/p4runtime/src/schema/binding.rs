@@ -8,7 +8,8 @@ use sluice_program::{ActionId, Key, MatchKind, Program, Table};
 
 use super::{
     ActionSchema, ArraySchema, ControllerHeader, DigestSchema, MatchField, MeterType, ParamSchema,
-    ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema, ValueSetSchema,
+    PortType, ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema,
+    ValueSetSchema,
 };
 use crate::names::{self, Names};
 use crate::proto::config::v1 as config;
@@ -66,6 +67,7 @@ pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema>
     binder.digests()?;
     binder.value_sets()?;
     binder.controller_headers()?;
+    binder.ports();
     binder.roles();
     if let Some(extern_) = p4info.externs.first() {
         let name = &extern_.extern_type_name;
@@ -461,6 +463,15 @@ impl Binder<'_> {
             insert(&mut self.schema.value_sets, id, name, schema)?;
         }
         Ok(())
+    }
+
+    /// Finds the type of ports, and notes it as in use.
+    fn ports(&mut self) {
+        let ports = PortType::find(&self.schema, self.program);
+        if let Some((names, width)) = ports.strings() {
+            self.schema.names.add(Some(names), width);
+        }
+        self.schema.ports = ports;
     }
 
     fn roles(&mut self) {

@@ -31,6 +31,13 @@ pub struct HeaderField {
     names: Option<Arc<Names>>,
 }
 
+impl HeaderField {
+    /// The strings that clients see.
+    pub(super) fn names(&self) -> Option<&Arc<Names>> {
+        self.names.as_ref()
+    }
+}
+
 /// A controller header: fields in the order in which they lie in the packet, without gaps. p4c fills up the last byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHeader {

@@ -9,10 +9,12 @@
 mod binding;
 mod header;
 mod plan;
+mod ports;
 mod table;
 
 pub use header::{ControllerHeader, HeaderField};
 pub use plan::{ActionPlan, FieldPlan, ParamPlan, Plans, TablePlan};
+pub use ports::PortType;
 pub use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
 
 use std::collections::BTreeMap;
@@ -148,6 +150,8 @@ pub struct Schema {
     pub packet_in: Option<ControllerHeader>,
     /// The header before packets from the controller.
     pub packet_out: Option<ControllerHeader>,
+    /// The type of ports in replicas and watch ports.
+    pub ports: PortType,
     /// The types that are strings for clients.
     pub names: InUse,
 }

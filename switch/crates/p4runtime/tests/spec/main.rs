@@ -15,6 +15,7 @@ mod pipeline_config;
 mod reads;
 mod replication;
 mod streams;
+mod string_ports;
 mod strings;
 mod support;
 mod table_entries;

@@ -280,6 +280,60 @@ async fn digests_and_registers_hold_strings() {
     assert_eq!(read, [entity::Entity::RegisterEntry(word)]);
 }
 
+/// Takes the type of ports from all parameters, or from all match fields; packet headers go.
+fn untyped(info: &mut P4Info, parameters: bool) {
+    if parameters {
+        let params = info
+            .actions
+            .iter_mut()
+            .flat_map(|action| &mut action.params);
+        for param in params.filter(|param| param.name == "port") {
+            (param.type_name, param.bitwidth) = (None, 9);
+        }
+    } else {
+        let fields = info
+            .tables
+            .iter_mut()
+            .flat_map(|table| &mut table.match_fields);
+        for field in fields.filter(|field| field.name == "port") {
+            (field.type_name, field.bitwidth) = (None, 9);
+        }
+    }
+    info.controller_packet_metadata.clear();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_have_the_type_of_a_key_or_a_parameter_that_is_a_port() {
+    for parameters in [true, false] {
+        let fixture = start().await;
+        let mut client = fixture.primary().await;
+        let mut config = config();
+        untyped(config.p4info.as_mut().unwrap(), parameters);
+        let loaded = client.set_pipeline(PipelineAction::VerifyAndCommit, Some(config));
+        loaded.await.unwrap();
+        let replica = Replica {
+            port_kind: Some(replica::PortKind::Port(b"4".to_vec())),
+            instance: 1,
+            backup_replicas: vec![],
+        };
+        let group = MulticastGroupEntry {
+            multicast_group_id: 1,
+            replicas: vec![replica],
+            metadata: vec![],
+        };
+        let group = packet_replication_engine_entry::Type::MulticastGroupEntry(group);
+        let entry = PacketReplicationEngineEntry {
+            r#type: Some(group),
+        };
+        assert_eq!(client.insert(entry.clone()).await, Code::Ok);
+        let store = fixture.device.store().unwrap();
+        let groups = tokio::task::block_in_place(|| store.view().multicast_groups());
+        assert_eq!(groups[0].1.replicas[0].port, 4);
+        let read = client.read(entry.clone()).await;
+        assert_eq!(read, [entity::Entity::PacketReplicationEngineEntry(entry)]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn strings_survive_a_pipeline_that_is_reconciled() {
     let (_fixture, mut client) = start_translated().await;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Port numbers of replicas and watch ports (P4Runtime specification, "Translation of Port Numbers"): these fields hold
+//! ports as the controller defines them, and P4Info does not say by which type.
+//!
+//! The type is the one that the program gives to ports where P4Info does say it:
+//!
+//! 1. the type of a match field that is a port of `standard_metadata`;
+//! 2. the type of an action's parameter that becomes `egress_spec`;
+//! 3. the type of `ingress_port` or `egress_port` in a packet-in or packet-out header.
+//!
+//! The first of these that is a string for clients counts. If there is none, ports are numbers.
+
+use std::sync::Arc;
+
+use sluice_program::action::LValue;
+use sluice_program::control::KeySource;
+use sluice_program::expr::Data;
+use sluice_program::{Action, Op, Program, Slot};
+
+use super::Schema;
+use crate::bytestring;
+use crate::error::{UpdateError, UpdateResult};
+use crate::names::{self, Names};
+
+/// The type of ports in replicas and watch ports.
+#[derive(Debug, Default)]
+pub struct PortType(Option<(Arc<Names>, usize)>);
+
+impl PortType {
+    /// Finds the type, once tables, actions and controller headers are bound.
+    pub(super) fn find(schema: &Schema, program: &Program) -> Self {
+        let names = of_match_fields(schema, program)
+            .or_else(|| of_parameters(schema, program))
+            .or_else(|| of_headers(schema));
+        let width = usize::from(program.standard_metadata.egress_spec.width);
+        Self(names.map(|names| (names.clone(), width)))
+    }
+
+    /// The strings that clients see, and the width of the numbers that they stand for.
+    pub(super) fn strings(&self) -> Option<(&Arc<Names>, usize)> {
+        self.0.as_ref().map(|(names, width)| (names, *width))
+    }
+
+    /// Reads a port. A string that got a free number names no port, so it is refused.
+    pub fn decode(&self, port: &[u8]) -> UpdateResult<u32> {
+        let Some((names, width)) = self.strings() else {
+            return bytestring::to_u32(port);
+        };
+        if !names.fixes(port) {
+            let text = String::from_utf8_lossy(port);
+            return Err(UpdateError::invalid(format!(
+                "{text:?} is no port: write a decimal number, or map the string by @p4runtime_translation_mappings"
+            )));
+        }
+        bytestring::to_u32(&names::decode(Some(names), port, width)?)
+    }
+
+    /// Writes a port.
+    pub fn encode(&self, port: u32) -> Vec<u8> {
+        let names = self.strings().map(|(names, _)| names);
+        names::encode(names, &port.to_be_bytes())
+    }
+}
+
+fn of_match_fields<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Names>> {
+    let metadata = &program.standard_metadata;
+    let ports = [
+        metadata.ingress_port,
+        metadata.egress_spec,
+        metadata.egress_port,
+    ];
+    schema.tables.values().find_map(|table| {
+        let keys = &program.table(table.id).key;
+        let mut fields = table.fields.iter().zip(keys);
+        fields.find_map(|(field, key)| match key.source {
+            KeySource::Metadata(slot) if ports.contains(&slot) => field.names.as_ref(),
+            _ => None,
+        })
+    })
+}
+
+fn of_parameters<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Names>> {
+    let egress_spec = program.standard_metadata.egress_spec;
+    let bound = |table: &'s super::TableSchema| table.actions.iter();
+    schema
+        .tables
+        .values()
+        .flat_map(bound)
+        .find_map(|(id, (program_id, _))| {
+            let action = program.action(*program_id);
+            let params = &schema.actions.get(id)?.params;
+            let mut strings = params.iter().filter(|param| param.names.is_some());
+            strings
+                .find(|param| becomes(action, &param.name, egress_spec))
+                .and_then(|param| param.names.as_ref())
+        })
+}
+
+/// Whether an action assigns this parameter to a field, as it is. The mask that p4c makes of a cast between types of one
+/// width is gone when a program is loaded.
+fn becomes(action: &Action, param: &str, field: Slot) -> bool {
+    let Some(param) = action.params.iter().find(|other| other.name == param) else {
+        return false;
+    };
+    action.ops.iter().any(|op| match op {
+        Op::Assign(LValue::Field(target), value) => {
+            *target == field && value.data == Data::Param(param.slot)
+        }
+        _ => false,
+    })
+}
+
+fn of_headers(schema: &Schema) -> Option<&Arc<Names>> {
+    let headers = schema.packet_in.iter().chain(&schema.packet_out);
+    let mut fields = headers.flat_map(|header| header.fields());
+    fields.find_map(|field| match field.name.as_str() {
+        "ingress_port" | "egress_port" => field.names(),
+        _ => None,
+    })
+}

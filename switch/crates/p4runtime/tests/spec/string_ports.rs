@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//! "Translation of Port Numbers": the ports of replicas and watch ports are controller-defined, so they are strings where
+//! the program's ports are.
+
+use sluice_p4runtime::proto::config::v1::p4_new_type_spec::Representation;
+use sluice_p4runtime::proto::config::v1::p4_new_type_translation::{SdnString, SdnType};
+use sluice_p4runtime::proto::config::v1::{
+    P4Info, P4NamedType, P4NewTypeSpec, P4NewTypeTranslation,
+};
+use sluice_p4runtime::proto::v1::action_profile_action::WatchKind as OneShotWatch;
+use sluice_p4runtime::proto::v1::action_profile_group::{Member, member::WatchKind};
+use sluice_p4runtime::proto::v1::packet_replication_engine_entry::Type;
+use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
+use sluice_p4runtime::proto::v1::*;
+use tonic::Code;
+
+use crate::support::*;
+
+/// What says in P4Info that ports are strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    ByParameters,
+    ByPacketIn,
+}
+
+/// P4Info of `surface.p4`, as if its ports were of a type with strings of which "uplink" is port 6.
+fn with_strings(said: Said) -> P4Info {
+    let mut info = p4info();
+    let translated = P4NewTypeTranslation {
+        uri: "sluice.test/port".into(),
+        sdn_type: Some(SdnType::SdnString(SdnString {})),
+    };
+    let port = P4NewTypeSpec {
+        representation: Some(Representation::TranslatedType(translated)),
+        annotations: vec![r#"@p4runtime_translation_mappings({ { "uplink" , 6 } })"#.into()],
+        ..P4NewTypeSpec::default()
+    };
+    let types = info.type_info.get_or_insert_default();
+    types.new_types.insert("port_t".into(), port);
+    let named = Some(P4NamedType {
+        name: "port_t".into(),
+    });
+    match said {
+        Said::ByParameters => {
+            let params = info
+                .actions
+                .iter_mut()
+                .flat_map(|action| &mut action.params);
+            for param in params.filter(|param| param.name == "port") {
+                param.bitwidth = 0;
+                param.type_name = named.clone();
+            }
+        }
+        Said::ByPacketIn => {
+            let headers = info.controller_packet_metadata.iter_mut();
+            let mut fields = headers.flat_map(|header| &mut header.metadata);
+            let field = fields.find(|field| field.name == "ingress_port").unwrap();
+            field.bitwidth = 0;
+            field.type_name = named;
+        }
+    }
+    info
+}
+
+async fn start_with_strings(said: Said) -> (Fixture, Client) {
+    let fixture = start().await;
+    let mut primary = fixture.primary().await;
+    let config = config_with_strings(said);
+    let loaded = primary.set_pipeline(PipelineAction::VerifyAndCommit, Some(config));
+    loaded.await.unwrap();
+    (fixture, primary)
+}
+
+fn config_with_strings(said: Said) -> ForwardingPipelineConfig {
+    ForwardingPipelineConfig {
+        p4info: Some(with_strings(said)),
+        ..pipeline_config()
+    }
+}
+
+fn replica(port: &str, backups: &[&str]) -> Replica {
+    let backup = |port: &&str| BackupReplica {
+        port: port.as_bytes().to_vec(),
+        instance: 1,
+    };
+    Replica {
+        port_kind: Some(replica::PortKind::Port(port.as_bytes().to_vec())),
+        instance: 1,
+        backup_replicas: backups.iter().map(backup).collect(),
+    }
+}
+
+fn multicast(replicas: Vec<Replica>) -> PacketReplicationEngineEntry {
+    let group = MulticastGroupEntry {
+        multicast_group_id: 9,
+        replicas,
+        metadata: vec![],
+    };
+    PacketReplicationEngineEntry {
+        r#type: Some(Type::MulticastGroupEntry(group)),
+    }
+}
+
+fn session(replicas: Vec<Replica>) -> PacketReplicationEngineEntry {
+    let session = CloneSessionEntry {
+        session_id: 7,
+        replicas,
+        class_of_service: 0,
+        packet_length_bytes: 0,
+    };
+    PacketReplicationEngineEntry {
+        r#type: Some(Type::CloneSessionEntry(session)),
+    }
+}
+
+fn paths(b: u8, action: table_action::Type) -> TableEntry {
+    TableEntry {
+        table_id: id("selector_table"),
+        r#match: vec![exact(1, &[b])],
+        action: Some(TableAction {
+            r#type: Some(action),
+        }),
+        ..TableEntry::default()
+    }
+}
+
+fn forward(port: &str) -> Action {
+    call("forward", &[port.as_bytes()])
+}
+
+fn watching(ports: &[(u32, &str)]) -> ActionProfileGroup {
+    let member = |(member_id, watch): &(u32, &str)| Member {
+        member_id: *member_id,
+        weight: 1,
+        watch_kind: Some(WatchKind::WatchPort(watch.as_bytes().to_vec())),
+    };
+    ActionProfileGroup {
+        action_profile_id: id("paths"),
+        group_id: 1,
+        members: ports.iter().map(member).collect(),
+        max_size: 8,
+    }
+}
+
+fn one_shot(actions: &[(&str, &str)]) -> table_action::Type {
+    let action = |(port, watch): &(&str, &str)| ActionProfileAction {
+        action: Some(forward(port)),
+        weight: 1,
+        watch_kind: Some(OneShotWatch::WatchPort(watch.as_bytes().to_vec())),
+    };
+    table_action::Type::ActionProfileActionSet(ActionProfileActionSet {
+        action_profile_actions: actions.iter().map(action).collect(),
+        ..ActionProfileActionSet::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_go_to_ports_that_are_strings_and_read_back_so() {
+    for said in [Said::ByParameters, Said::ByPacketIn] {
+        let (fixture, mut client) = start_with_strings(said).await;
+        let to_group = lpm_entry(&[], 0, direct("multicast", &[&[9]]));
+        assert_eq!(client.insert(to_group).await, Code::Ok);
+        let group = multicast(vec![replica("uplink", &["2", "3"]), replica("1", &[])]);
+        assert_eq!(client.insert(group.clone()).await, Code::Ok, "{said:?}");
+        let packet = frame([0, 0, 0, 1], 0);
+        assert_eq!(fixture.forward(0, &packet), [1, 6]);
+        fixture.device.set_port_status(6, false);
+        assert_eq!(fixture.forward(0, &packet), [1, 2]);
+        let read = client.read(group.clone()).await;
+        assert_eq!(read, [entity::Entity::PacketReplicationEngineEntry(group)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clones_go_to_ports_that_are_strings_and_read_back_so() {
+    let (fixture, mut client) = start_with_strings(Said::ByParameters).await;
+    let to_session = lpm_entry(&[], 0, direct("mirror", &[b"1"]));
+    assert_eq!(client.insert(to_session).await, Code::Ok);
+    let clones = session(vec![replica("uplink", &[])]);
+    assert_eq!(client.insert(clones.clone()).await, Code::Ok);
+    assert_eq!(fixture.forward(0, &frame([0, 0, 0, 1], 0)), [1, 6]);
+    let again = client.set_pipeline(
+        PipelineAction::ReconcileAndCommit,
+        Some(config_with_strings(Said::ByParameters)),
+    );
+    again.await.unwrap();
+    let read = client.read(clones.clone()).await;
+    assert_eq!(read, [entity::Entity::PacketReplicationEngineEntry(clones)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_watch_ports_that_are_strings_and_read_back_so() {
+    let (fixture, mut client) = start_with_strings(Said::ByParameters).await;
+    for (member_id, port) in [(1, "1"), (2, "2")] {
+        let member = ActionProfileMember {
+            action_profile_id: id("paths"),
+            member_id,
+            action: Some(forward(port)),
+        };
+        assert_eq!(client.insert(member).await, Code::Ok);
+    }
+    let group = watching(&[(1, "uplink"), (2, "7")]);
+    assert_eq!(client.insert(group.clone()).await, Code::Ok);
+    let by_group = paths(1, table_action::Type::ActionProfileGroupId(1));
+    assert_eq!(client.insert(by_group).await, Code::Ok);
+    one_path_is_left(&fixture, [(6, 2), (7, 1)]);
+    let read = client.read(ActionProfileGroup::default()).await;
+    assert_eq!(read, [entity::Entity::ActionProfileGroup(group)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_shot_actions_watch_ports_that_are_strings_and_read_back_so() {
+    let (fixture, mut client) = start_with_strings(Said::ByParameters).await;
+    let set = paths(1, one_shot(&[("3", "uplink"), ("4", "7")]));
+    assert_eq!(client.insert(set.clone()).await, Code::Ok);
+    one_path_is_left(&fixture, [(6, 4), (7, 3)]);
+    let filter = TableEntry {
+        action: None,
+        ..set.clone()
+    };
+    assert_eq!(client.read_entries(filter).await, [set]);
+}
+
+/// Packets leave by one port while another is down, as pairs of that and this.
+fn one_path_is_left(fixture: &Fixture, pairs: [(u16, usize); 2]) {
+    for (down, left) in pairs {
+        fixture.device.set_port_status(down, false);
+        let packet = frame([9, 9, 9, 9], 1);
+        assert_eq!(fixture.forward(0, &packet), [left], "port {down} is down");
+        fixture.device.set_port_status(down, true);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_string_that_is_no_port_is_refused() {
+    let (_fixture, mut client) = start_with_strings(Said::ByParameters).await;
+    for (port, code) in [
+        ("eth0", Code::InvalidArgument),
+        ("", Code::InvalidArgument),
+        ("\u{1}", Code::InvalidArgument),
+        ("01", Code::InvalidArgument),
+        // The string of port 6 is "uplink".
+        ("6", Code::InvalidArgument),
+        ("512", Code::OutOfRange),
+    ] {
+        let group = multicast(vec![replica(port, &[])]);
+        assert_eq!(client.insert(group).await, code, "{port:?}");
+        let backed = multicast(vec![replica("1", &[port])]);
+        assert_eq!(client.insert(backed).await, code, "{port:?}");
+        let clones = session(vec![replica(port, &[])]);
+        assert_eq!(client.insert(clones).await, code, "{port:?}");
+        if !port.is_empty() {
+            let set = paths(1, one_shot(&[("3", port)]));
+            assert_eq!(client.insert(set).await, code, "{port:?}");
+        }
+    }
+    let absent = paths(1, one_shot(&[("3", "8")]));
+    assert_eq!(client.insert(absent).await, Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_stay_numbers_where_the_type_of_ports_has_no_strings() {
+    let (_fixture, mut client) = start_loaded().await;
+    let group = multicast(vec![replica("1", &[])]);
+    assert_eq!(client.insert(group).await, Code::Ok);
+    let read = client.read(multicast(vec![])).await;
+    let Some(entity::Entity::PacketReplicationEngineEntry(entry)) = read.first() else {
+        panic!("{read:?}")
+    };
+    // One byte, 0x31.
+    assert_eq!(entry, &multicast(vec![replica("1", &[])]));
+    let two_bytes = multicast(vec![replica("\0\u{1}", &[])]);
+    assert_eq!(client.modify(two_bytes).await, Code::Ok);
+    let shortest = multicast(vec![replica("\u{1}", &[])]);
+    let read = client.read(multicast(vec![])).await;
+    assert_eq!(
+        read,
+        [entity::Entity::PacketReplicationEngineEntry(shortest)]
+    );
+}
