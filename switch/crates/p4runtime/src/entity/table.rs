@@ -19,7 +19,7 @@ pub fn apply(
 ) -> UpdateResult {
     let table = context.schema.table(entry.table_id)?;
     let in_table = |error: UpdateError| error.of(&format!("table {:?}", table.name));
-    if operation != Operation::Delete && !entry.is_default_action {
+    if operation != Operation::Delete {
         check_idle_timeout(table, entry)?;
     }
     let result = if entry.is_default_action {
@@ -108,11 +108,6 @@ fn apply_default(
             "the default entry has neither match nor priority",
         ));
     }
-    if entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some() {
-        return Err(UpdateError::invalid(
-            "the default entry has no idle timeout",
-        ));
-    }
     check_fields(entry)?;
     if table.const_default {
         return Err(UpdateError::permission_denied(
@@ -138,30 +133,28 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Rules on idle timeouts, in PI's words and nothing else: clients compare the text.
+/// Rules on idle timeouts, in PI's words, order and nothing else: clients compare the text. PI takes a timeout of a default
+/// entry where the table supports them; the specification ("Idle-timeout") does not.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
-    if entry.idle_timeout_ns != 0 && !table.idle_timeout {
-        return Err(UpdateError::invalid(
-            "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
-        ));
-    }
-    if entry.idle_timeout_ns < 0 {
-        return Err(UpdateError::invalid(
-            "idle_timeout_ns must be a positive value",
-        ));
-    }
-    Ok(())
+    let refused = match entry.idle_timeout_ns {
+        _ if entry.time_since_last_hit.is_some() => {
+            "has_time_since_last_hit must not be set in WriteRequest"
+        }
+        0 => return Ok(()),
+        ..0 => "idle_timeout_ns must be a positive value",
+        _ if !table.idle_timeout => {
+            "idle_timeout_ns must be set to 0 for tables which do not support idle timeout"
+        }
+        _ if entry.is_default_action => "idle_timeout_ns must be set to 0 for default entries",
+        _ => return Ok(()),
+    };
+    Err(UpdateError::invalid(refused))
 }
 
 /// Rules on fields that hold whatever the operation.
 fn check_fields(entry: &TableEntry) -> UpdateResult {
     if entry.is_const {
         return Err(UpdateError::invalid("is_const cannot be written"));
-    }
-    if entry.time_since_last_hit.is_some() {
-        return Err(UpdateError::invalid(
-            "time_since_last_hit cannot be written",
-        ));
     }
     Ok(())
 }
@@ -201,7 +194,13 @@ impl Wanted {
         if (wanted.meter_config || wanted.meter_counters) && !has_meter {
             return Err(UpdateError::invalid("the table has no direct meter"));
         }
-        if wanted.last_hit && (!table.idle_timeout || entry.is_default_action) {
+        if wanted.last_hit && entry.is_default_action {
+            return Err(UpdateError::invalid(
+                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your \
+                 ReadRequest",
+            ));
+        }
+        if wanted.last_hit && !table.idle_timeout {
             return Err(UpdateError::invalid(
                 "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, \
                  that includes wildcard reads",

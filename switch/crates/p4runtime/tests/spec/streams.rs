@@ -83,6 +83,13 @@ async fn tables_without_idle_timeout_refuse_it() {
         ..TableEntry::default()
     };
     assert_eq!(client.read_code(filter).await, Code::InvalidArgument);
+    let default_entry = TableEntry {
+        table_id: id("lpm_table"),
+        is_default_action: true,
+        time_since_last_hit: since,
+        ..TableEntry::default()
+    };
+    assert_eq!(client.read_code(default_entry).await, Code::InvalidArgument);
 }
 
 fn digest(config: Option<(i64, i32, i64)>) -> DigestEntry {

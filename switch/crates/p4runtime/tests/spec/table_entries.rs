@@ -63,26 +63,57 @@ async fn delete_looks_at_the_key_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_timeouts_are_refused_in_the_words_of_pi() {
     let (_fixture, mut client) = start_loaded().await;
-    for (idle_timeout_ns, said) in [
+    let unsupported =
+        "idle_timeout_ns must be set to 0 for tables which do not support idle timeout";
+    let negative = "idle_timeout_ns must be a positive value";
+    let without = exact_entry(&[1], 2);
+    let with = lpm_entry(&[10, 0, 0, 0], 8, forward_to(2));
+    let default_with = default_entry("lpm_table", forward_to(5));
+    let default_without = default_entry("exact_table", forward_to(5));
+    for (entry, idle_timeout_ns, said) in [
+        (without.clone(), 5, unsupported),
+        (without, -5, negative),
+        (with, -5, negative),
+        (default_without.clone(), 5, unsupported),
+        (default_without, -5, negative),
+        (default_with.clone(), -5, negative),
         (
+            default_with,
             5,
-            "idle_timeout_ns must be set to 0 for tables which do not support idle timeout",
+            "idle_timeout_ns must be set to 0 for default entries",
         ),
-        (-5, "idle_timeout_ns must be a positive value"),
     ] {
-        let entry = match idle_timeout_ns {
-            5 => exact_entry(&[1], 2),
-            _ => lpm_entry(&[10, 0, 0, 0], 8, forward_to(2)),
-        };
         let entry = TableEntry {
             idle_timeout_ns,
             ..entry
         };
-        let refused = client.write(vec![insert(entry)]).await.unwrap_err();
-        let errors = sluice_p4runtime::error::batch_errors(&refused);
-        assert_eq!(Code::from(errors[0].canonical_code), Code::InvalidArgument);
-        assert_eq!(errors[0].message, said);
+        refused_with(&mut client, entry, said).await;
     }
+    for entry in [
+        lpm_entry(&[10, 0, 0, 0], 8, forward_to(2)),
+        default_entry("lpm_table", forward_to(5)),
+        default_entry("exact_table", forward_to(5)),
+    ] {
+        let entry = TableEntry {
+            time_since_last_hit: Some(table_entry::IdleTimeout { elapsed_ns: 1 }),
+            ..entry
+        };
+        let said = "has_time_since_last_hit must not be set in WriteRequest";
+        refused_with(&mut client, entry, said).await;
+    }
+}
+
+/// Writes an entry, which is INVALID_ARGUMENT with this text.
+async fn refused_with(client: &mut Client, entry: TableEntry, said: &str) {
+    let update = if entry.is_default_action {
+        modify(entry)
+    } else {
+        insert(entry)
+    };
+    let refused = client.write(vec![update]).await.unwrap_err();
+    let errors = sluice_p4runtime::error::batch_errors(&refused);
+    assert_eq!(Code::from(errors[0].canonical_code), Code::InvalidArgument);
+    assert_eq!(errors[0].message, said);
 }
 
 #[tokio::test(flavor = "multi_thread")]
