@@ -212,7 +212,7 @@ def main() -> int:
     parser.add_argument("tree", type=Path)
     parser.add_argument("--target", choices=["sluice-switch", "bmv2"], default="sluice-switch")
     parser.add_argument("--only", default="", help="items whose name contains this")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for an item")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for an item")
     arguments = parser.parse_args()
     tree = arguments.tree.resolve()
     scratch = Path(tempfile.mkdtemp(prefix="sluice-foreign-"))
