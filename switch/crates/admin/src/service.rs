@@ -83,7 +83,8 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Held while a packet is rehearsed, and for a while after it.
+    /// Held while a packet is rehearsed, and for a while after it. Of this address alone: whoever asks on and on at
+    /// P4Runtime's takes no turn of the admin socket's, and both together take few of the workers'.
     pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
     /// What ports had counted when their statistics were last reset.
     pub(crate) baselines: Mutex<Baselines>,

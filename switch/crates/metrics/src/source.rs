@@ -80,11 +80,6 @@ impl Source {
                 MAX_STREAMS,
             ),
             (
-                "p4runtime_primaries",
-                "Roles that have a primary controller.",
-                found.primaries,
-            ),
-            (
                 "packet_in_queue_messages",
                 "Packet-ins, digests and notifications that wait for clients to read them.",
                 found.waiting,
@@ -102,5 +97,14 @@ impl Source {
         ] {
             families.value(name, help, value as f64);
         }
+        let primaries = [
+            ("default", usize::from(found.has_default_primary)),
+            ("named", found.named_primaries),
+        ];
+        families.gauge(
+            "p4runtime_primaries",
+            "Primary controllers of the default role, and of all roles with a name.",
+            primaries.map(|(role, count)| (vec![("role", role.to_owned())], count as f64)),
+        );
     }
 }

@@ -11,6 +11,7 @@ use sluice_admin::{About, Address};
 use sluice_device::{Config, Device, memory_port};
 use sluice_metrics::{Server, Source};
 use sluice_p4runtime::Hub;
+use sluice_p4runtime::proto::v1::{MasterArbitrationUpdate, Role, Uint128};
 use sluice_ports::memory::MemoryHandle;
 use sluice_program::Program;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -138,6 +139,42 @@ fn a_stream_is_counted_while_it_is_open() {
     assert_eq!(streams(), 1.0);
     hub.disconnect(id);
     assert_eq!(streams(), 0.0);
+}
+
+#[test]
+fn primaries_of_named_roles_do_not_stand_for_that_of_the_default_role() {
+    let (_device, hub, source) = switch(Config::default());
+    let primaries = || {
+        let text = source.text().unwrap();
+        let of = |role| {
+            format!(r#"sluice_dataplane_p4runtime_primaries{{role="{role}"}} "#)
+        };
+        (value(&text, &of("default")), value(&text, &of("named")))
+    };
+    let becomes_primary = |role: Option<Role>| {
+        let (id, outbound) = hub.connect(None).unwrap();
+        let update = MasterArbitrationUpdate {
+            device_id: 7,
+            role,
+            election_id: Some(Uint128 { high: 0, low: 1 }),
+            ..Default::default()
+        };
+        if let Some(takeover) = hub.arbitrate(id, &update).unwrap() {
+            hub.complete(&takeover);
+        }
+        (id, outbound)
+    };
+    let named = Role {
+        name: "stand-in".to_owned(),
+        ..Default::default()
+    };
+    assert_eq!(primaries(), (0.0, 0.0));
+    let _stand_in = becomes_primary(Some(named));
+    assert_eq!(primaries(), (0.0, 1.0));
+    let controller = becomes_primary(None);
+    assert_eq!(primaries(), (1.0, 1.0));
+    hub.disconnect(controller.0);
+    assert_eq!(primaries(), (0.0, 1.0));
 }
 
 #[test]

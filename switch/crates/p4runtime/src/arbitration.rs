@@ -26,6 +26,9 @@ pub type ControllerId = u64;
 /// The name of a role; empty for the default role.
 pub type RoleName = String;
 
+/// The name of the role that messages without one mean.
+pub const DEFAULT_ROLE: &str = "";
+
 /// Streams that one role may have open at a time.
 pub const MAX_CONTROLLERS: usize = 64;
 
@@ -310,6 +313,12 @@ impl Arbiter {
             Primary::Active(controller) => Some((controller, &state.rights)),
             _ => None,
         })
+    }
+
+    /// Whether a role has an accepted primary.
+    pub fn has_primary(&self, role: &str) -> bool {
+        let state = self.roles.get(role);
+        state.is_some_and(|state| matches!(state.primary, Primary::Active(_)))
     }
 
     /// The rules by which an update is refused; the role that it is for and what that may do, if it is not.

@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::arbitration::{Arbiter, ControllerId, Notification, Takeover};
+use crate::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
 use crate::entity::table::Wanted;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::stream_message_response::Update;
@@ -165,8 +165,10 @@ struct State {
 pub struct Sessions {
     /// Open streams.
     pub streams: usize,
-    /// Roles that have a primary.
-    pub primaries: usize,
+    /// Whether the default role has a primary.
+    pub has_default_primary: bool,
+    /// Roles with a name that have a primary.
+    pub named_primaries: usize,
     /// Packet-ins, digests and other events that wait for their client to read them, of all streams.
     pub waiting: usize,
     /// Events that wait for the slowest client. [`EVENT_QUEUE`] find room; further ones are dropped.
@@ -220,9 +222,11 @@ impl Hub {
         let state = self.state.lock();
         let waiting = |client: &Client| EVENT_QUEUE - client.events.capacity();
         let waiting: Vec<_> = state.clients.values().map(waiting).collect();
+        let has_default_primary = state.arbiter.has_primary(DEFAULT_ROLE);
         Sessions {
             streams: state.clients.len(),
-            primaries: state.arbiter.primaries().count(),
+            has_default_primary,
+            named_primaries: state.arbiter.primaries().count() - usize::from(has_default_primary),
             waiting: waiting.iter().sum(),
             longest: waiting.into_iter().max().unwrap_or(0),
         }

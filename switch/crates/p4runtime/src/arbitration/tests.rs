@@ -175,6 +175,8 @@ fn roles_do_not_know_each_other() {
     let mut primaries: Vec<_> = arbiter.primaries().map(|(id, _)| id).collect();
     primaries.sort_unstable();
     assert_eq!(primaries, [1, 2]);
+    assert!(arbiter.has_primary(DEFAULT_ROLE) && arbiter.has_primary("routes"));
+    assert!(!arbiter.has_primary("flows"));
 }
 
 #[test]
