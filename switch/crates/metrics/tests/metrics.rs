@@ -146,9 +146,7 @@ fn primaries_of_named_roles_do_not_stand_for_that_of_the_default_role() {
     let (_device, hub, source) = switch(Config::default());
     let primaries = || {
         let text = source.text().unwrap();
-        let of = |role| {
-            format!(r#"sluice_dataplane_p4runtime_primaries{{role="{role}"}} "#)
-        };
+        let of = |role| format!(r#"sluice_dataplane_p4runtime_primaries{{role="{role}"}} "#);
         (value(&text, &of("default")), value(&text, &of("named")))
     };
     let becomes_primary = |role: Option<Role>| {
