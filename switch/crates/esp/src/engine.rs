@@ -57,7 +57,11 @@ impl Sa {
             of_keys[4..8].copy_from_slice(&spec.spi.to_be_bytes());
         }
         let last = if spec.esn { u64::MAX } else { LAST_SHORT };
-        let numbers = reservations.claim(of_keys, last);
+        let numbers = if spec.resume {
+            reservations.resume(of_keys, last)
+        } else {
+            reservations.claim(of_keys, last)
+        };
         let numbers = numbers.map_err(|error| error.to_string())?;
         Ok(Self::Out(Box::new(OutboundSa::new(spec, numbers, now)?)))
     }
@@ -68,6 +72,8 @@ impl Sa {
 pub struct SaStatus {
     /// Its specification, without keys.
     pub spec: SaSpec,
+    /// Tells its keys from others' without telling them, in hexadecimal digits.
+    pub key_fingerprint: String,
     /// How far it is.
     pub age: Age,
     /// Out: the last sequence number used. In: the highest accepted.
@@ -201,6 +207,7 @@ impl Engine {
         for sa in self.outbound.iter_mut() {
             all.push(SaStatus {
                 spec: sa.spec().clone(),
+                key_fingerprint: hex(sa.fingerprint()),
                 age: sa.tick(now),
                 sequence: sa.sequence(),
                 peer: Some(sa.peer()),
@@ -210,6 +217,7 @@ impl Engine {
         for sa in self.inbound.iter_mut() {
             all.push(SaStatus {
                 spec: sa.spec().clone(),
+                key_fingerprint: hex(sa.fingerprint()),
                 age: sa.tick(now),
                 sequence: sa.sequence(),
                 peer: None,
@@ -421,6 +429,13 @@ impl Engine {
 
 /// The SA that was looked up last, with what it was looked up by: task, VRF of an SPI, and number or SPI.
 type Found = ((Task, u16, u32), Result<SaPlace, Drop>);
+
+fn hex(fingerprint: Fingerprint) -> String {
+    fingerprint
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
 
 /// The router's tables and the engine's SAs are written by different hands: numbers of one must mean the same in both.
 #[inline]

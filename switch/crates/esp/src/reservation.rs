@@ -64,6 +64,11 @@ pub enum ReservationError {
     /// Another outbound SA has this key.
     #[error("another outbound SA uses this key: each needs a key of its own")]
     InUse,
+    /// Numbers may have been used, and the file does not tell which.
+    #[error(
+        "no sequence numbers are reserved here for this key, which has encrypted before: rekey"
+    )]
+    NotReserved,
     /// All numbers may have been used already.
     #[error("all sequence numbers of this key may have been used: rekey")]
     Exhausted,
@@ -152,6 +157,24 @@ impl Reservations {
             requests: Some(requests),
             keeper: Some(keeper),
         })
+    }
+
+    /// As [`Reservations::claim`], for a key that has encrypted before: its record must be there.
+    ///
+    /// # Errors
+    /// See [`ReservationError`].
+    pub fn resume(&self, fingerprint: Fingerprint, last: u64) -> Result<Numbers, ReservationError> {
+        let reserved = |record: &Record| record.limit != 0;
+        if !self
+            .store
+            .lock()
+            .records
+            .get(&fingerprint)
+            .is_some_and(reserved)
+        {
+            return Err(ReservationError::NotReserved);
+        }
+        self.claim(fingerprint, last)
     }
 
     /// Reserves the first numbers of a key, above all that may have been used. `last` is the highest that there is.
@@ -431,6 +454,17 @@ mod tests {
             reservations.claim(A, u64::MAX).unwrap().take(),
             Ok(CHUNK + 1)
         );
+    }
+
+    #[test]
+    fn a_key_that_encrypted_before_takes_its_reservation() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let unknown = reservations.resume(A, u64::MAX);
+        assert!(matches!(unknown, Err(ReservationError::NotReserved)));
+        drop(reservations.claim(A, u64::MAX).unwrap());
+        let mut again = reservations.resume(A, u64::MAX).unwrap();
+        assert_eq!(again.take(), Ok(CHUNK + 1));
     }
 
     #[test]

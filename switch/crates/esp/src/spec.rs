@@ -90,6 +90,9 @@ pub struct SaSpec {
     /// A file with the integrity key instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key_file: Option<PathBuf>,
+    /// Out: its key may have encrypted here before, so it is refused unless sequence numbers were reserved for that key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// Extended sequence numbers.
     #[serde(default)]
     pub esn: bool,
@@ -234,10 +237,11 @@ impl SaSpec {
             || self.ttl.is_some()
             || self.dscp.is_some()
             || self.df != DontFragment::Set
-            || self.tfc_pad_to != 0;
+            || self.tfc_pad_to != 0
+            || self.resume;
         if outbound_only {
             return Err(
-                "local, remote, encapsulation, ttl, dscp, df and tfc_pad_to are an outbound SA's"
+                "local, remote, encapsulation, ttl, dscp, df, tfc_pad_to and resume are an outbound SA's"
                     .into(),
             );
         }

@@ -295,6 +295,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         key_file: None,
         integrity_key: key(algorithm.integrity_key_len()),
         integrity_key_file: None,
+        resume: false,
         esn,
         replay_window: None,
         local: if outbound { end(1) } else { None },
