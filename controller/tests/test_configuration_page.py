@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,20 @@ vrfs: {blue: {table: 100}}
 interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}]
 punt_rates: {ARP: {rate: 100}}
 spds: [{name: corp, flow_cache: {size: 10}, inbound: [{name: a, action: bypass}]}]
-engines: [{id: 1, port: 9}]
+engines: [{id: 1, port: 9}, {id: 2, port: 8, admin: /run/esp.sock}]
+security_associations:
+  - name: out
+    bundle: told
+    direction: outbound
+    spi: 4097
+    algorithm: aes-128-gcm
+    key_file: KEYS/key
+    local: 10.0.0.1
+    remote: 10.0.0.2
+    soft: {bytes: 1}
+    encapsulation: {remote_port: 4500}
 bundles:
+  - {name: told, id: 2, spd: corp}
   - name: branch
     id: 1
     spd: corp
@@ -100,6 +113,14 @@ def test_every_punt_reason_has_its_default_rate_on_the_page() -> None:
     assert re.findall(r"^\| `([A-Z_]+)` \| [0-9,]+ \| [0-9,]+ \|$", rows, re.M) == [*PUNT_REASONS]
 
 
+def everything(directory: Path) -> str:
+    """The configuration, with the key that it names."""
+    path = directory / "key"
+    path.touch(mode=0o600)
+    path.write_text("0f" * 20)
+    return EVERYTHING.replace("KEYS", str(directory))
+
+
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[str]]:
     """Section -> the keys that its reader asks for."""
@@ -117,7 +138,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[
         close(self)
 
     monkeypatch.setattr(Mapping, "close", closed)
-    (tmp_path / "r1.yaml").write_text(EVERYTHING)
+    (tmp_path / "r1.yaml").write_text(everything(tmp_path))
     load_config(tmp_path / "r1.yaml")
     (tmp_path / "corp.yaml").write_text(SPD)
     load_spd(tmp_path / "corp.yaml", None)
@@ -134,7 +155,11 @@ def without(document: object, part: type[Section], key: Key) -> Iterator[str]:
     path = [] if part.title == "router" else part.title.split(".")
     found = [("", document)]
     for name in path:
-        below = [(f"{where}.{name}".lstrip("."), here[name]) for where, here in found]  # type: ignore[index]
+        below = [
+            (f"{where}.{name}".lstrip("."), here[name])  # type: ignore[index]
+            for where, here in found
+            if name in here  # type: ignore[operator]
+        ]
         found = [
             one
             for where, here in below
@@ -164,7 +189,7 @@ REQUIRED_KEYS = [
 def test_a_required_key_that_is_missing_is_named_by_the_words_of_the_schema(
     part: type[Section], key: Key, tmp_path: Path
 ) -> None:
-    document = yaml.safe_load(EVERYTHING)
+    document = yaml.safe_load(everything(tmp_path))
     places = list(without(document, part, key))
     (tmp_path / "r1.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError) as error:
@@ -201,5 +226,6 @@ def test_defaults_are_values_that_a_file_can_say() -> None:
     defaults = [key for _, key in EVERY_KEY if isinstance(key, DefaultKey)]
     assert len(defaults) > 20
     for key in defaults:
-        written = key.value if isinstance(key.value, int | float) else str(key.value)
+        value = key.value.value if isinstance(key.value, Enum) else key.value
+        written = value if isinstance(value, int | float) else str(value)
         assert key.convert(written) == key.value

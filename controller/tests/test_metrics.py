@@ -91,6 +91,8 @@ def lines_with(status: dict[str, Any] | None = None, **views: Any) -> list[str]:
         "counters": {"switch_drops": {}, "controller": {}},
         "interfaces": [],
         "policy": [],
+        "sas": [],
+        "engines": {},
     }
     return [*metrics.lines(router="r1", status=standby | (status or {}), **(made | views))]
 

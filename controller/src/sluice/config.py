@@ -61,6 +61,7 @@ from sluice.policy_config import (
     read_policy,
     spd_names,
 )
+from sluice.sa_config import SaKeys
 from sluice.vrf_config import (
     DEFAULT_VRF,
     Isolation,
@@ -248,8 +249,9 @@ class RouterKeys(Section, title="router"):
     limits = section_of(LimitKeys, "What the controller spends at most")
     punt_rates = section_of(PuntRateKeys, "What the switch sends to the CPU")
     spds = sections_of(SpdKeys, "Security policy databases")
-    bundles = sections_of(BundleKeys, "Security associations")
+    bundles = sections_of(BundleKeys, "Bundles of security associations")
     engines = sections_of(EngineKeys, "ESP engines")
+    security_associations = sections_of(SaKeys, "Security associations")
 
 
 # --- readers -------------------------------------------------------------------------------------
@@ -288,10 +290,11 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
             root.sequence(RouterKeys.spds),
             root.sequence(RouterKeys.bundles),
             root.sequence(RouterKeys.engines),
+            root.sequence(RouterKeys.security_associations),
             directory=directory,
             ports={interface.port: interface.name for interface in interfaces},
             first_l3_if=len(root.sequence(RouterKeys.interfaces)) + 1,
-            vrfs=tuple(vrfs),
+            vrfs={vrf.name: vrf.id for vrf in vrfs.values()},
         ),
         ike=read_ike(root.section(RouterKeys.ike)),
         metrics_listen=read_metrics(root.section(RouterKeys.metrics)),

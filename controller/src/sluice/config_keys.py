@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -140,6 +141,8 @@ def shown(value: object) -> str:
             return readable(value)
         case tuple() | list():
             return f"`[{', '.join(map(str, value))}]`"
+        case Enum():
+            return f"`{value.value}`"
         case str() | Path():
             return f"`{value}`"
     return f"`{value}`"

@@ -31,9 +31,6 @@ BMV2 = "bmv2"
 TARGETS = ("sluice-switch", BMV2)
 RUN_DIRECTORY = Path("/run/sluice")
 P4RUNTIME_SOCKET_END = "-p4rt.sock"
-MAXIMUM_SOCKET_PATH = 107  # sun_path of unix(7), less its end
-
-
 LAST_PORT = 65535
 
 
@@ -142,12 +139,7 @@ def _switch_address(value: object) -> SwitchAddress:
     text = str(value)
     if not text.startswith("unix:"):
         return _host_port(value)
-    path = text.removeprefix("unix:")
-    if not path.startswith("/") or len(path.encode()) > MAXIMUM_SOCKET_PATH:
-        raise ValueError(
-            f"{text!r}: a socket's path begins with / and has at most {MAXIMUM_SOCKET_PATH} bytes"
-        )
-    return UnixAddress(Path(path))
+    return UnixAddress(scalars.socket_path(text.removeprefix("unix:")))
 
 
 @scalars.takes("`HOST:PORT`")

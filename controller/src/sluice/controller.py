@@ -32,9 +32,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from sluice import policy_entities
 from sluice._native import RouteRun
+from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
 from sluice.config import Config, Limits
@@ -44,7 +46,9 @@ from sluice.entities import (
     AUDITED,
     HASH_SEED_KEY,
     RETIRED,
+    BundleInVrf,
     Changes,
+    Encrypt,
     Group,
     HashSeed,
     Key,
@@ -194,7 +198,7 @@ class Controller:
             FragmentTable(
                 limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
             ),
-            _esp_sources(config),
+            self._is_esp_source,
             self.audit,
         )
         self.auditor = Auditor(
@@ -208,11 +212,12 @@ class Controller:
         )
         self.auditor.on_repaired = self._switch_repaired
         self.auditor.measured = self.stalls.measured
-        tunnels = {
+        self._tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
             if bundle.outbound is not None
         }
+        self.associations = self._make_associations()
         self.punts = PuntHandler(
             self.fib,
             self.packets,
@@ -220,7 +225,7 @@ class Controller:
             self._limiter,
             self._when_ready,
             first_packets=self.first_packets,
-            tunnels=tunnels,
+            tunnels=self._tunnels,
             audit_drop=self.audit.packet_dropped,
             delivering=self.host_errors.delivered,
         )
@@ -261,6 +266,13 @@ class Controller:
         """Whether the routing daemons have named all their routes."""
         return self.daemons.settled
 
+    def _make_associations(self) -> Associations:
+        made = Associations(self.config, self.sources.engines, self.reconciler, self._clock)
+        made.on_changed = self._associations_changed
+        made.on_engine = self._engine_answers
+        self.policy.associations = made.entities
+        return made
+
     def _make_inlets(self) -> None:
         sources = self.sources
         self._timers = Inlet("timers", 0, self._drain_timers)
@@ -298,7 +310,11 @@ class Controller:
                 limits=config.limits,
                 punt_rates=config.punt_rates,
                 audit=replace(self.config.audit, rate=config.audit.rate),
-                policy=replace(self.config.policy, spds=config.policy.spds),
+                policy=replace(
+                    self.config.policy,
+                    spds=config.policy.spds,
+                    security_associations=config.policy.security_associations,
+                ),
             ),
             config.limits,
         )
@@ -314,6 +330,7 @@ class Controller:
         self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
         self.audit.set_rate(config.audit.rate)
         self.policy.configured_anew(config)
+        self.associations.configured_anew(config.policy.security_associations)
 
     # -- life
 
@@ -322,7 +339,8 @@ class Controller:
         DisplacedError where another controller has become primary."""
         tasks = [
             asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self.stalls.measured("session", self.connection.run())),
+            asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
+            asyncio.create_task(self.stalls.measured("SAs", self.associations.run())),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -334,6 +352,11 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
+
+    async def _serve_switch(self) -> None:
+        """What the engines hold is known before the switch is read: it need not be closed."""
+        await self.associations.first_look()
+        await self.connection.run()
 
     def _switch_repaired(self, repair: Repair) -> None:
         self.audit.repaired(repair.what, repair.found, repair.put, repair.at)
@@ -355,6 +378,34 @@ class Controller:
 
     def _ports_changed(self, ports: SwitchPorts | None) -> None:
         self._submit(self.engines.ports_changed(None if ports is None else ports.links))
+
+    def _engine_answers(self, engine: int, answers: bool) -> None:
+        self._submit(self.engines.answers(engine, answers))
+
+    def _associations_changed(self, changes: Changes) -> None:
+        """Of SAs, the switch shall hold something else. Before policy stands in it, that waits."""
+        for key, value in changes.of(Kind.OUTBOUND_SA).items():
+            if isinstance(key, BundleInVrf):
+                self._tunnels.pop(key.bundle, None)
+                if isinstance(value, Encrypt):
+                    self._tunnels[key.bundle] = Tunnel(value.path_mtu, value.overhead)
+        if self.policy.started:
+            self._submit(changes)
+
+    def _is_esp_source(self, spd: str, source: EspSource) -> bool:
+        """Whether an SA of an SPD sends ESP from this address with this SPI."""
+        by_hand = (
+            EspSource(bundle.outbound.local, bundle.outbound.spi)
+            for bundle in self.config.policy.bundles
+            if bundle.spd == spd and bundle.outbound is not None and bundle.outbound.spi is not None
+        )
+        bundles = {bundle.id for bundle in self.config.policy.bundles if bundle.spd == spd}
+        told = (
+            EspSource(sa.settings.local, sa.settings.spi)
+            for sa in self.associations.table.wanted
+            if sa.settings.bundle in bundles and sa.settings.local is not None
+        )
+        return any(one == source for one in chain(by_hand, told))
 
     def _closing(self, installed: Entities) -> Closing:
         moved = () if self._numbers is None else self._numbers.moved
@@ -413,6 +464,7 @@ class Controller:
 
     def _progress(self) -> None:
         """The reconciler got on."""
+        self.associations.progressed()
         pending = self.reconciler.pending
         if not self.daemons.enabled and self._table_adopted and pending <= ROUTES_CAUGHT_UP:
             self.daemons.enable(True)
@@ -603,17 +655,3 @@ def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:
     """Rate and burst of the errors of all, and of those to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)
-
-
-def _esp_sources(config: Config) -> dict[str, frozenset[EspSource]]:
-    """What the outbound SAs of each SPD write into ESP packets, where the SPI is known."""
-    return {
-        spd.name: frozenset(
-            EspSource(bundle.outbound.local, bundle.outbound.spi)
-            for bundle in config.policy.bundles
-            if bundle.spd == spd.name
-            and bundle.outbound is not None
-            and bundle.outbound.spi is not None
-        )
-        for spd in config.policy.spds
-    }

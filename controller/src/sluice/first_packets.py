@@ -21,7 +21,7 @@ state.fragments and wire.selectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sluice.audit_log import AuditLog
@@ -61,7 +61,7 @@ class EspSource(NamedTuple):
 class FirstPackets:
     """Answers for INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS at a list.
 
-    `sources` has the outbound SA of each bundle whose SPI is configured, by SPD.
+    `is_esp_source` says whether an SA of an SPD sends ESP from this address with this SPI.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class FirstPackets:
         policy: Policy,
         packets: PacketSchema,
         fragments: FragmentTable,
-        sources: Mapping[str, frozenset[EspSource]],
+        is_esp_source: Callable[[str, EspSource], bool],
         audit: AuditLog,
     ) -> None:
         self._policy = policy
         self._packets = packets
-        self._sources = sources
+        self._is_esp_source = is_esp_source
         self._audit = audit
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
@@ -185,7 +185,7 @@ class FirstPackets:
                 return verdict
             if quoted.spi is not None and quoted.selectors.is_own:
                 about = EspSource(quoted.selectors.destination, quoted.spi)
-                if about in self._sources.get(state.spd, ()):
+                if self._is_esp_source(state.spd, about):
                     return Verdict(state.final_id, Action.BYPASS, 0)
         self.counters["ICMP errors in clear refused"] += 1
         return state.final()

@@ -24,6 +24,7 @@ from sluice.inputs import RouteFeed, Sources
 from sluice.model import MAIN_TABLE
 from sluice.namespaces import HOME
 from sluice.sources.device import Devices
+from sluice.sources.esp_engine import EspEngine
 from sluice.sources.fpm import FpmSource
 from sluice.sources.fpm_senders import Senders, is_port_here
 from sluice.sources.handover import Handover
@@ -133,6 +134,11 @@ def open_sources(
         if vrf.id == HOME or vrf.place != HOME
     ]
     kernel.start()
+    engines = {
+        one.id: EspEngine(one.admin) for one in config.policy.engines if one.admin is not None
+    }
+    for engine in engines.values():
+        stack.callback(engine.close)
     ike_ports = [one.ike_ports for one in stacks.values() if one.ike_ports is not None]
     home = feeds[0]
     return Sources(
@@ -146,6 +152,7 @@ def open_sources(
         fast_path=fast_path,
         vrf_devices=start.vrf_devices,
         feeds_of_vrfs=tuple(feeds[1:]),
+        engines=engines,
     )
 
 

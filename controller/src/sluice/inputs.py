@@ -7,7 +7,7 @@ The controller does not import the sources; `app` puts the two together, and tes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sluice.model import (
@@ -21,6 +21,7 @@ from sluice.model import (
     RouteUpdated,
 )
 from sluice.namespaces import HOME
+from sluice.sa_model import HeldSa, KeyMaterial, SaSettings
 from sluice.state.route_runs import RoutesEvent
 
 
@@ -210,6 +211,27 @@ class RouteDump(Protocol):
         """The routes, when the dump is complete; the dictionary is the caller's then."""
 
 
+class EngineInput(Protocol):
+    """An ESP engine that is told its SAs (`sources.esp_engine`).
+
+    All calls raise EngineUnreachableError.
+    """
+
+    async def status(self) -> list[HeldSa]:
+        """Returns the SAs that it holds."""
+
+    async def add(
+        self, settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool
+    ) -> None:
+        """Gives it an SA. Raises EngineRefusalError."""
+
+    async def delete(self, settings: SaSettings, number: int) -> None:
+        """Has it end an SA. Raises EngineRefusalError."""
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+
+
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
     """One routing daemon's routes and their witness, of a network namespace."""
@@ -235,6 +257,8 @@ class Sources:
     vrf_devices: VrfDevicesInput | None = None
     feeds_of_vrfs: tuple[RouteFeed, ...] = ()
     """Of VRFs that have a network namespace for themselves."""
+    engines: Mapping[int, EngineInput] = field(default_factory=dict)
+    """The ESP engines that are told their SAs, by number."""
 
     @property
     def feeds(self) -> tuple[RouteFeed, ...]:

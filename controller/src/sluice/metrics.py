@@ -3,7 +3,8 @@
 
 Conventions are Prometheus': base units, `_total` for what only rises, names of parts and reasons as
 labels. Labels are bounded: a metric whose values are not all known here, or configured, has at most
-`MOST` of them, and the rest as `other`; of rules, `RULES` have metrics of their own.
+`MOST` of them, and the rest as `other`; of rules and of SAs, `RULES` and `SAS` have metrics of
+their own.
 
 Pure: plain data in, lines of text out, made as they are taken.
 """
@@ -21,6 +22,7 @@ Metric = tuple[str, str, str, Iterable[Sample]]
 MOST = 64
 OTHER = "other"
 RULES = 1000
+SAS = 1000
 ROLES = ("primary", "standby", "waiting for the switch")
 TICKS, PAGE = 100, 4096
 """USER_HZ of Linux, and its pages where this runs: proc(5)."""
@@ -34,12 +36,15 @@ def lines(
     counters: dict[str, Any],
     interfaces: list[dict[str, Any]],
     policy: list[dict[str, Any]],
+    sas: list[dict[str, Any]],
+    engines: dict[int, bool],
 ) -> Iterator[str]:
     """Yields the lines of all metrics; what the switch did not tell is left out."""
     found = chain(
         _of_the_process(status),
         _metrics(status, punts, counters, interfaces),
         _policy_metrics(policy),
+        _sa_metrics(sas, engines),
     )
     return _text(router, found)
 
@@ -233,6 +238,45 @@ def _policy_metrics(
         "gauge",
         f"rules beyond {RULES}, which have no metrics of their own",
         [({}, max(0, left_out))],
+    )
+
+
+def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator[Metric]:
+    """Of SAs, the first `SAS` have metrics of their own."""
+    up: list[Sample] = [({"engine": str(number)}, up) for number, up in engines.items()]
+    yield "sluice_esp_engine_up", "gauge", "1 while an ESP engine answers", up
+    states: dict[str, int] = {}
+    for sa in sas:
+        states[sa["state"]] = states.get(sa["state"], 0) + 1
+    counts: list[Sample] = [({"state": state}, count) for state, count in states.items()]
+    yield "sluice_sas", "gauge", "security associations, by how they stand", counts
+    named = [
+        (
+            {
+                "sa": sa["name"],
+                "bundle": sa["bundle"],
+                "direction": sa["direction"],
+                "spi": f"{sa['spi']:#x}",
+            },
+            sa,
+        )
+        for sa in sas[:SAS]
+    ]
+    for field in ("packets", "bytes"):
+        samples = [(labels, sa[field]) for labels, sa in named if sa[field] is not None]
+        text = f"{field} that a security association has carried, in clear"
+        yield f"sluice_sa_{field}_total", "counter", text, samples
+    drops = [
+        ({**labels, "reason": reason}, count)
+        for labels, sa in named
+        for reason, count in sa["drops"].items()
+    ]
+    yield "sluice_sa_drops_total", "counter", "packets that an engine dropped, by SA", drops
+    yield (
+        "sluice_sas_left_out",
+        "gauge",
+        f"security associations beyond {SAS}, which have no metrics of their own",
+        [({}, max(0, len(sas) - SAS))],
     )
 
 

@@ -117,6 +117,8 @@ class Policy:
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
         """Told of every change that is in force: what it was, the SPDs, and their lists."""
+        self.associations: Callable[[], Mapping[Kind, Mapping[Key, Value]]] = dict
+        """Gives the entities of the SAs that engines are told."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
         """Set while what the switch holds of policy is what it should hold."""
@@ -148,7 +150,7 @@ class Policy:
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
-        bindings = policy_entities.bindings(self._config, self.table.id_of)
+        bindings = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for kind, entries in bindings.by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
         bundles = policy_entities.moved_bundles(self._config, self.bundle_names)
@@ -223,7 +225,9 @@ class Policy:
         self._reconciler.keep(_entities(self.table.lists.values()))
         self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
-        self._reconciler.submit(policy_entities.bindings(self._config, self.table.id_of))
+        self._reconciler.submit(
+            policy_entities.bindings(self._config, self.table.id_of, self.associations())
+        )
         self._reconciler.release(policy_entities.BINDING_KINDS)
         self._reconciler.open()
         self.standing.set()
@@ -253,7 +257,7 @@ class Policy:
         def list_id(spd: str, direction: Direction) -> int | None:
             return numbers.get((spd, direction)) or self.table.id_of(spd, direction)
 
-        wanted = policy_entities.bindings(self._config, list_id).by_kind
+        wanted = policy_entities.bindings(self._config, list_id, {}).by_kind
         held = self._reconciler.installed.by_kind
         return [
             (kind, key, value)

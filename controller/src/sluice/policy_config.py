@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the configuration that is about IPsec: SPDs, bundles of SAs, and their engines.
 
-    engines: [{id: 1, port: 9}]
+    engines: [{id: 1, port: 9, admin: /run/sluice-esp/admin.sock}]
     bundles:
-      - name: branch
-        id: 1
-        spd: corp
-        outbound: {engine: 1, sa: 100, local: 10.0.1.1, path_mtu: 1500, overhead: 73}
-        inbound: [{spi: 4096, engine: 1, sa: 200}]
+      - {name: branch, id: 1, spd: corp, engines: [1], path_mtu: 1500}
+    security_associations: [...]
     spds:
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
 
 A part of `config`, which reads the rest of the file; without any of these sections there is no
 policy, and an interface's `spd` stays None. An SPD's rules stand in a file of their own (relative
 to the configuration's directory) or here, under `inbound` and `outbound`; either way they are
-validated with the rest. Depends on spdfile, config_keys and yamlreader.
+validated with the rest. SAs are told to engines that have an `admin` socket (`sa_config`). An
+engine without one is given its SAs by hand, and so are the bundles that it serves:
+
+    bundles:
+      - name: branch
+        id: 1
+        spd: corp
+        outbound: {engine: 1, sa: 100, local: 10.0.1.1, path_mtu: 1500, overhead: 73}
+        inbound: [{spi: 4096, engine: 1, sa: 200}]
+
+Depends on sa_config, spdfile, config_keys and yamlreader.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Mapping as Names
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,17 +36,21 @@ from sluice.config_keys import (
     ScalarKey,
     Section,
     defaulted,
+    list_of,
     optional,
     required,
     section_of,
     sections_of,
 )
-from sluice.model import Address, parse_address
+from sluice.model import Address
 from sluice.policy_model import Direction, Rule
+from sluice.sa_config import BundleOfSas, Taken, read_associations, unicast
+from sluice.sa_model import SecurityAssociation
 from sluice.spdfile import SpdFileKeys, load_spd, read_lists
 from sluice.yamlreader import ConfigError, Mapping, Value
 
 NO_SPD = "none"
+DEFAULT_PATH_MTU = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +80,15 @@ class EngineConfig:
 
     `device` names the port's own network device where this host can see it: while that is down or
     absent, the engine's packets are dropped as NO_ENGINE, as they are while the switch says that
-    the port is.
+    the port is. `admin` is the Unix socket on which the engine is told its SAs; None: they are
+    given to it by hand.
     """
 
     id: int
     port: int
     l3_if: int
     device: str | None = None
+    admin: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +118,12 @@ class InboundSa:
 
 @dataclass(frozen=True, slots=True)
 class BundleConfig:
-    """SAs that protect the same traffic of one VRF; rules name it, rekeys do not change it."""
+    """SAs that protect the same traffic of one VRF; rules name it, rekeys do not change it.
+
+    `outbound` and `inbound` are SAs that engines are given by hand. `engines` are those that are
+    told the SAs of `security_associations`, the preferred one first; `path_mtu` (bytes of IP
+    packet) is then the bundle's.
+    """
 
     name: str
     id: int
@@ -111,6 +131,13 @@ class BundleConfig:
     vrf: str
     outbound: OutboundSa | None
     inbound: tuple[InboundSa, ...]
+    engines: tuple[int, ...] = ()
+    path_mtu: int = DEFAULT_PATH_MTU
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether its engines are given its SAs by hand."""
+        return self.outbound is not None or bool(self.inbound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +147,7 @@ class PolicyConfig:
     spds: tuple[SpdConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
     bundles: tuple[BundleConfig, ...] = ()
+    security_associations: tuple[SecurityAssociation, ...] = ()
 
     def bundle_names(self, spd: str) -> frozenset[str]:
         """The bundles that an SPD's rules may name."""
@@ -141,20 +169,12 @@ def _icmp_errors(value: object) -> bool:
     raise ValueError(f"{value!r} is neither off nor checked")
 
 
-@scalars.takes("address")
-def _unicast(value: object) -> Address:
-    address = parse_address(scalars.text(value))
-    first = address[0]
-    if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
-        raise ValueError(f"{value!r} is no address that a router sends from")
-    return address
-
-
 _AN_SPD = scalars.Scalar(scalars.name.convert, "an SPD")
 _A_VRF = scalars.Scalar(scalars.text.convert, "a VRF")
 _AN_ENGINE = scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id")
 _SA_NUMBER = scalars.integer(0, 0xFFFFFFFF)
 _SPI = scalars.integer(256, 0xFFFFFFFF)
+_PATH_MTU = scalars.integer(1280, 9216, "bytes")
 _CACHE = FlowCacheConfig()
 
 
@@ -197,20 +217,18 @@ class SpdKeys(Section, title="spds"):
 
 
 class OutboundKeys(Section, title="bundles.outbound"):
-    """The SA that encrypts."""
+    """The SA that encrypts, where its engine is given it by hand."""
 
     engine = required(_AN_ENGINE, "The engine that encrypts.")
     sa = required(_SA_NUMBER, "The SA's number in the engine.")
-    local = required(_unicast, "The source address of the ESP packets that this router sends.")
+    local = required(unicast, "The source address of the ESP packets that this router sends.")
     spi = optional(_SPI, "The SPI in them; for `icmp_errors: checked` only.", "unknown")
-    path_mtu = defaulted(
-        scalars.integer(1280, 9216, "bytes"), 1500, "The longest ESP packet that the path takes."
-    )
+    path_mtu = defaulted(_PATH_MTU, DEFAULT_PATH_MTU, "The longest ESP packet that the path takes.")
     overhead = required(scalars.integer(0, 1000, "bytes"), "What the SA adds to a packet, at most.")
 
 
 class InboundKeys(Section, title="bundles.inbound"):
-    """An SA that decrypts."""
+    """An SA that decrypts, where its engine is given it by hand."""
 
     spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
     engine = required(_AN_ENGINE, "The engine that decrypts.")
@@ -224,12 +242,23 @@ class BundleKeys(Section, title="bundles"):
     id = required(scalars.integer(1, 0xFFFF), "The bundle's number in the pipeline.")
     spd = required(_AN_SPD, "The SPD whose rules use it.")
     vrf = optional(_A_VRF, "The VRF of what it protects, and of its ESP packets.", "`default`")
+    engines = list_of(
+        _AN_ENGINE,
+        "engines' ids",
+        "The engines that may serve its SAs, the preferred one first; they have `admin`.",
+        "all that have `admin`",
+    )
+    path_mtu = defaulted(
+        _PATH_MTU,
+        DEFAULT_PATH_MTU,
+        "The longest ESP packet that the path to the peer takes, for `security_associations`.",
+    )
     outbound = section_of(
         OutboundKeys,
-        "The SA that encrypts",
-        "none: what must be protected is dropped",
+        "The SA that encrypts, given to its engine by hand",
+        "none",
     )
-    inbound = sections_of(InboundKeys, "The SAs that decrypt")
+    inbound = sections_of(InboundKeys, "The SAs that decrypt, given to their engines by hand")
 
 
 class EngineKeys(Section, title="engines"):
@@ -241,6 +270,11 @@ class EngineKeys(Section, title="engines"):
         scalars.interface_name,
         "The port's own device, where this host can see it ([policy.md](../how-to/policy.md)).",
     )
+    admin = optional(
+        scalars.socket_path,
+        "The engine's admin socket: it is told its SAs there ([protect.md](../how-to/protect.md)).",
+        "none: it is given its SAs by hand",
+    )
 
 
 # --- readers -------------------------------------------------------------------------------------
@@ -250,20 +284,42 @@ def read_policy(
     spds: list[Value],
     bundles: list[Value],
     engines: list[Value],
+    associations: list[Value],
     *,
     directory: Path,
     ports: dict[int, str],
     first_l3_if: int,
-    vrfs: tuple[str, ...],
+    vrfs: Names[str, int],
 ) -> PolicyConfig:
-    """The sections `spds`, `bundles` and `engines`.
+    """The sections `spds`, `bundles`, `engines` and `security_associations`.
 
-    `ports` are taken by interfaces (port: name); engines' l3_if count from `first_l3_if`.
+    `ports` are taken by interfaces (port: name); engines' l3_if count from `first_l3_if`. `vrfs`
+    has the pipeline's number of each.
     """
     known = _read_engines(engines, ports, first_l3_if)
-    engine_ids = frozenset(engine.id for engine in known)
-    policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), engine_ids, vrfs))
-    return replace(policy, spds=_read_spds(spds, directory, policy))
+    policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), known, tuple(vrfs)))
+    taken = Taken.by()
+    taken.spis.update(
+        ((vrfs[bundle.vrf], sa.spi), bundle.name)
+        for bundle in policy.bundles
+        for sa in bundle.inbound
+    )
+    return replace(
+        policy,
+        spds=_read_spds(spds, directory, policy),
+        security_associations=read_associations(
+            associations, directory, bundles_of_sas(policy, vrfs), taken
+        ),
+    )
+
+
+def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, BundleOfSas]:
+    """The bundles that `security_associations` may name; `vrfs` has the VRFs' numbers."""
+    return {
+        bundle.name: BundleOfSas(bundle.id, vrfs[bundle.vrf], bundle.engines)
+        for bundle in policy.bundles
+        if bundle.engines
+    }
 
 
 def spd_names(spds: list[Value]) -> frozenset[str]:
@@ -347,6 +403,7 @@ def _read_engines(
         number = section.required(EngineKeys.id)
         port = section.required(EngineKeys.port)
         device = section.optional(EngineKeys.device, None)
+        admin = section.optional(EngineKeys.admin, None)
         section.close()
         if number is None or port is None:
             continue
@@ -355,12 +412,17 @@ def _read_engines(
         if port in taken:
             value.problem(f"port {port} belongs to {taken[port]}; an engine has a port to itself")
         taken[port] = f"engine {number}"
-        engines[number] = EngineConfig(number, port, l3_if, device)
+        if admin is not None and admin in (one.admin for one in engines.values()):
+            value.problem(f"an earlier engine has {admin}; each has an admin socket of its own")
+        engines[number] = EngineConfig(number, port, l3_if, device, admin)
     return tuple(engines.values())
 
 
 def _read_bundles(
-    values: list[Value], spds: frozenset[str], engines: frozenset[int], vrfs: tuple[str, ...]
+    values: list[Value],
+    spds: frozenset[str],
+    engines: tuple[EngineConfig, ...],
+    vrfs: tuple[str, ...],
 ) -> tuple[BundleConfig, ...]:
     bundles: list[BundleConfig] = []
     names: set[str] = set()
@@ -386,27 +448,53 @@ def _read_bundles(
 
 
 def _read_bundle(
-    section: Mapping, spds: frozenset[str], engines: frozenset[int], vrfs: tuple[str, ...]
+    section: Mapping,
+    spds: frozenset[str],
+    engines: tuple[EngineConfig, ...],
+    vrfs: tuple[str, ...],
 ) -> BundleConfig | None:
     name = section.required(BundleKeys.name)
     number = section.required(BundleKeys.id)
     spd = section.required(BundleKeys.spd, scalars.one_of(spds))
     vrf = section.optional(BundleKeys.vrf, vrfs[0], scalars.one_of(vrfs))
+    by_hand = frozenset(engine.id for engine in engines if engine.admin is None)
     outbound = None
     if section.value(BundleKeys.outbound) is not None:
-        outbound = _read_outbound(section.section(BundleKeys.outbound), engines)
+        outbound = _read_outbound(section.section(BundleKeys.outbound), by_hand)
     inbound = tuple(
         sa
         for value in section.sequence(BundleKeys.inbound)
-        if (sa := _read_inbound(value.mapping(), engines)) is not None
+        if (sa := _read_inbound(value.mapping(), by_hand)) is not None
     )
+    told = _read_engines_of_bundle(section, engines)
+    path_mtu = section.defaulted(BundleKeys.path_mtu)
+    if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
+        for key in (BundleKeys.engines, BundleKeys.path_mtu):
+            if section.value(key) is not None:
+                section.problem(key, "is for security_associations; here SAs are given by hand")
+        told = ()
     if name is None or number is None or spd is None:
         return None
-    return BundleConfig(name, number, spd, vrf, outbound, inbound)
+    return BundleConfig(name, number, spd, vrf, outbound, inbound, told, path_mtu)
+
+
+def _read_engines_of_bundle(section: Mapping, engines: tuple[EngineConfig, ...]) -> tuple[int, ...]:
+    """The engines that are told a bundle's SAs, the preferred one first; unless named, all that
+    can be told."""
+    told = tuple(engine.id for engine in engines if engine.admin is not None)
+    if section.value(BundleKeys.engines) is None:
+        return told
+    values = section.sequence(BundleKeys.engines)
+    named = [value.convert(scalars.one_of(told)) for value in values]
+    if not values or len(set(named)) < len(named):
+        section.problem(
+            BundleKeys.engines, "name each engine once, the preferred one first, like [1, 2]"
+        )
+    return tuple(dict.fromkeys(one for one in named if one is not None))
 
 
 def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | None:
-    engine = section.required(OutboundKeys.engine, scalars.one_of(engines))
+    engine = section.required(OutboundKeys.engine, _one_by_hand(engines))
     sa = section.required(OutboundKeys.sa)
     local = section.required(OutboundKeys.local)
     spi = section.optional(OutboundKeys.spi, None)
@@ -420,9 +508,24 @@ def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | No
 
 def _read_inbound(section: Mapping, engines: frozenset[int]) -> InboundSa | None:
     spi = section.required(InboundKeys.spi)
-    engine = section.required(InboundKeys.engine, scalars.one_of(engines))
+    engine = section.required(InboundKeys.engine, _one_by_hand(engines))
     sa = section.required(InboundKeys.sa)
     section.close()
     if spi is None or engine is None or sa is None:
         return None
     return InboundSa(spi, engine, sa)
+
+
+def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
+    """An engine that is given SAs by hand: one without `admin`."""
+    choose = scalars.one_of(engines)
+
+    def convert(value: object) -> int:
+        try:
+            return choose(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} (engines without `admin`; others are told `security_associations`)"
+            ) from None
+
+    return convert

@@ -20,11 +20,13 @@ from sluice.entities import (
     Decrypt,
     Encrypt,
     EspSource,
+    Key,
     Kind,
     L3Interface,
     ReassemblyEngine,
     Role,
     Spi,
+    Value,
 )
 from sluice.policy_config import BundleConfig
 from sluice.policy_model import Direction
@@ -61,17 +63,24 @@ def without_lists(config: Config) -> Changes:
     return changes
 
 
-def bindings(config: Config, list_id: Callable[[str, Direction], int | None]) -> Changes:
+def bindings(
+    config: Config,
+    list_id: Callable[[str, Direction], int | None],
+    associations: Mapping[Kind, Mapping[Key, Value]],
+) -> Changes:
     """What is right only once the lists in the switch are: interfaces, bundles, SAs.
 
     "None" too, since a packet meets the policy of two interfaces. Outbound SAs too: flows name
     bundles by number, and only now no flow is left that means another bundle by it. What refers to
-    a list that has no number yet (`list_id` gives None) is left out.
+    a list that has no number yet (`list_id` gives None) is left out. `associations` has the
+    entities of the SAs that engines are told.
     """
     changes = Changes()
     _bind_interfaces(config, list_id, changes)
     for bundle in config.policy.bundles:
         _bind_bundle(config, bundle, list_id(bundle.spd, Direction.INBOUND), changes)
+    for kind, entries in associations.items():
+        changes.of(kind).update(entries)
     return changes
 
 

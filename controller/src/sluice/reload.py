@@ -5,7 +5,8 @@ Each key has one of three ways:
 
 - it is fixed: what names the process, its files, its switch, or what only a start has the
   privileges to make (VRFs). A configuration that changes one is refused whole;
-- it is a setting: a number that is used from the next packet on;
+- it is a setting: a number that is used from the next packet on, or an SA, which comes and goes by
+  itself;
 - all else takes the walk of a restart inside the process: closed, changed, opened.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
@@ -28,10 +29,11 @@ from sluice.policy_config import (
     PolicyConfig,
     SpdConfig,
 )
+from sluice.sa_model import SecurityAssociation
 
 FIXED = ("router", "state_dir", "api", "metrics", "switch", "vrfs")
 NOT_FIXED = ("switch.tls", "switch.cpu_port")
-SETTINGS = ("limits", "punt_rates", "audit.rate")
+SETTINGS = ("limits", "punt_rates", "audit.rate", "security_associations")
 FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
 """Keys that are not called as in the file."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
@@ -39,6 +41,8 @@ SECTIONS = (
     *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, Limits, PuntRate, SwitchConfig),
     *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
 )
+LISTED = (*SECTIONS, SecurityAssociation)
+"""What lists of named items are of; an SA's own keys are not told apart."""
 
 
 class Differences(NamedTuple):
@@ -153,7 +157,7 @@ def _named(*mappings: Mapping[Any, Any]) -> bool:
 
 
 def _is_list_of_named(value: Any) -> bool:
-    return isinstance(value, tuple) and all(map(_has_keys, value))
+    return isinstance(value, tuple) and all(isinstance(one, LISTED) for one in value)
 
 
 def _by_name(items: Iterable[Any]) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+MAXIMUM_SOCKET_PATH = 107
+"""Bytes that fit into sun_path, unix(7)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Generic[T]):
@@ -126,3 +129,14 @@ def interface_name(value: object) -> str:
             f'{named!r} is not an interface name: 1 to 15 characters, no spaces, none of / : * " \\'
         )
     return named
+
+
+@takes("path")
+def socket_path(value: object) -> Path:
+    """The path of a Unix socket."""
+    found = text(value)
+    if not found.startswith("/") or len(found.encode()) > MAXIMUM_SOCKET_PATH:
+        raise ValueError(
+            f"{found!r}: a socket's path begins with / and has at most {MAXIMUM_SOCKET_PATH} bytes"
+        )
+    return Path(found)

@@ -48,6 +48,7 @@ from sluice.policy_start import PolicyError, rules_at_start
 from sluice.primacy import PATIENCE, DisplacedError, Primacy
 from sluice.privileges import PrivilegeError
 from sluice.reload import ReloadReport, decided_like, differences
+from sluice.sa_uses import SaStoreError
 from sluice.service_manager import ServiceManager
 from sluice.sources.handover import Handover
 from sluice.spdstore import SpdStore, SpdStoreError
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 
 FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
-    OSError,
+    *(SaStoreError, OSError),
 )
 """What ends the daemon with a sentence, and what a reload is refused for."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1

@@ -28,6 +28,28 @@ ROUTE = {
     "unrouted": None,
     "error": None,
 }
+SA = {
+    "name": "to-branch",
+    "bundle": "branch",
+    "direction": "outbound",
+    "spi": 0x1001,
+    "mode": "tunnel",
+    "algorithm": "aes-128-gcm",
+    "origin": "configuration",
+    "local": "10.0.1.1",
+    "remote": "10.0.1.9",
+    "soft": {},
+    "hard": {"seconds": 86400},
+    "state": "in use",
+    "why": None,
+    "engine": 1,
+    "number": 3,
+    "age": "soft",
+    "sequence": 1234,
+    "packets": 1234,
+    "bytes": 99,
+    "drops": {"too_long": 7},
+}
 ANSWERS: dict[str, Any] = {
     "status": {
         "router": "r1",
@@ -287,6 +309,23 @@ ANSWERS |= {
     ],
     "flows": [FLOW],
     "flow-cache": [FLOW_CACHE],
+    "sas": [
+        SA,
+        SA
+        | {
+            "name": "from-branch",
+            "direction": "inbound",
+            "remote": None,
+            "state": "rekey needed",
+            "why": "its key has encrypted on engine 1, which does not answer",
+            "engine": None,
+            "age": None,
+            "packets": None,
+            "bytes": None,
+            "drops": {},
+        },
+    ],
+    "sa del": [SA],
     "spd check": [
         {
             "spd": "corp",

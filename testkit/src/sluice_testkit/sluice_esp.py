@@ -34,10 +34,15 @@ class SluiceEsp:
         self._directory.mkdir(mode=0o700)
         self._supervisor = supervisor
 
+    @property
+    def admin(self) -> Path:
+        """Its admin socket."""
+        return self._directory / "admin.sock"
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         argv = [str(where.sluice_esp()), "--interface", self._interface]
-        argv += ["--admin", str(self._directory / "admin.sock")]
+        argv += ["--admin", str(self.admin)]
         argv += ["--state-directory", str(self._directory / "state")]
         self.process = self._supervisor.start(self._label, self._namespace.argv(argv))
         wait_until(self._answers, 20, f"{self._label} to answer")
@@ -57,7 +62,7 @@ class SluiceEsp:
 
     def ctl(self, *words: str) -> str:
         """Run `sluice-esp ctl`; return what it prints."""
-        argv = [str(where.sluice_esp()), "ctl", "--admin", str(self._directory / "admin.sock")]
+        argv = [str(where.sluice_esp()), "ctl", "--admin", str(self.admin)]
         return str(self._namespace.run(*argv, *words).stdout)
 
     def status(self) -> dict[str, Any]:

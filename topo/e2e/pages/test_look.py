@@ -23,6 +23,7 @@ PRINTS = {
     "sluice show neighbors": r"^10\.0\.1\.2 +eth2",
     "sluice show punts": r"^ROUTING_PROTOCOL",
     "sluice show counters": r"\w",
+    "sluice show sas": r"^no SAs",
     "sluice clear counters": r"",
     "sluice metrics": r'^sluice_role\{.*router="r1"',
     "sluice reload": r"",

@@ -39,6 +39,7 @@ def _switch(controller: Controller, phase: Phase) -> Iterator[str]:
     if not controller.policy.started:
         yield "the SPDs have not started yet: the interfaces that they guard drop"
     yield from controller.port_watch.problems
+    yield from controller.associations.problems()
 
 
 def _host(controller: Controller) -> Iterator[str]:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from sluice.api.sa_requests import SaRequests
 from sluice.api.server import BadRequestError
 from sluice.api.views import Views
 from sluice.controller import Controller
@@ -36,6 +37,7 @@ class Requests:
         self._controller = controller
         self._policy = controller.policy
         self._views = Views(controller)
+        self._sas = SaRequests(controller)
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "show": self._views.answer,
             "clear counters": self._views.clear_counters,
@@ -46,6 +48,7 @@ class Requests:
             "flow-cache on": self._cache_on,
             "flow-cache off": self._cache_off,
             "flow-cache clear": self._cache_clear,
+            **self._sas.commands,
         }
 
     async def answer(self, request: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from sluice.api.policy_views import PolicyViews
 from sluice.api.route_lookup import RouteLookup
 from sluice.api.route_view import RouteView
 from sluice.api.rows import Rows, made, sliced
+from sluice.api.sa_requests import SaRequests
 from sluice.api.server import BadRequestError
 from sluice.api.standby import PRIMARY, STANDBY, WAITING
 from sluice.controller import Controller
@@ -50,6 +51,7 @@ class Views:
         self._turn = controller.views.next
         self._cleared = Cleared()
         self.policy = PolicyViews(controller, self._read)
+        self._sas = SaRequests(controller)
         self._paths = RouteView(controller, self._turn)
         self._views: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
@@ -64,6 +66,7 @@ class Views:
             "spd": self.policy.once_started(self.policy.spd),
             "flows": self.policy.once_started(self.policy.flows),
             "flow-cache": self.policy.once_started(self.policy.flow_cache),
+            "sas": self._sas.show,
         }
 
     async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -401,6 +404,7 @@ class Views:
             "flow_caches": controller.policy.flows.counters,
             "flow_invalidation": controller.policy.invalidation.counters,
             "audit": controller.audit.counters,
+            "security_associations": controller.associations.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
         if sources.fast_path is not None:  # what passed there belongs to these groups, too
@@ -420,6 +424,8 @@ class Views:
             counters=await self._counters(request),
             interfaces=await self._interfaces(request),
             policy=await self.policy.counts(),
+            sas=await self._sas.show({}),
+            engines=self._controller.associations.answers(),
         )
         for part in sliced(made_of, LINES):
             text += part

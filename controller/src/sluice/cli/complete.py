@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for the shell's completion: of SPDs, interfaces and VRFs, as the running controller knows
-them. Where none answers there is nothing to complete, and nothing is said."""
+"""Names for the completion of shells: of SPDs, SAs, interfaces and VRFs, as the running controller
+knows them. Where none answers there is nothing to complete, and nothing is said."""
 
 from __future__ import annotations
 
@@ -29,4 +29,6 @@ def _completer(what: str, names: Callable[[Any], list[str]]) -> Completer:
 
 SPDS = _completer("flow-cache", lambda data: [one["spd"] for one in data])
 INTERFACES = _completer("interfaces", lambda data: [one["name"] for one in data])
+SAS = _completer("sas", lambda data: [one["name"] for one in data])
+BUNDLES = _completer("sas", lambda data: [one["bundle"] for one in data])
 VRFS = _completer("status", lambda data: [one["name"] for one in data["vrfs"]])

@@ -17,6 +17,7 @@ from sluice.cli import route_table
 from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
 from sluice.cli.complete import INTERFACES, SPDS, VRFS
 from sluice.cli.policy import flow_cache, spd
+from sluice.cli.sa import list_command, sa
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
@@ -303,6 +304,8 @@ def reload(socket: Path | None, as_json: bool) -> None:
 
 cli.add_command(spd)
 cli.add_command(flow_cache)
+cli.add_command(sa)
+show.add_command(list_command, "sas")
 
 
 # --- completion ----------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ESP engines are there: by the switch's ports, and by the links of their devices.
+"""Which ESP engines are there: by the switch's ports, the links of their devices, their answers.
 
-Either may be unknown: not every switch tells its ports, and an engine may have no device on this
-host. What is not known is taken for being there, and so is every device until the kernel has told
-of all links: a restart must not disturb what works. Pure; depends on model and entities.
+Each may be unknown: not every switch tells its ports, an engine may have no device on this host,
+and one that is given its SAs by hand is asked nothing. What is not known is taken for being there,
+and so is every device until the kernel has told of all links: a restart must not disturb what
+works. Pure; depends on model and entities.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class EngineLinks:
         self._up = {spec.device: True for spec in self._specs if spec.device is not None}
         self._names: dict[int, str] = {}
         self._ports: Mapping[int, bool] | None = None
+        self._answers: dict[int, bool] = {}
 
     def start(self) -> Changes:
         """Returns the entities of all engines."""
@@ -68,6 +70,16 @@ class EngineLinks:
                 self._write(spec, changes)
         return changes
 
+    def answers(self, engine: int, answers: bool) -> Changes:
+        """The engine that is up or down since: whether it answers on its admin socket."""
+        changes = Changes()
+        if self._answers.get(engine, True) != answers:
+            self._answers[engine] = answers
+            for spec in self._specs:
+                if spec.id == engine:
+                    self._write(spec, changes)
+        return changes
+
     def _set(self, device: str, up: bool, changes: Changes) -> None:
         if self._up.get(device, up) == up:
             return
@@ -78,6 +90,7 @@ class EngineLinks:
 
     def _reaches(self, spec: EngineSpec) -> bool:
         attached = self._ports is None or self._ports.get(spec.port, False)
+        attached = attached and self._answers.get(spec.id, True)
         return attached and (spec.device is None or self._up[spec.device])
 
     def _write(self, spec: EngineSpec, changes: Changes) -> None:

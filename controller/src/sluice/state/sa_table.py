@@ -7,8 +7,8 @@ next look goes on from, and each state drops where it does not protect:
 
 - Order: an SA is in the switch only while its engine is known to hold it, and leaves the engine
   only `DRAIN` seconds after the switch has let it go. An outbound SA takes over by one write.
-- Of a bundle's outbound SAs those serve first that are not retiring, then those on the engine that
-  the bundle names first, then the newest.
+- Of a bundle's outbound SAs those serve first whose successor is not there, then those on the
+  engine that the bundle names first, then the newest.
 - Nonces: a key that has encrypted on one engine goes to that engine again and to no other. Where
   that engine is gone its SA waits, and says that a rekey is needed.
 - An inbound SA moves with a new anti-replay window; it stays where it is as long as that works.
@@ -342,10 +342,10 @@ class SaTable:
         able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]
         return max(able, key=lambda one: self._rank(bundle, one), default=None)
 
-    @staticmethod
-    def _rank(bundle: BundleSpec, one: _Tracked) -> tuple[bool, int, int]:
+    def _rank(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, int, int]:
         place = bundle.engines.index(one.engine) if one.engine in bundle.engines else 0
-        return not one.sa.is_retiring, -place, one.order
+        successor = self._successor(one.sa) if one.sa.is_retiring else None
+        return successor is None or successor.held is None, -place, one.order
 
     def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
         """All fragments of a VRF go to one engine: the one that has most of its inbound SAs."""

@@ -1,0 +1,592 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The security associations of a running router: told to engines, then to the switch.
+
+What is wanted comes from the configuration, from commands (`sa_store`) and from the kernel. The
+plan is `state.sa_table`'s; here it is carried out: a task for each engine asks what it holds, does
+what the plan says, and asks again every `POLL` seconds, or when something has changed. An answer
+comes first, the record on disk (`sa_uses`) second, the switch last. So whatever ends in between,
+the next look finds a state that drops or protects.
+
+An engine that does not answer is down: the switch drops what names it, as NO_ENGINE.
+Depends on state.sa_table, sa_store, sa_uses and the reconciler; engines come as `EngineInput`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from sluice.config import Config
+from sluice.entities import Changes, Key, Kind, Value
+from sluice.inputs import EngineInput
+from sluice.policy_config import bundles_of_sas
+from sluice.reconciler import Reconciler
+from sluice.sa_config import BundleOfSas, Taken
+from sluice.sa_keys import KeyFiles, fingerprint
+from sluice.sa_model import (
+    Age,
+    EngineRefusalError,
+    EngineUnreachableError,
+    HeldSa,
+    KeyUnavailableError,
+    Origin,
+    SaSettings,
+    SecurityAssociation,
+)
+from sluice.sa_store import SaStore, StoredSa
+from sluice.sa_uses import SaStoreError, SaUses
+from sluice.state.sa_table import (
+    Add,
+    BundleSpec,
+    Command,
+    Delete,
+    SaReport,
+    SaState,
+    SaTable,
+    identity,
+)
+
+log = logging.getLogger(__name__)
+
+POLL = 1.0
+"""Seconds between two looks at what an engine holds, at least; and ten times what one takes."""
+RECONNECT = 0.5
+"""Seconds after which an engine that does not answer is asked again."""
+FIRST_LOOK = 2.0
+"""Seconds that a start waits for the engines, so that it need not close what they hold."""
+SETTLE = 5.0
+"""Seconds that a command waits for what it changes to be in force."""
+SHOWN = 3
+"""SAs that problems name for each kind of trouble."""
+
+
+class AssociationError(Exception):
+    """A command about SAs that cannot be carried out, and why; nothing has changed."""
+
+
+class Associations:
+    """All SAs. `engines` are those that can be told, by number.
+
+    `on_changed` is given what the switch shall hold otherwise than before, `on_engine` whether an
+    engine answers. Raises SaStoreError.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        engines: Mapping[int, EngineInput],
+        reconciler: Reconciler,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engines = dict(engines)
+        self._reconciler = reconciler
+        self._clock, self._wall_clock = clock, wall_clock
+        vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
+        self.bundles: dict[str, BundleOfSas] = bundles_of_sas(config.policy, vrfs)
+        self._by_hand = frozenset(
+            vrfs[one.vrf] for one in config.policy.bundles if one.is_by_hand and one.inbound
+        )
+        self._uses = SaUses(config.state_dir)
+        if engines:
+            self._uses.open()
+        specs = [
+            BundleSpec(one.name, one.id, vrfs[one.vrf], one.engines, one.path_mtu)
+            for one in config.policy.bundles
+            if one.engines
+        ]
+        self.table = SaTable(specs, engines, self._uses.uses)
+        self._store = SaStore(config.state_dir, self.bundles)
+        self._configured = config.policy.security_associations
+        self._stored = self._still_valid(self._store.load(log.warning))
+        self._kernel: tuple[SecurityAssociation, ...] = ()
+        self._lock = asyncio.Lock()
+        self._pokes = {engine: asyncio.Event() for engine in engines}
+        self._looked = {engine: asyncio.Event() for engine in engines}
+        self._progress = asyncio.Event()
+        self._told: dict[Kind, dict[Key, Value]] = {}
+        self._warned: set[str] = set()
+        self.unreachable: dict[int, str] = {}
+        """Why an engine does not answer, by its number."""
+        self.disk_problem: str | None = None
+        """Why the last record could not be written; SAs wait for it."""
+        self.counters: Counter[str] = Counter()
+        self.on_changed: Callable[[Changes], None] = lambda _: None
+        self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
+        self.table.want(self._wanted())
+
+    # -- life
+
+    async def first_look(self) -> None:
+        """Waits until each engine has said what it holds, or does not answer; not for long."""
+        waiting = [asyncio.create_task(one.wait()) for one in self._looked.values()]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
+            for task in late:
+                task.cancel()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        tasks = [asyncio.create_task(self._serve(one)) for one in self._engines]
+        tasks.append(asyncio.create_task(self._keep()))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for engine in self._engines.values():
+                engine.close()
+            self._uses.close()
+
+    async def _keep(self) -> None:
+        """Takes notice of what time alone changes."""
+        while True:
+            await asyncio.sleep(POLL)
+            try:
+                await self._end_expired()
+                if retired := self.table.retired(self._clock()):
+                    async with self._lock:
+                        self._forget(retired)
+                self.disk_problem = None
+            except SaStoreError as error:
+                self._disk_failed(error)
+            self._warn_of_soft_limits()
+
+    async def _end_expired(self) -> None:
+        expired = self.table.newly_expired(self._wall_clock())
+        if not expired:
+            return
+        for sa in expired:
+            log.warning("SA %s has expired: what only it protects is dropped", _name(sa))
+        self.counters["SAs expired"] += len(expired)
+        try:
+            keys = [one.settings.fingerprint for one in expired]
+            await asyncio.to_thread(self._uses.expire, keys)
+        finally:
+            self._changed()
+
+    def _disk_failed(self, error: SaStoreError) -> None:
+        if self.disk_problem is None:
+            log.error("%s", error)
+        self.disk_problem = str(error)
+
+    def _warn_of_soft_limits(self) -> None:
+        soft = {_name(one.sa) for one in self.table.reports() if _is_soft(one)}
+        for name in sorted(soft - self._warned):
+            log.warning("SA %s has reached a soft limit: rekey it", name)
+        self._warned = soft
+
+    # -- an engine
+
+    async def _serve(self, number: int) -> None:
+        engine = self._engines[number]
+        while True:
+            try:
+                await self._converse(number, engine)
+            except EngineUnreachableError as error:
+                lost = number not in self.unreachable
+                try:  # the connection may be all that was lost
+                    await self._look(number, engine)
+                except EngineUnreachableError as again:
+                    self.unreachable[number] = str(again)
+                    if lost:
+                        log.warning("engine %d does not answer: %s", number, error)
+                        self.counters["engines lost"] += 1
+                        self.table.engine_lost(number)
+                        self.on_engine(number, False)
+                        self._changed()
+                    self._looked[number].set()
+                    await asyncio.sleep(RECONNECT)
+
+    async def _converse(self, number: int, engine: EngineInput) -> None:
+        while True:
+            started = self._clock()
+            await self._look(number, engine)
+            pause = max(POLL, 10 * (self._clock() - started))
+            deadline = self._clock() + pause
+            while (left := deadline - self._clock()) > 0:
+                self._pokes[number].clear()
+                while commands := self.table.commands(number, self._installed(), self._clock()):
+                    await self._obey(number, engine, commands)
+                try:
+                    async with asyncio.timeout(left):
+                        await self._pokes[number].wait()
+                except TimeoutError:
+                    break
+
+    async def _look(self, number: int, engine: EngineInput) -> None:
+        """Learns what an engine holds. What it has of ours and we have no record of goes on record
+        first: the switch may come to use it."""
+        held = await engine.status()
+        wanted = {one.settings for one in self.table.wanted}
+        unknown = [
+            one
+            for one in held
+            if one.settings in wanted and one.settings.fingerprint not in self._uses.uses
+        ]
+        try:
+            await self._record(number, [(one.settings, one.number) for one in unknown])
+        except SaStoreError as error:
+            self._disk_failed(error)
+            held = [one for one in held if one not in unknown]
+        self.table.engine_tells(number, held)
+        if self.unreachable.pop(number, None) is not None:
+            log.info("engine %d answers again", number)
+        self.on_engine(number, True)
+        self._looked[number].set()
+        self._changed()
+
+    async def _record(self, number: int, given: Sequence[tuple[SaSettings, int]]) -> None:
+        if given:
+            keys = [
+                (settings.fingerprint, sa if settings.local is not None else 0)
+                for settings, sa in given
+            ]
+            await asyncio.to_thread(self._uses.give, number, keys, self._wall_clock())
+
+    async def _obey(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
+        """Has an engine do what the plan says."""
+        taken: list[tuple[SecurityAssociation, int]] = []
+        try:
+            for command in commands:
+                if isinstance(command, Delete):
+                    await self._delete(number, engine, command.held)
+                elif (sa := await self._add(engine, command)) is not None:
+                    taken.append((command.sa, sa))
+        finally:
+            await self._take_in(number, taken)
+
+    async def _take_in(self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]) -> None:
+        """An engine has SAs: on record, then in the plan."""
+        try:
+            await self._record(number, [(one.settings, sa) for one, sa in taken])
+            for one, sa in taken:
+                self.table.added(number, one, sa)
+        except SaStoreError as error:
+            self._disk_failed(error)
+            for one, _ in taken:
+                self.table.refused(one, str(error), self._clock())
+        self._changed()
+
+    async def _add(self, engine: EngineInput, command: Add) -> int | None:
+        """Returns the SA's number in the engine, None where it was refused."""
+        sa, settings = command.sa, command.sa.settings
+        number = self._uses.number() if sa.is_outbound else settings.spi
+        try:
+            keys = sa.keys.read()
+            try:
+                if keys.fingerprint() != settings.fingerprint:
+                    raise KeyUnavailableError(
+                        "its key file has changed since it was read: rekey by another file, or"
+                        " reload the configuration"
+                    )
+                await engine.add(settings, number, keys, resume=command.resume)
+            finally:
+                keys.erase()
+        except (KeyUnavailableError, EngineRefusalError) as error:
+            log.warning("SA %s is not installed: %s", _name(sa), error)
+            self.counters["SAs refused"] += 1
+            self.table.refused(sa, str(error), self._clock())
+            return None
+        self.counters["SAs given to engines"] += 1
+        log.info("SA %s: the engine has it as %d", _name(sa), number)
+        return number
+
+    async def _delete(self, number: int, engine: EngineInput, held: HeldSa) -> None:
+        try:
+            await engine.delete(held.settings, held.number)
+        except EngineRefusalError as error:  # somebody else was faster
+            log.info("engine %d, SPI %#x: %s", number, held.settings.spi, error)
+        self.counters["SAs taken from engines"] += 1
+        self.table.deleted(number, held)
+
+    def _installed(self) -> Mapping[Kind, Mapping[Key, Value]] | None:
+        """What the switch holds, None while that is not known."""
+        known = self._reconciler.compared
+        return self._reconciler.installed.by_kind if known else None
+
+    # -- the switch
+
+    def entities(self) -> Mapping[Kind, Mapping[Key, Value]]:
+        """What the switch shall hold of SAs, now."""
+        return self._told
+
+    def _changed(self) -> None:
+        """Tells what follows: to the switch what differs, to the engines that there is news."""
+        desired = self.table.desired()
+        reassembly = desired[Kind.REASSEMBLY_ENGINE]
+        for vrf in self._by_hand & reassembly.keys():
+            del reassembly[vrf]
+        changes = Changes()
+        for kind, entries in desired.items():
+            before = self._told.get(kind, {})
+            for key in before.keys() - entries.keys():
+                changes.set(kind, key, None)
+            for key, value in entries.items():
+                if before.get(key) != value:
+                    changes.set(kind, key, value)
+        self._told = desired
+        if changes:
+            self.on_changed(changes)
+        for poke in self._pokes.values():
+            poke.set()
+        self._progress.set()
+
+    def progressed(self) -> None:
+        """The switch has taken something in."""
+        self._progress.set()
+
+    # -- what is wanted
+
+    def configured_anew(self, configured: Sequence[SecurityAssociation]) -> None:
+        """Takes the SAs of a configuration that was read again. One that has another SPI than
+        before is a successor: what it succeeds retires. Raises SaStoreError."""
+        before = {one.name: one for one in self._wanted() if not one.is_retiring}
+        unchanged = {one.name: one for one in self._configured}
+        self._configured = tuple(configured)
+        self._stored = self._still_valid(self._stored)
+        for sa in configured:
+            old = before.get(sa.name)
+            if old is None or unchanged.get(sa.name) == sa or not _succeeds(sa, old):
+                continue
+            said = self._store.document(sa)
+            self._stored += [
+                StoredSa(replace(old, is_retiring=True), said),
+                StoredSa(replace(sa, is_retiring=False), said),
+            ]
+        self._store.save(self._stored)
+        self._want()
+
+    def kernel_says(self, sas: Sequence[SecurityAssociation]) -> None:
+        """Takes the kernel's SAs, all of them."""
+        self._kernel = tuple(sas)
+        self._want()
+
+    def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
+        """Those whose configuration still says what it said when they took its place, and those
+        whose name no SA of the configuration has."""
+        said = {one.name: self._store.document(one) for one in self._configured}
+        return [one for one in stored if one.instead_of == said.get(one.sa.name)]
+
+    def _wanted(self) -> list[SecurityAssociation]:
+        instead: dict[str, list[SecurityAssociation]] = {}
+        commanded = []
+        for stored in self._stored:
+            if stored.instead_of is None:
+                commanded.append(stored.sa)
+            else:
+                instead.setdefault(stored.sa.name, []).append(stored.sa)
+        found: list[SecurityAssociation] = []
+        for sa in self._configured:
+            found += instead.get(sa.name, [sa])
+        return [*found, *commanded, *self._kernel]
+
+    def _want(self) -> None:
+        self.table.want(self._wanted())
+        self._changed()
+
+    def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
+        """What has retired is wanted no more. Raises SaStoreError."""
+        gone = {identity(sa) for sa in sas}
+        configured = {one.name: one for one in self._configured}
+        self._stored = [one for one in self._stored if identity(one.sa) not in gone]
+        left = Counter(one.sa.name for one in self._stored)
+        self._stored = [
+            one
+            for one in self._stored
+            if left[one.sa.name] > 1 or one.sa != configured.get(one.sa.name)
+        ]
+        self._store.save(self._stored)
+        self._want()
+
+    # -- commands
+
+    def taken(self) -> Taken:
+        """What new SAs must not have, since others have it."""
+        return Taken.by(tuple(self._wanted()))
+
+    async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
+        """Adds SAs of a command. Returns how they stand, once they are in force or wait for an
+        engine. Raises AssociationError and SaStoreError; then there is none of them."""
+        async with self._lock:
+            for sa in filter(self.table.is_expired, sas):
+                raise AssociationError(
+                    f"SA {sa.name!r}: its key has reached a hard limit before; give it a new one"
+                )
+            added = [StoredSa(sa) for sa in sas]
+            return await self._try([*self._stored, *added], sas)
+
+    async def rekey(self, name: str, spi: int, key_file: KeyFiles) -> list[SaReport]:
+        """Gives an SA a successor of another SPI and key, made before the break. Raises
+        AssociationError and SaStoreError; then the SA goes on as before."""
+        async with self._lock:
+            old = self.serving(name)
+            new = self._successor(old, spi, key_file)
+            said = next((one.instead_of for one in self._stored if one.sa == old), None)
+            if old.origin is Origin.CONFIGURATION and said is None:
+                said = self._store.document(old)
+            others = [one for one in self._stored if one.sa != old]
+            pair = [StoredSa(replace(old, is_retiring=True), said), StoredSa(new, said)]
+            return await self._try(others + pair, [new])
+
+    def serving(self, name: str) -> SecurityAssociation:
+        """The SA of a name that is not retiring. Raises AssociationError."""
+        found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
+        if not found:
+            known = ", ".join(sorted({one.name for one in self._wanted()})) or "none"
+            raise AssociationError(f"there is no SA {name!r}; there is: {known}")
+        if found[0].origin is Origin.KERNEL:
+            raise AssociationError(f"SA {name!r} is the kernel's: rekey it there")
+        return found[0]
+
+    def _successor(self, old: SecurityAssociation, spi: int, keys: KeyFiles) -> SecurityAssociation:
+        taken = self.taken()
+        try:
+            of_key = fingerprint(keys)
+        except KeyUnavailableError as error:
+            raise AssociationError(str(error)) from error
+        if of_key in taken.keys:
+            raise AssociationError(
+                f"SA {taken.keys[of_key]!r} has this key, and a nonce could come twice: a rekey"
+                " takes a new key"
+            )
+        if of_key in self._uses.uses:
+            raise AssociationError("this key has served before: a rekey takes a new key")
+        place = (old.settings.vrf, spi)
+        if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
+            raise AssociationError(f"SPI {spi:#x} is taken: a rekey takes a new SPI")
+        if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
+            raise AssociationError(f"SPI {spi:#x} is an earlier one of {old.name!r}: take another")
+        settings = old.settings._replace(spi=spi, fingerprint=of_key)
+        return replace(old, settings=settings, keys=keys)
+
+    async def delete(self, name: str, spi: int | None = None) -> list[SecurityAssociation]:
+        """Deletes the SAs of a name, or the one of this SPI. Returns them. Raises
+        AssociationError and SaStoreError."""
+        async with self._lock:
+            found = [
+                one
+                for one in self._wanted()
+                if one.name == name and spi in (None, one.settings.spi)
+            ]
+            if not found:
+                raise AssociationError(
+                    f"there is no SA {name!r}" + ("" if spi is None else f" of SPI {spi:#x}")
+                )
+            for one in found:
+                if one.origin is Origin.KERNEL:
+                    raise AssociationError(f"SA {name!r} is the kernel's: delete it there")
+                if one.origin is Origin.CONFIGURATION and not one.is_retiring:
+                    raise AssociationError(
+                        f"SA {name!r} stands in the configuration: take it out there, and reload"
+                    )
+            self._forget(found)
+            return found
+
+    async def _try(
+        self, stored: list[StoredSa], new: Sequence[SecurityAssociation]
+    ) -> list[SaReport]:
+        """Wants these; where an engine refuses one of `new`, what was before."""
+        before = self._stored
+        self._store.save(stored)
+        self._stored = stored
+        self._want()
+        reports = await self._settled(new)
+        refused = [one for one in reports if one.state in (SaState.REFUSED, SaState.REKEY_NEEDED)]
+        if refused:
+            self._store.save(before)
+            self._stored = before
+            self._want()
+            raise AssociationError("; ".join(f"SA {one.sa.name}: {one.why}" for one in refused))
+        return reports
+
+    async def _settled(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
+        """Returns how SAs stand once that is decided, or the time is over."""
+        names = {identity(sa) for sa in sas}
+        try:
+            async with asyncio.timeout(SETTLE):
+                while True:
+                    self._progress.clear()
+                    reports = [one for one in self.table.reports() if identity(one.sa) in names]
+                    if all(map(self._is_decided, reports)):
+                        return reports
+                    await self._progress.wait()
+        except TimeoutError:
+            return [one for one in self.table.reports() if identity(one.sa) in names]
+
+    def _is_decided(self, report: SaReport) -> bool:
+        if report.state is SaState.WAITING:
+            return report.engine is None or report.engine in self.unreachable
+        if report.held is None:
+            return True
+        installed = self._installed()
+        if installed is None:
+            return True
+        return all(
+            installed[kind].get(key) == value
+            for kind, entries in self._told.items()
+            for key, value in entries.items()
+            if getattr(key, "bundle", None) == report.sa.settings.bundle
+            or getattr(key, "spi", None) == report.sa.settings.spi
+        )
+
+    # -- what is told
+
+    def answers(self) -> dict[int, bool]:
+        """Whether each engine answers, by its number."""
+        return {number: bool(self.table.reaches(number)) for number in self._engines}
+
+    def problems(self) -> Iterator[str]:
+        """Yields one sentence for each problem with engines and SAs."""
+        for number, why in self.unreachable.items():
+            yield (
+                f"engine {number} does not answer: {why}; what it should encrypt or decrypt is"
+                " dropped as NO_ENGINE"
+            )
+        if self.disk_problem is not None:
+            yield f"{self.disk_problem}: SAs wait until it can be written"
+        found: dict[str, list[str]] = {}
+        for one in self.table.reports():
+            if (trouble := self._trouble(one)) is not None:
+                kind, sentence = trouble
+                found.setdefault(kind, []).append(sentence)
+        for kind, sentences in found.items():
+            yield from islice(sentences, SHOWN)
+            if len(sentences) > SHOWN:
+                yield f"{len(sentences) - SHOWN:,} more SAs: {kind}"
+
+    def _trouble(self, one: SaReport) -> tuple[str, str] | None:
+        name, state = _name(one.sa), one.state.value
+        if one.state in (SaState.EXPIRED, SaState.REFUSED, SaState.REKEY_NEEDED):
+            advice = (
+                "" if one.state is SaState.REFUSED else "; sluice sa rekey gives it a successor"
+            )
+            return state, f"SA {name}: {state}: {one.why}{advice}"
+        if one.state is SaState.WAITING and one.engine not in self.unreachable:
+            return state, f"SA {name}: {one.why}"
+        if _is_soft(one):
+            return "soft limit", f"SA {name} has reached a soft limit: rekey it (sluice sa rekey)"
+        return None
+
+
+def _name(sa: SecurityAssociation) -> str:
+    return f"{sa.name} (SPI {sa.settings.spi:#x})"
+
+
+def _is_soft(one: SaReport) -> bool:
+    return one.held is not None and one.held.age is Age.SOFT and not one.sa.is_retiring
+
+
+def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
+    """Whether both can stand side by side: another SPI and key for the same traffic."""
+    one, other = new.settings, old.settings
+    same = (one.direction, one.bundle) == (other.direction, other.bundle)
+    return same and one.spi != other.spi and one.fingerprint != other.fingerprint

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands about security associations: `sluice sa`. `main` adds them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sluice.cli.asking import EPILOG, CommandFailedError, common, request
+from sluice.cli.complete import BUNDLES, SAS
+
+_BUNDLE = click.option(
+    "--bundle", metavar="NAME", shell_complete=BUNDLES, help="Show this bundle's only."
+)
+
+
+class SpiType(click.ParamType[int]):
+    """An SPI, in decimal or with 0x."""
+
+    name = "SPI"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Returns the number."""
+        try:
+            return int(str(value), 0)
+        except ValueError:
+            self.fail(f"{value!r} is not a number like 4097 or 0x1001", param, ctx)
+
+
+@click.group(epilog=EPILOG)
+def sa() -> None:
+    """Add, rekey, delete and list security associations.
+
+    Keys come by files that their owner alone may read; no command takes a key or shows one.
+    """
+
+
+def _print(what: str, data: Any, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+    else:
+        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+
+        tables.show(what, data)
+
+
+def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
+    """Prints all SAs, or a bundle's."""
+    asked = {"command": "show", "what": "sas"} | ({} if bundle is None else {"bundle": bundle})
+    _print("sas", request(socket, asked), as_json)
+
+
+@sa.command("list", epilog=EPILOG)
+@_BUNDLE
+@common
+def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None:
+    """List SAs, how they stand, and what they have carried."""
+    list_sas(bundle, socket, as_json)
+
+
+@sa.command("add", epilog=EPILOG)
+@click.argument("file", type=click.Path(path_type=Path))
+@common
+def add(file: Path, socket: Path | None, as_json: bool) -> None:
+    """Add the SAs under `security_associations` in FILE, which has them as a configuration does.
+
+    They stay over restarts, until `sluice sa del`. An outbound SA takes over from an earlier one
+    of its bundle. All are added, or none.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandFailedError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailedError(f"{file}: is not UTF-8 text") from error
+    directory = str(file.absolute().parent)
+    asked = {"command": "sa add", "name": str(file), "text": text, "directory": directory}
+    _print("sas", request(socket, asked), as_json)
+
+
+@sa.command("del", epilog=EPILOG)
+@click.argument("name", shell_complete=SAS)
+@click.option("--spi", type=SpiType(), help="Delete the one of this SPI only.")
+@common
+def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> None:
+    """Delete the SA NAME: from the switch at once, then from its engine.
+
+    What only it protects is dropped from then on. SAs of the configuration are taken out there;
+    one that a rekey has replaced can be deleted with --spi.
+    """
+    asked: dict[str, Any] = {"command": "sa del", "name": name}
+    if spi is not None:
+        asked["spi"] = spi
+    _print("sa del", request(socket, asked), as_json)
+
+
+@sa.command("rekey", epilog=EPILOG)
+@click.argument("name", shell_complete=SAS)
+@click.option("--spi", type=SpiType(), required=True, help="The SPI of its successor.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="The key of its successor.")
+@click.option(
+    "--integrity-key-file",
+    type=click.Path(path_type=Path),
+    help="Its integrity key, if it has one.",
+)
+@common
+def rekey(
+    *,
+    name: str,
+    spi: int,
+    key_file: Path | None,
+    integrity_key_file: Path | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Give the SA NAME a successor with another SPI and key, made before the break.
+
+    Rekey inbound first, then the peer's outbound with the same SPI and key. The old inbound SA
+    stays until its successor has carried packets for a while; the old outbound one goes once the
+    switch uses its successor.
+    """
+    asked: dict[str, Any] = {"command": "sa rekey", "name": name, "spi": spi}
+    for key, path in (("key_file", key_file), ("integrity_key_file", integrity_key_file)):
+        if path is not None:
+            asked[key] = os.path.abspath(path)
+    _print("sas", request(socket, asked), as_json)

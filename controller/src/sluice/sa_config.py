@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The section `security_associations`, of the configuration and of files for `sluice sa add`.
+
+    security_associations:
+      - name: to-branch
+        bundle: branch
+        direction: outbound
+        spi: 0x1001
+        algorithm: aes-128-gcm
+        key_file: keys/to-branch
+        local: 10.0.12.1
+        remote: 10.0.20.1
+        hard: {seconds: 28800}
+
+Keys stand in files of their own, relative to the directory of the file that names them; they are
+read here for their fingerprint, and again when an engine is told. Depends on sa_keys, sa_model and
+yamlreader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Names
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from sluice import scalars
+from sluice.config_keys import (
+    Key,
+    PartKey,
+    Section,
+    defaulted,
+    optional,
+    required,
+    section_of,
+    sections_of,
+)
+from sluice.model import Address, format_address, parse_address
+from sluice.policy_model import Direction
+from sluice.sa_keys import KeyFiles, fingerprint
+from sluice.sa_model import (
+    ALGORITHMS,
+    MAX_REPLAY_WINDOW,
+    NAT_TRAVERSAL,
+    UNLIMITED,
+    Algorithm,
+    DontFragment,
+    KeyUnavailableError,
+    Lifetime,
+    Mode,
+    Origin,
+    Ports,
+    SaSettings,
+    SecurityAssociation,
+)
+from sluice.yamlreader import Mapping, Reader, Value
+
+E = TypeVar("E", bound=Enum)
+
+DEFAULT_REPLAY_WINDOW = 64
+LARGEST = (1 << 63) - 1
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+
+@scalars.takes("address")
+def unicast(value: object) -> Address:
+    """An address that a router sends from."""
+    address = parse_address(scalars.text(value))
+    first = address[0]
+    if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
+        raise ValueError(f"{value!r} is no address that a router sends from")
+    return address
+
+
+def _member(kind: type[E]) -> scalars.Scalar[E]:
+    """One of an enumeration's values."""
+    choose = scalars.one_of([one.value for one in kind])
+    return scalars.Scalar(lambda value: kind(choose(value)), choose.values)
+
+
+_BY_NAME = scalars.one_of(list(ALGORITHMS))
+_ALGORITHM = scalars.Scalar(lambda value: ALGORITHMS[_BY_NAME(value)], _BY_NAME.values)
+_PORT = scalars.integer(1, 65535)
+_COUNT = scalars.integer(1, LARGEST)
+
+
+class LifetimeKeys(Section, title="security_associations.soft"):
+    """Limits of an SA."""
+
+    bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
+    packets = optional(_COUNT, "Packets that it protects.", "no limit")
+    seconds = optional(_COUNT, "Seconds since it was first given to an engine.", "no limit")
+
+
+class EncapsulationKeys(Section, title="security_associations.encapsulation"):
+    """UDP ports of ESP in UDP (RFC 3948); one of them is 4500."""
+
+    local_port = defaulted(_PORT, NAT_TRAVERSAL, "This router's.")
+    remote_port = defaulted(_PORT, NAT_TRAVERSAL, "The peer's.")
+
+
+class SaKeys(Section, title="security_associations"):
+    """A security association."""
+
+    name = required(scalars.name, "The SA's name, which commands use.")
+    bundle = required(
+        scalars.Scalar(scalars.text.convert, "a bundle"), "The bundle that it serves."
+    )
+    direction = required(_member(Direction), "`outbound` encrypts, `inbound` decrypts.")
+    spi = required(
+        scalars.integer(256, 0xFFFFFFFF),
+        "The SPI in its packets; the router that decrypts has chosen it.",
+    )
+    mode = defaulted(
+        _member(Mode),
+        Mode.TUNNEL,
+        "Whether ESP carries IP packets, or the upper layer of packets between `local` and"
+        " `remote` themselves.",
+    )
+    algorithm = required(_ALGORITHM, "How it encrypts and authenticates ([esp.md](../esp.md)).")
+    key_file = required(
+        scalars.path,
+        "A file with the key in hexadecimal digits, an AEAD's salt at the end; mode 0600.",
+        "required where the algorithm encrypts",
+    )
+    integrity_key_file = required(
+        scalars.path,
+        "A file with the key of HMAC-SHA-256-128; mode 0600.",
+        "required where the algorithm has one",
+    )
+    esn = defaulted(scalars.boolean, False, "64-bit sequence numbers, as the peer has them.")
+    soft = section_of(LifetimeKeys, "When it should be rekeyed")
+    hard = section_of(LifetimeKeys, "When it ends")
+    engine = optional(
+        scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id"),
+        "The only one of the bundle's engines that may serve it.",
+        "any of them",
+    )
+    ecn = defaulted(
+        scalars.boolean,
+        True,
+        "Whether ECN passes between inner and outer header (RFC 6040).",
+    )
+    local = required(unicast, "Outbound: the source address of its packets.", "required outbound")
+    remote = required(unicast, "Outbound: the peer's address.", "required outbound")
+    encapsulation = section_of(EncapsulationKeys, "Outbound: ESP in UDP", "none")
+    ttl = optional(scalars.integer(1, 255), "Outbound: TTL of the outer header.", "64")
+    dscp = optional(scalars.integer(0, 63), "Outbound: DSCP of the outer header.", "as inside")
+    df = defaulted(_member(DontFragment), DontFragment.SET, "Outbound: DF of the outer header.")
+    tfc_pad_to = defaulted(
+        scalars.integer(0, 65535, "bytes"),
+        0,
+        "Outbound: shorter packets are padded to this length; 0: none is.",
+    )
+    replay_window = defaulted(
+        scalars.integer(0, MAX_REPLAY_WINDOW, "packets"),
+        DEFAULT_REPLAY_WINDOW,
+        "Inbound: the anti-replay window; 0: none.",
+    )
+    encapsulated = defaulted(scalars.boolean, False, "Inbound: ESP in UDP, and then nothing else.")
+
+
+class SaFileKeys(Section, title="a file for `sluice sa add`"):
+    """A file with SAs."""
+
+    security_associations = sections_of(SaKeys, "The SAs")
+
+
+KEY_FILES = (SaKeys.key_file, SaKeys.integrity_key_file)
+TUNNEL_KEYS = (SaKeys.ttl, SaKeys.dscp, SaKeys.df, SaKeys.tfc_pad_to)
+OUTBOUND_KEYS = (SaKeys.local, SaKeys.remote, SaKeys.encapsulation, *TUNNEL_KEYS)
+INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+class BundleOfSas(NamedTuple):
+    """What an SA must know of its bundle: the pipeline's numbers, and the engines that serve it."""
+
+    id: int
+    vrf: int
+    engines: tuple[int, ...]
+
+
+class Taken(NamedTuple):
+    """What SAs have to themselves: names, inbound SPIs by VRF, and keys; and who has each."""
+
+    names: set[str]
+    spis: dict[tuple[int, int], str]
+    keys: dict[str, str]
+
+    @classmethod
+    def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> Taken:
+        """What these have."""
+        taken = cls(set(), {}, {})
+        for sa in sas:
+            taken.names.add(sa.name)
+            taken.keys[sa.settings.fingerprint] = sa.name
+            if not sa.is_outbound:
+                taken.spis[sa.settings.vrf, sa.settings.spi] = sa.name
+        return taken
+
+
+def read_associations(
+    values: list[Value],
+    directory: Path,
+    bundles: Names[str, BundleOfSas],
+    taken: Taken,
+    origin: Origin = Origin.CONFIGURATION,
+) -> tuple[SecurityAssociation, ...]:
+    """The SAs of a list; `bundles` are those that SAs may name."""
+    found = []
+    for value in values:
+        section = value.mapping()
+        sa = _read(section, directory, bundles, origin)
+        section.close()
+        if sa is not None and _is_alone(sa, value, taken):
+            found.append(sa)
+    return tuple(found)
+
+
+def parse_associations(
+    text: str,
+    name: str,
+    directory: Path,
+    bundles: Names[str, BundleOfSas],
+    taken: Taken,
+) -> tuple[SecurityAssociation, ...]:
+    """The SAs in the text of a file called `name`. Raises ConfigError naming every problem."""
+    reader = Reader(text, name)
+    root = reader.root()
+    values = root.sequence(SaFileKeys.security_associations)
+    if not values:
+        root.problem(SaFileKeys.security_associations, "is missing: a list of SAs")
+    sas = read_associations(values, directory, bundles, taken, Origin.COMMAND)
+    root.close()
+    reader.finish()
+    return sas
+
+
+def _is_alone(sa: SecurityAssociation, value: Value, taken: Taken) -> bool:
+    """Whether nothing of an SA is another one's; notes what it takes."""
+    settings, problems = sa.settings, 0
+    if sa.name in taken.names:
+        value.problem(f"there is an SA {sa.name!r} already; give each its own name")
+        problems += 1
+    place = settings.vrf, settings.spi
+    if not sa.is_outbound and place in taken.spis:
+        value.problem(f"the inbound SPI {settings.spi} belongs to {taken.spis[place]!r} already")
+        problems += 1
+    if settings.fingerprint in taken.keys:
+        value.problem(
+            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could come twice; give"
+            " each SA a key of its own, in either direction"
+        )
+        problems += 1
+    if problems:
+        return False
+    taken.names.add(sa.name)
+    taken.keys[settings.fingerprint] = sa.name
+    if not sa.is_outbound:
+        taken.spis[place] = sa.name
+    return True
+
+
+def _read(
+    section: Mapping, directory: Path, bundles: Names[str, BundleOfSas], origin: Origin
+) -> SecurityAssociation | None:
+    name = section.required(SaKeys.name)
+    bundle_name = section.required(SaKeys.bundle, scalars.one_of(bundles.keys()))
+    bundle = None if bundle_name is None else bundles[bundle_name]
+    engines = () if bundle is None else bundle.engines
+    engine = section.optional(SaKeys.engine, None, scalars.one_of(engines)) if bundle else None
+    direction = section.required(SaKeys.direction)
+    spi = section.required(SaKeys.spi)
+    mode = section.defaulted(SaKeys.mode)
+    algorithm = section.required(SaKeys.algorithm)
+    keys = None if algorithm is None else _read_keys(section, directory, algorithm)
+    esn = section.defaulted(SaKeys.esn)
+    own = _read_outbound(section, mode) if direction is Direction.OUTBOUND else {}
+    if direction is Direction.INBOUND:
+        own = _read_inbound(section, esn=esn)
+    others: tuple[Key, ...] = () if direction is None else INBOUND_KEYS
+    for key in OUTBOUND_KEYS if direction is Direction.INBOUND else others:
+        if section.value(key) is not None:
+            section.problem(key, f"is not for an SA that is {direction and direction.value}")
+    ecn, soft, hard = section.defaulted(SaKeys.ecn), *_read_lifetimes(section)
+    if name is None or bundle is None or direction is None or spi is None or own is None:
+        return None
+    if algorithm is None or keys is None:
+        return None
+    settings = SaSettings(
+        direction,
+        spi,
+        bundle.id,
+        bundle.vrf,
+        algorithm.name,
+        keys[1],
+        mode=mode,
+        esn=esn,
+        ecn=ecn,
+        soft=soft,
+        hard=hard,
+        **own,
+    )
+    return SecurityAssociation(name, settings, origin, keys[0], engine)
+
+
+def _read_keys(
+    section: Mapping, directory: Path, algorithm: Algorithm
+) -> tuple[KeyFiles, str] | None:
+    """The key files and their fingerprint."""
+    paths: list[Path | None] = []
+    for key, size in zip(KEY_FILES, (algorithm.key, algorithm.integrity_key), strict=True):
+        path = None
+        if size:
+            path = section.required(key)
+            if path is None:
+                return None
+        elif section.value(key) is not None:
+            section.problem(key, f"{algorithm.name} has no such key; remove it")
+        paths.append(None if path is None else directory / path)
+    files = KeyFiles(algorithm, *paths)
+    try:
+        return files, fingerprint(files)
+    except KeyUnavailableError as error:
+        section.problem(SaKeys.key_file, str(error))
+        return None
+
+
+def _read_lifetimes(section: Mapping) -> tuple[Lifetime, Lifetime]:
+    soft, hard = (_read_lifetime(section, key) for key in (SaKeys.soft, SaKeys.hard))
+    for name, early, late in zip(Lifetime._fields, soft, hard, strict=True):
+        if early is not None and late is not None and early >= late:
+            section.problem(SaKeys.soft, f"{name}: {early} is not below the hard limit, {late}")
+    return soft, hard
+
+
+def _read_lifetime(section: Mapping, key: PartKey) -> Lifetime:
+    if section.value(key) is None:
+        return UNLIMITED
+    limits = section.section(key)
+    keys = LifetimeKeys.bytes, LifetimeKeys.packets, LifetimeKeys.seconds
+    lifetime = Lifetime(*(limits.optional(one, None) for one in keys))
+    limits.close()
+    return lifetime
+
+
+def _read_outbound(section: Mapping, mode: Mode) -> dict[str, Any] | None:
+    local, remote = section.required(SaKeys.local), section.required(SaKeys.remote)
+    if local is not None and remote is not None and len(local) != len(remote):
+        section.problem(SaKeys.remote, "is of another family than local; an SA has one")
+        remote = None
+    ports = None
+    if section.value(SaKeys.encapsulation) is not None:
+        ports = _read_ports(section.section(SaKeys.encapsulation))
+    if mode is Mode.TRANSPORT:
+        for key in TUNNEL_KEYS:
+            if section.value(key) is not None:
+                section.problem(key, "is of an outer header, which transport mode has not")
+    found = {
+        "local": local,
+        "remote": remote,
+        "ports": ports,
+        "ttl": section.optional(SaKeys.ttl, None),
+        "dscp": section.optional(SaKeys.dscp, None),
+        "df": section.defaulted(SaKeys.df),
+        "tfc_pad_to": section.defaulted(SaKeys.tfc_pad_to),
+    }
+    return None if local is None or remote is None else found
+
+
+def _read_ports(section: Mapping) -> Ports:
+    ports = Ports(
+        section.defaulted(EncapsulationKeys.local_port),
+        section.defaulted(EncapsulationKeys.remote_port),
+    )
+    if NAT_TRAVERSAL not in ports:
+        section.problem(
+            EncapsulationKeys.local_port,
+            "ESP in UDP is known by port 4500 on one side (RFC 3948)",
+        )
+    section.close()
+    return ports
+
+
+def _read_inbound(section: Mapping, *, esn: bool) -> dict[str, Any]:
+    window = section.defaulted(SaKeys.replay_window)
+    if esn and not window:
+        section.problem(SaKeys.replay_window, "esn takes one: the upper half is found by it")
+    return {"replay_window": window, "in_udp": section.defaulted(SaKeys.encapsulated)}
+
+
+# --- writers -------------------------------------------------------------------------------------
+
+
+def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
+    """An SA as the section has it; its keys by the names of their files alone."""
+    settings = sa.settings
+    found: dict[str, Any] = {
+        "name": sa.name,
+        "bundle": bundle,
+        "direction": settings.direction.value,
+        "spi": settings.spi,
+        "mode": settings.mode.value,
+        "algorithm": settings.algorithm,
+        "esn": settings.esn,
+        "ecn": settings.ecn,
+    }
+    if sa.engine is not None:
+        found["engine"] = sa.engine
+    if isinstance(sa.keys, KeyFiles):
+        for key_file, path in zip(KEY_FILES, (sa.keys.key, sa.keys.integrity_key), strict=True):
+            if path is not None:
+                found[key_file.name] = str(path)
+    for key, lifetime in (("soft", settings.soft), ("hard", settings.hard)):
+        if lifetime != UNLIMITED:
+            limits = lifetime._asdict().items()
+            found[key] = {name: value for name, value in limits if value is not None}
+    return found | (_outbound_document(settings) if sa.is_outbound else _inbound_document(settings))
+
+
+def _inbound_document(settings: SaSettings) -> dict[str, Any]:
+    return {"replay_window": settings.replay_window, "encapsulated": settings.in_udp}
+
+
+def _outbound_document(settings: SaSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, address in (("local", settings.local), ("remote", settings.remote)):
+        if address is not None:
+            found[key] = format_address(address)
+    if settings.ports is not None:
+        ports = settings.ports
+        found["encapsulation"] = {"local_port": ports.local, "remote_port": ports.remote}
+    if settings.mode is Mode.TUNNEL:
+        optional = {"ttl": settings.ttl, "dscp": settings.dscp}
+        found |= {key: value for key, value in optional.items() if value is not None}
+        found |= {"df": settings.df.value, "tfc_pad_to": settings.tfc_pad_to}
+    return found

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys in files: hexadecimal digits, which only their owner may read.
+
+Buffers that held digits are overwritten once they are not needed. No error shows what a file holds.
+Depends on sa_model.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.sa_model import Algorithm, KeyMaterial, KeyUnavailableError
+
+LONGEST = 512
+"""Bytes of a file with a key, white space included."""
+DIGITS = frozenset(b"0123456789abcdefABCDEF")
+WHITE_SPACE = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """The files with an SA's keys, None where its algorithm has no such key."""
+
+    algorithm: Algorithm
+    key: Path | None
+    integrity_key: Path | None
+
+    def read(self) -> KeyMaterial:
+        """Returns the keys, for the caller to erase. Raises KeyUnavailableError."""
+        key = _read(self.key, self.algorithm.key, self.algorithm)
+        try:
+            integrity_key = _read(
+                self.integrity_key, self.algorithm.integrity_key, self.algorithm, "integrity key"
+            )
+        except KeyUnavailableError:
+            _erase(key)
+            raise
+        return KeyMaterial(key, integrity_key)
+
+
+def fingerprint(keys: KeyFiles) -> str:
+    """Returns the fingerprint of the keys in files. Raises KeyUnavailableError."""
+    material = keys.read()
+    try:
+        return material.fingerprint()
+    finally:
+        material.erase()
+
+
+def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key") -> bytearray:
+    if path is None:
+        return bytearray()
+    text = _private_text(path)
+    try:
+        digits = _digits(text)
+        if digits is None:
+            raise KeyUnavailableError(f"{path}: a {what} is written in hexadecimal digits alone")
+        if len(digits) != 2 * size:
+            count = len(digits)
+            _erase(digits)
+            salt = ", salt included" if algorithm.integrity_key == 0 else ""
+            raise KeyUnavailableError(
+                f"{path}: the {what} of {algorithm.name} has {2 * size} hexadecimal digits"
+                f" ({size} bytes{salt}), and the file has {count}"
+            )
+        return digits
+    finally:
+        _erase(text)
+
+
+def _private_text(path: Path) -> bytearray:
+    """Returns what is in a file that nobody but its owner may read or write."""
+    try:
+        # A FIFO would block.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise KeyUnavailableError(f"{path}: {getattr(error, 'strerror', error)}") from None
+    with io.FileIO(number) as file:
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            raise KeyUnavailableError(f"{path}: not a regular file")
+        if found.st_uid not in (0, os.geteuid()):
+            raise KeyUnavailableError(
+                f"{path}: belongs to user {found.st_uid}, who could read the key; chown it to"
+                f" user {os.geteuid()}"
+            )
+        if found.st_mode & 0o077:
+            mode = f"{stat.S_IMODE(found.st_mode):04o}"
+            raise KeyUnavailableError(
+                f"{path}: mode {mode} lets other users read or write it; chmod 600"
+            )
+        text = bytearray(LONGEST)
+        try:
+            length = file.readinto(text) or 0
+        except OSError as error:
+            raise KeyUnavailableError(f"{path}: {error.strerror}") from None
+    if length == LONGEST:
+        _erase(text)
+        raise KeyUnavailableError(f"{path}: too long for a key")
+    del text[length:]
+    return text
+
+
+def _digits(text: bytearray) -> bytearray | None:
+    """Returns the digits, without white space and "0x" around them; None where others are."""
+    first, end = 0, len(text)
+    while first < end and text[first] in WHITE_SPACE:
+        first += 1
+    while end > first and text[end - 1] in WHITE_SPACE:
+        end -= 1
+    if text[first : first + 2].lower() == b"0x":
+        first += 2
+    digits = bytearray(end - first)
+    digits[:] = memoryview(text)[first:end]
+    if not all(digit in DIGITS for digit in digits):
+        _erase(digits)
+        return None
+    return digits
+
+
+def _erase(buffer: bytearray) -> None:
+    buffer[:] = bytes(len(buffer))

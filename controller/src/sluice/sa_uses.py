@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which key was given to which engine, on disk before the switch sends a packet by it.
+
+A key that has encrypted on one engine must not on another, which would count from 1 again: the same
+nonces. So the record outlives the controller. It also says which SAs have expired, since an engine
+that is restarted would begin their lifetimes anew. Keys stand as fingerprints.
+
+A file of JSON lines that only grows; a start writes it anew with a line for each key. Half a line
+at its end was being written when the machine stopped, and nothing followed from it. Any other
+damage ends the start. Depends on durable and the state's SA table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from errno import EBADF, ENOSPC
+from pathlib import Path
+from typing import Any
+
+from sluice.durable import FILE_MODE
+from sluice.state.sa_table import Use
+
+FILE_NAME = "sa-keys"
+LAST_NUMBER = 0xFFFFFFFF
+
+
+class SaStoreError(Exception):
+    """A file about SAs cannot be written, or what it holds cannot be what was written."""
+
+
+class SaUses:
+    """The record. `uses` is by fingerprint; `next_number` is an outbound SA's next number."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        self.uses: dict[str, Use] = {}
+        self.next_number = 1
+        self._file: int | None = None
+
+    def open(self) -> None:
+        """Reads the file, or begins one. Raises SaStoreError."""
+        try:
+            text = self.path.read_bytes() if self.path.exists() else b""
+        except OSError as error:
+            raise SaStoreError(f"{self.path}: {error.strerror}") from None
+        lines = text.split(b"\n")[:-1]
+        for at, line in enumerate(lines, 1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise SaStoreError(
+                    f"{self.path}:{at}: damaged ({error!r}), so it is not known which engine has"
+                    " used which key; give all SAs new keys, then remove the file"
+                ) from None
+        self._rewrite()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def give(self, engine: int, keys: Iterable[tuple[str, int]], now: float) -> None:
+        """Notes that an engine has keys (fingerprint, the SA's number); on disk on return.
+
+        `now` is in seconds of the wall clock. Raises SaStoreError.
+        """
+        self._append(
+            {"key": key, "number": number, "engine": engine, "since": now} for key, number in keys
+        )
+
+    def expire(self, keys: Iterable[str]) -> None:
+        """Notes that SAs have ended, on disk, too, if it can be written. Raises SaStoreError."""
+        entries = [{"key": key, "expired": True} for key in keys]
+        for entry in entries:
+            self._take(entry)
+        self._append(entries)
+
+    def number(self) -> int:
+        """Returns a number that no outbound SA has had."""
+        found = self.next_number
+        if found > LAST_NUMBER:
+            raise SaStoreError(f"{self.path}: all numbers of outbound SAs have been used")
+        self.next_number += 1
+        return found
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        key = str(entry["key"])
+        known = self.uses.get(key)
+        if entry.get("expired"):
+            self.uses[key] = (known or Use(0, 0.0))._replace(is_expired=True)
+        else:
+            engine, since = int(entry["engine"]), float(entry["since"])
+            self.uses[key] = Use(engine, since if known is None else known.since)
+            if known is not None:
+                self.uses[key] = self.uses[key]._replace(is_expired=known.is_expired)
+            self.next_number = max(self.next_number, int(entry["number"]) + 1)
+
+    def _append(self, entries: Iterable[dict[str, Any]]) -> None:
+        known = list(entries)
+        text = "".join(json.dumps(entry) + "\n" for entry in known).encode()
+        try:
+            if self._file is None:
+                raise OSError(EBADF, "not open")
+            end = os.fstat(self._file).st_size
+            try:
+                _write(self._file, text)
+            except OSError:
+                os.ftruncate(self._file, end)
+                raise
+        except OSError as error:
+            raise SaStoreError(f"{self.path}: {error.strerror}") from None
+        for entry in known:
+            self._take(entry)
+
+    def _rewrite(self) -> None:
+        beside = self.path.with_suffix(".new")
+        last = self.next_number - 1
+        lines = [
+            json.dumps({"key": key, "number": last, "engine": use.engine, "since": use.since})
+            for key, use in self.uses.items()
+        ]
+        lines += [
+            json.dumps({"key": key, "expired": True})
+            for key, use in self.uses.items()
+            if use.is_expired
+        ]
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self.close()
+            self._file = os.open(beside, flags, FILE_MODE)
+            _write(self._file, "".join(f"{line}\n" for line in lines).encode())
+            beside.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise SaStoreError(f"{self.path}: {error.strerror}") from None
+
+
+def _write(file: int, text: bytes) -> None:
+    """Appends, to the disk itself. Raises OSError."""
+    if os.write(file, text) != len(text):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+    os.fsync(file)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admin socket of an ESP engine: a line asks, a line answers (`wire.esp_admin`).
+
+One request at a time. Whoever listens on the socket gets keys, so it must be of this user or root.
+A line with keys is sent from its own buffer and overwritten. Everything is bounded: the time for an
+answer, and its size. Depends on wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from sluice.sa_model import (
+    EngineRefusalError,
+    EngineUnreachableError,
+    HeldSa,
+    KeyMaterial,
+    SaSettings,
+)
+from sluice.wire.esp_admin import (
+    STATUS,
+    EngineAnswerError,
+    add_request,
+    delete_request,
+    held_sas,
+    parse_answer,
+)
+
+PATIENCE = 5.0
+"""Seconds for an answer."""
+LONGEST_ANSWER = 64 << 20
+"""Bytes; an SA takes about 600."""
+CHUNK = 1 << 16
+CREDENTIALS = struct.Struct("3i")
+
+
+class EspEngine:
+    """A connection to one engine, opened where it is needed.
+
+    All calls raise EngineUnreachableError.
+    """
+
+    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
+        self.path = path
+        self._patience = patience
+        self._socket: socket.socket | None = None
+
+    def close(self) -> None:
+        """Ends the connection; the next request opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def status(self) -> list[HeldSa]:
+        """Returns the SAs that the engine holds."""
+        answer = await self._ask(STATUS)
+        try:
+            return held_sas(answer.get("status"))
+        except EngineAnswerError as error:
+            raise self._lost(str(error)) from error
+
+    async def add(
+        self, settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool
+    ) -> None:
+        """Gives the engine an SA. Raises EngineRefusalError."""
+        line = add_request(settings, number, keys, resume=resume)
+        try:
+            await self._ask(line)
+        finally:
+            line[:] = bytes(len(line))
+
+    async def delete(self, settings: SaSettings, number: int) -> None:
+        """Has the engine end an SA. Raises EngineRefusalError."""
+        await self._ask(delete_request(settings, number))
+
+    async def _ask(self, line: bytes | bytearray) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._patience):
+                connection = self._socket = self._socket or await self._connect()
+                await loop.sock_sendall(connection, line)
+                answer = await self._receive(connection)
+            found = parse_answer(answer)
+        except TimeoutError:
+            raise self._lost(f"no answer for {self._patience:g} s") from None
+        except OSError as error:
+            raise self._lost(error.strerror or str(error)) from error
+        except EngineAnswerError as error:
+            raise self._lost(str(error)) from error
+        except asyncio.CancelledError:
+            self.close()  # an answer that comes later is no answer to the next request
+            raise
+        if "error" in found:
+            raise EngineRefusalError(str(found["error"]))
+        return found
+
+    async def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, str(self.path))
+            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+            _, user, _ = CREDENTIALS.unpack(told)
+            if user not in (0, os.geteuid()):
+                raise self._lost(f"user {user} listens there, who must not be told keys")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _receive(self, connection: socket.socket) -> bytes:
+        loop, answer = asyncio.get_running_loop(), bytearray()
+        while not answer.endswith(b"\n"):
+            part = await loop.sock_recv(connection, CHUNK)
+            if not part:
+                raise EngineAnswerError("the engine closed the connection")
+            answer += part
+            if len(answer) > LONGEST_ANSWER:
+                raise EngineAnswerError(f"an answer of more than {LONGEST_ANSWER} bytes")
+        return bytes(answer)
+
+    def _lost(self, why: str) -> EngineUnreachableError:
+        self.close()
+        return EngineUnreachableError(f"{self.path}: {why}")

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub and its spokes of e2e.protected, whose controllers tell `sluice-esp` its SAs.
+
+The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and r3
+ChaCha20-Poly1305 over IPv6. r1 has two engines: the second is to take over for spoke 2, by an
+outbound SA of its own.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit.esp_engine import ENGINE_MTU
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_topo.network import Network
+from sluice_topo.routers import P4Router
+
+from ..protected.network import TUNNEL, started
+
+ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
+KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
+NAMES = {12: "r1-to-r2", 21: "r2-to-r1", 13: "r1-to-r3", 31: "r3-to-r1"}
+SPARE, SPARE_SPI = "r1-to-r2-spare", 0x1A02
+SECOND_PORT = 10
+"""The port of r1's second engine."""
+
+
+def key(label: str, algorithm: str) -> str:
+    """The key of that label, in hexadecimal digits."""
+    return hashlib.shake_128(f"key of {label}".encode()).hexdigest(KEY_BYTES[algorithm])
+
+
+@dataclass
+class Engines:
+    """A router's engines, the preferred one first, and its directory of keys."""
+
+    all: list[SluiceEsp]
+    keys: Path
+    told: list[str] = field(default_factory=list)
+    """Every key, for those who look where it must not be."""
+
+    def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
+        """A file with the key of that label."""
+        path = self.keys / label
+        path.touch(mode=mode)
+        path.chmod(mode)
+        path.write_text(key(label, algorithm) + "\n", encoding="utf-8")
+        self.told.append(key(label, algorithm))
+        return path
+
+
+class Sites:
+    """The running network."""
+
+    def __init__(self, network: Network, engines: dict[str, Engines], directory: Path):
+        self.network = network
+        self.engines = engines
+        self.directory = directory
+
+    @property
+    def between(self) -> Namespace:
+        """The namespace of t, which all that is protected passes."""
+        return self.network.routers["t"].namespace
+
+    def router(self, name: str) -> P4Router:
+        """A router."""
+        return self.network.p4_router(name)
+
+    def sluice(self, router: str, *words: str) -> str:
+        """The `sluice` command for a router."""
+        controller = self.router(router).controller
+        return controller.command(*words, "--socket", str(controller.socket))
+
+    def sas(self, router: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """What `sluice sa list` has, by name and SPI."""
+        listed = self.router(router).controller.ask(command="show", what="sas")
+        return {(one["name"], one["spi"]): one for one in listed}
+
+    def state(self, router: str, name: str, spi: int) -> str | None:
+        """How an SA stands, None where it is not listed."""
+        found = self.sas(router).get((name, spi))
+        return None if found is None else str(found["state"])
+
+    def drops(self, router: str, reason: str) -> int:
+        """Packets that the switch dropped for this reason."""
+        counters = self.router(router).controller.ask(command="show", what="counters")
+        return int(counters["switch_drops"].get(reason, {"packets": 0})["packets"])
+
+    def problems(self, router: str) -> str:
+        """What `show status` names as problems."""
+        status = self.router(router).controller.ask(command="show", what="status")
+        return "\n".join(status["problems"])
+
+    def file_of(self, router: str, *sas: dict[str, Any]) -> str:
+        """A file for `sluice sa add`."""
+        path = self.directory / f"{router}-add.yaml"
+        path.write_text(yaml.safe_dump({"security_associations": list(sas)}), encoding="utf-8")
+        return str(path)
+
+    def rekey(self, number: int, spi: int) -> None:
+        """Rekey an SA at both ends, first where it ends."""
+        from_, _, to = NAMES[number].split("-")
+        label = f"{NAMES[number]}-{spi:x}"
+        for router in (to, from_):
+            path = self.engines[router].key_file(label, ALGORITHM[number])
+            self.sluice(
+                router, "sa", "rekey", NAMES[number], "--spi", f"{spi:#x}", "--key-file", str(path)
+            )
+
+    def without_configured(self, router: str, bundle: str) -> None:
+        """Take the outbound SAs of a bundle out of a router's configuration, and reload it."""
+        controller = self.router(router).controller
+        config = controller.config
+        left = [
+            sa
+            for sa in config["security_associations"]
+            if (sa["bundle"], sa["direction"]) != (bundle, "outbound")
+        ]
+        self._reload(router, config | {"security_associations": left})
+
+    def restore_configured(self, router: str) -> None:
+        """Reload a router's configuration as it was."""
+        self._reload(router, self.router(router).controller.config)
+
+    def _reload(self, router: str, config: dict[str, Any]) -> None:
+        self.router(router).controller.config_path.write_text(
+            yaml.safe_dump(config), encoding="utf-8"
+        )
+        self.sluice(router, "reload")
+
+    def everything_written(self) -> str:
+        """All that programs have logged, and all files of controllers."""
+        texts = [path.read_text("utf-8", "replace") for path in self.directory.rglob("*.log")]
+        for name in self.engines:
+            state = Path(self.router(name).controller.config["state_dir"])
+            texts += [path.read_text("utf-8", "replace") for path in state.iterdir()]
+        return "\n".join(texts)
+
+
+def outbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
+    """An SA at the end that encrypts."""
+    sa = TUNNEL[number]
+    ends = {"local": sa.source, "remote": sa.destination}
+    return _common(number, bundle, key_file) | {"direction": "outbound"} | ends | more
+
+
+def inbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
+    """An SA at the end that decrypts."""
+    return _common(number, bundle, key_file) | {"direction": "inbound"} | more
+
+
+def _common(number: int, bundle: str, key_file: Path) -> dict[str, Any]:
+    return {
+        "name": NAMES[number],
+        "bundle": bundle,
+        "spi": TUNNEL[number].spi,
+        "algorithm": ALGORITHM[number],
+        "esn": ALGORITHM[number] == "aes-128-gcm",
+        "key_file": str(key_file),
+    }
+
+
+def configure(config: dict[str, Any], engines: Engines) -> None:
+    """Has a router's configuration name its SAs, and no numbers of SAs."""
+    sas: list[dict[str, Any]] = []
+    for bundle in config["bundles"]:
+        name = bundle["name"]
+        if "outbound" in bundle:
+            number = bundle.pop("outbound")["sa"]
+            path = engines.key_file(NAMES[number], ALGORITHM[number])
+            more = {"engine": 1} if number == 12 else {}
+            sas.append(outbound(number, name, path, **more))
+        for sa in bundle.pop("inbound", ()):
+            number = sa["sa"]
+            path = engines.key_file(NAMES[number], ALGORITHM[number])
+            sas.append(inbound(number, name, path))
+    config["security_associations"] = sas
+
+
+def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
+    """An SA from r1 to r2 by which r1's second engine can take over."""
+    path = engines.key_file(SPARE)
+    spare = {"name": SPARE, "spi": SPARE_SPI}
+    if router == "r1":
+        sa = outbound(12, "spoke2", path) | spare | {"engine": 2}
+    else:
+        (bundle,) = (one["name"] for one in config["bundles"])
+        sa = inbound(12, bundle, path) | spare
+    config["security_associations"].append(sa)
+
+
+@contextmanager
+def running(lab: Lab) -> Iterator[Sites]:
+    """The network, started; its SAs come from the configuration."""
+
+    @contextmanager
+    def attach(router: P4Router, place: Namespace, name: str) -> Iterator[Engines]:
+        config = router.controller.config
+        keys = lab.directory / f"{name}-keys"
+        keys.mkdir(mode=0o700)
+        all_ = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
+        if name == "r1":
+            veth(router.namespace, "port10", place, "engine2", mtu=ENGINE_MTU)
+            place.silence("engine2")
+            router.target.ports[SECOND_PORT] = "port10"
+            second = SluiceEsp(f"{name}-esp2", place, "engine2", lab.directory, lab.supervisor)
+            all_.append(second)
+            config["engines"].append({"id": 2, "port": SECOND_PORT, "device": "port10"})
+        engines = Engines(all_, keys)
+        for configured, engine in zip(config["engines"], all_, strict=True):
+            configured["admin"] = str(engine.admin)
+            engine.start()
+        configure(config, engines)
+        if name != "r3":
+            add_spare(config, engines, name)
+        yield engines
+
+    with started(lab, attach) as (network, engines, _):
+        yield Sites(network, engines, lab.directory)
