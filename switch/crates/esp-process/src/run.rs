@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From options to a running engine, and back.
 
-use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
 use crossbeam_channel::{RecvTimeoutError, bounded};
+use rustix::net::{self, AddressFamily, SocketType};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluice_esp::Reservations;
@@ -106,8 +106,10 @@ pub(crate) fn main() -> anyhow::Result<()> {
 
 /// The interface stays closed to the host, and stays the one that was taken.
 fn check(interface: &mut SilentInterface, name: &str) -> anyhow::Result<()> {
-    let index = fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).unwrap_or_default();
-    if index.trim() != interface.index().to_string() {
+    // Not by /sys, which may show another network namespace than the process is in.
+    let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+    let index = net::netdevice::name_to_index(&socket, name).ok();
+    if index.and_then(|index| i32::try_from(index).ok()) != Some(interface.index()) {
         bail!("the interface {name} is gone");
     }
     match interface.check() {
