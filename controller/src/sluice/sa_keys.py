@@ -7,7 +7,6 @@ Depends on sa_model.
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 from dataclasses import dataclass
@@ -79,30 +78,34 @@ def _private_text(path: Path) -> bytearray:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise KeyUnavailableError(f"{path}: {getattr(error, 'strerror', error)}") from None
-    with io.FileIO(number) as file:
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
-            raise KeyUnavailableError(f"{path}: not a regular file")
-        if found.st_uid not in (0, os.geteuid()):
-            raise KeyUnavailableError(
-                f"{path}: belongs to user {found.st_uid}, who could read the key; chown it to"
-                f" user {os.geteuid()}"
-            )
-        if found.st_mode & 0o077:
-            mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            raise KeyUnavailableError(
-                f"{path}: mode {mode} lets other users read or write it; chmod 600"
-            )
-        text = bytearray(LONGEST)
-        try:
-            length = file.readinto(text) or 0
-        except OSError as error:
-            raise KeyUnavailableError(f"{path}: {error.strerror}") from None
+    text = bytearray(LONGEST)
+    try:
+        _check_private(path, os.fstat(number))
+        length = os.readv(number, [text])
+    except OSError as error:
+        raise KeyUnavailableError(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(number)
     if length == LONGEST:
         _erase(text)
         raise KeyUnavailableError(f"{path}: too long for a key")
     del text[length:]
     return text
+
+
+def _check_private(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise KeyUnavailableError(f"{path}: not a regular file")
+    if found.st_uid not in (0, os.geteuid()):
+        raise KeyUnavailableError(
+            f"{path}: belongs to user {found.st_uid}, who could read the key; chown it to"
+            f" user {os.geteuid()}"
+        )
+    if found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise KeyUnavailableError(
+            f"{path}: mode {mode} lets other users read or write it; chmod 600"
+        )
 
 
 def _digits(text: bytearray) -> bytearray | None:

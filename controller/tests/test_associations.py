@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SAs carried out: engines that refuse, fall silent and return; what is on disk, and when.
+
+Engines are played; what they are told is what `sources.esp_engine` would send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sluice import associations as module
+from sluice.associations import AssociationError, Associations
+from sluice.config import load_config
+from sluice.entities import Changes, Encrypt, Kind
+from sluice.sa_config import parse_associations
+from sluice.sa_keys import KeyFiles
+from sluice.sa_model import (
+    ALGORITHMS,
+    EngineRefusalError,
+    EngineUnreachableError,
+    HeldSa,
+    KeyMaterial,
+    SaSettings,
+)
+from sluice.state.sa_table import SaState
+
+CONFIG = """\
+router: r1
+state_dir: {directory}/state
+interfaces: [{{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}}]
+spds: [{{name: corp, outbound: [{{name: a, action: protect, bundle: branch}}]}}]
+engines: [{{id: 1, port: 9, admin: /run/one.sock}}]
+bundles: [{{name: branch, id: 5, spd: corp}}]
+security_associations:
+  - {{name: out, bundle: branch, direction: outbound, spi: {spi}, algorithm: aes-128-gcm,
+     key_file: {key}, local: 10.0.0.1, remote: 10.0.0.2}}
+"""
+
+
+class PlayedEngine:
+    """An engine in memory; `silent` and `refuses` have it misbehave."""
+
+    def __init__(self) -> None:
+        self.held: dict[object, HeldSa] = {}
+        self.told: list[tuple[str, int, bool]] = []
+        self.silent = False
+        self.refuses: str | None = None
+
+    async def status(self) -> list[HeldSa]:
+        self._answer()
+        return list(self.held.values())
+
+    async def add(
+        self, settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool
+    ) -> None:
+        self._answer()
+        assert keys.fingerprint() == settings.fingerprint
+        if self.refuses is not None:
+            raise EngineRefusalError(self.refuses)
+        self.told.append(("add", settings.spi, resume))
+        held = HeldSa(settings, number)
+        self.held[held.key] = held
+
+    async def delete(self, settings: SaSettings, number: int) -> None:
+        self._answer()
+        self.told.append(("delete", settings.spi, False))
+        del self.held[HeldSa(settings, number).key]
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self) -> None:
+        if self.silent:
+            raise EngineUnreachableError("/run/one.sock: Connection refused")
+
+
+class PlayedSwitch:
+    """A reconciler whose switch takes everything in at once."""
+
+    def __init__(self) -> None:
+        self.compared = True
+        self.installed = SimpleNamespace(by_kind={kind: {} for kind in Kind})
+
+    def take(self, changes: Changes) -> None:
+        for kind, entries in changes.by_kind.items():
+            for key, value in entries.items():
+                if value is None:
+                    self.installed.by_kind[kind].pop(key, None)
+                else:
+                    self.installed.by_kind[kind][key] = value
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "state").mkdir(exist_ok=True)
+        self.engine, self.switch = PlayedEngine(), PlayedSwitch()
+        self.now = 1000.0
+        self.answers: list[bool] = []
+        self.make()
+
+    def key(self, name: str, digit: str) -> Path:
+        path = self.directory / name
+        path.touch(mode=0o600)
+        path.write_text(digit * 40)
+        return path
+
+    def config(self, spi: int = 0x100, key: str = "first", digit: str = "1") -> Any:
+        path = self.directory / "r1.yaml"
+        text = CONFIG.format(directory=self.directory, spi=spi, key=self.key(key, digit))
+        path.write_text(text)
+        return load_config(path)
+
+    def make(self, config: Any = None) -> None:
+        """A controller starts."""
+        config = config or self.config()
+        clock = asyncio.get_running_loop().time
+        engines = {1: self.engine}
+        self.sas = Associations(config, engines, self.switch, clock, lambda: self.now)  # type: ignore[arg-type]
+        self.sas.on_changed = self.switch.take
+        self.sas.on_engine = lambda _, answers: self.answers.append(answers)
+
+    async def running(self, body: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(self.sas.run())
+        try:
+            await self.sas.first_look()
+            await body()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def outbound(self) -> Encrypt | None:
+        values = list(self.switch.installed.by_kind[Kind.OUTBOUND_SA].values())
+        assert len(values) <= 1
+        return values[0] if values else None
+
+    def state(self, spi: int) -> SaState:
+        self.sas.table.desired()
+        (found,) = (one.state for one in self.sas.table.reports() if one.sa.settings.spi == spi)
+        return found
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+Body = Callable[[World], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], None]:
+    for name in ("POLL", "RECONNECT"):
+        monkeypatch.setattr(module, name, 0.02)
+
+    def run(body: Body) -> None:
+        async def whole() -> None:
+            await body(World(tmp_path))
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        recorded: list[bool] = []
+        take = world.switch.take
+
+        def watched(changes: Changes) -> None:
+            if changes.by_kind.get(Kind.OUTBOUND_SA):
+                text = (world.directory / "state" / "sa-keys").read_text()
+                recorded.append('"engine": 1' in text)
+            take(changes)
+
+        world.sas.on_changed = watched
+
+        async def serves() -> None:
+            await world.until(lambda: world.outbound() is not None)
+
+        await world.running(serves)
+        assert recorded == [True]
+        assert world.engine.told == [("add", 0x100, False)]
+
+    play(body)
+
+
+def test_a_restart_finds_the_sa_and_tells_nothing(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        async def serves() -> None:
+            await world.until(lambda: world.outbound() is not None)
+
+        await world.running(serves)
+        before = world.outbound()
+        world.make()
+        await world.running(serves)
+        assert world.engine.told == [("add", 0x100, False)]
+        assert world.outbound() == before
+
+    play(body)
+
+
+def test_an_engine_that_forgot_is_told_again_to_resume(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        async def dies() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            world.engine.silent = True
+            await world.until(lambda: world.answers[-1] is False)
+            assert "does not answer" in next(world.sas.problems())
+            assert world.outbound() is not None, "it stays, and drops as NO_ENGINE"
+            world.engine.held.clear()
+            world.engine.silent = False
+            await world.until(lambda: world.state(0x100) is SaState.IN_USE)
+
+        await world.running(dies)
+        assert world.engine.told == [("add", 0x100, False), ("add", 0x100, True)]
+        assert world.outbound() is not None
+        assert [*world.sas.problems()] == []
+
+    play(body)
+
+
+def test_a_refused_key_asks_for_a_rekey(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        world.engine.refuses = "no sequence numbers are reserved here for this key: rekey"
+
+        async def refused() -> None:
+            await world.until(lambda: world.state(0x100) is SaState.REKEY_NEEDED)
+
+        await world.running(refused)
+        assert world.outbound() is None
+        assert "sluice sa rekey" in next(world.sas.problems())
+
+    play(body)
+
+
+def test_a_refused_successor_leaves_what_was(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
+
+        async def rekeyed() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            before = world.outbound()
+            world.engine.refuses = "the disk is full"
+            with pytest.raises(AssociationError, match="the disk is full"):
+                await world.sas.rekey("out", 0x101, keys)
+            assert world.outbound() == before
+            assert [one.settings.spi for one in world.sas.table.wanted] == [0x100]
+            world.engine.refuses = None
+            (report,) = await world.sas.rekey("out", 0x101, keys)
+            assert report.state is SaState.IN_USE
+            assert world.outbound() != before
+            await world.until(lambda: len(world.sas.table.wanted) == 1)
+            for spi, digit, says in ((0x101, "3", "a new SPI"), (0x102, "2", "could come twice")):
+                again = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("again", digit), None)
+                with pytest.raises(AssociationError, match=says):
+                    await world.sas.rekey("out", spi, again)
+
+        await world.running(rekeyed)
+        world.make()
+        assert [one.settings.spi for one in world.sas.table.wanted] == [0x101], "over a restart"
+        world.make(world.config(0x200, "fourth", "4"))
+        assert [one.settings.spi for one in world.sas.table.wanted] == [0x200], (
+            "another file counts"
+        )
+
+    play(body)
+
+
+def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        async def reloaded() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            new = world.config(0x300, "fifth", "5").policy.security_associations
+            world.sas.configured_anew(new)
+            spis = {one.settings.spi for one in world.sas.table.wanted}
+            assert spis == {0x100, 0x300}, "side by side"
+            await world.until(lambda: world.state(0x300) is SaState.IN_USE)
+            await world.until(lambda: len(world.sas.table.wanted) == 1)
+
+        await world.running(reloaded)
+
+    play(body)
+
+
+def test_a_key_file_that_changed_is_not_given(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        world.key("first", "9")
+
+        async def refused() -> None:
+            await world.until(lambda: world.state(0x100) is SaState.REKEY_NEEDED)
+
+        await world.running(refused)
+        assert world.engine.told == []
+
+    play(body)
+
+
+def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        text = (
+            "security_associations:\n"
+            "  - {name: more, bundle: branch, direction: inbound, spi: 0x500,"
+            f" algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
+        )
+        sas = parse_associations(
+            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+        )
+
+        async def added() -> None:
+            (report,) = await world.sas.add(sas)
+            assert report.state is SaState.IN_USE
+            with pytest.raises(AssociationError, match="stands in the configuration"):
+                await world.sas.delete("out")
+
+        await world.running(added)
+        world.make()
+        assert [one.name for one in world.sas.table.wanted] == ["out", "more"]
+
+        async def deleted() -> None:
+            assert [one.name for one in await world.sas.delete("more")] == ["more"]
+            with pytest.raises(AssociationError, match="no SA 'more'"):
+                await world.sas.delete("more")
+
+        await world.running(deleted)
+        world.make()
+        assert [one.name for one in world.sas.table.wanted] == ["out"]
+
+    play(body)
+
+
+def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        async def exhausted() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            for key, held in world.engine.held.items():
+                world.engine.held[key] = held._replace(drops={"sequence_exhausted": 1})
+            await world.until(lambda: world.outbound() is None)
+            assert world.state(0x100) is SaState.EXPIRED
+
+        await world.running(exhausted)
+        world.engine.held.clear()
+        world.make()
+        assert world.state(0x100) is SaState.EXPIRED
+
+    play(body)
