@@ -57,7 +57,7 @@ help: ## List what there is
 setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build; safe to repeat
 
 .PHONY: demo
-demo: setup-run ## Two sites over two transit routers, then with policy: told step by step and checked
+demo: setup-run ## Two sites over two transit routers, then with policy and ESP: told step by step and checked
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
 .PHONY: shell

@@ -42,6 +42,8 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
         assert "The story came true" in told.log()
         assert "OSPF" not in told.log()  # nobody speaks it here
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
+        assert "rekey of both directions: packets lost: 0 of" in told.log()
+        assert "after expiry: in clear on the links: 0" in told.log()
 
 
 # In the place of `sluice`: a controller that ends once it has said that it is ready.

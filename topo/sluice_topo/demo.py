@@ -16,6 +16,7 @@ from sluice_testkit.owner import kill_inside
 from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
 from sluice_testkit.wait import Stopwatch
 from sluice_topo.description import two_sites
+from sluice_topo.esp_sites import attach_engines
 from sluice_topo.network import Network
 from sluice_topo.routers import LINUX, P4Router
 from sluice_topo.story import now, tell
@@ -64,14 +65,16 @@ def perform(target: str, stay: bool) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # bars and µ, on whatever terminal
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
+    has_engine = engine_is_there()
     watch = Stopwatch()
     teller = Teller(lambda text: print(text, flush=True), colours=sys.stdout.isatty())
     with Lab() as lab:
         network, mininet = build_in_mininet(two_sites(), lab, target)
         try:
+            sites = attach_engines(network, lab) if has_engine else None
             network.start()
             announce(network, lab)
-            tell(network, teller, watch)
+            tell(network, teller, watch, sites)
             teller.table()
             if stay:
                 CLI(mininet)
@@ -88,6 +91,16 @@ def perform(target: str, stay: bool) -> int:
             mininet.stop()
     print(f"\nThe story came true, in {watch.seconds():.0f} s.")
     return 0
+
+
+def engine_is_there() -> bool:
+    """Whether there is an ESP engine to run; where not, says what is left out."""
+    try:
+        where.sluice_esp()
+    except FileNotFoundError as missing:
+        print(f"{missing}; the part about ESP is left out")
+        return False
+    return True
 
 
 def announce(network: Network, lab: Lab) -> None:

@@ -2,7 +2,7 @@
 """The demo's story, told on any built two-site network: each step checks what it says.
 
 A step that does not come true raises; nothing is reported that was not
-measured in this run. Routing first; policy goes on in `policy_story`.
+measured in this run. Routing first; policy goes on in `policy_story`, ESP in `esp_story`.
 """
 
 import time
@@ -10,7 +10,7 @@ from functools import partial
 
 from sluice_testkit.process import CommandFailed
 from sluice_testkit.wait import Stopwatch, wait_until
-from sluice_topo import policy_story, probes
+from sluice_topo import esp_sites, esp_story, policy_story, probes
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 from sluice_topo.teller import Teller, expect
@@ -26,8 +26,11 @@ FLOWS = 64
 LEAST_SHARE = 0.2  # of 64 flows on one of two equal paths: 1 in a million runs of a fair hash
 
 
-def tell(network: Network, teller: Teller, watch: Stopwatch) -> None:
-    """The whole story; `watch` has been running since before anything was started."""
+def tell(
+    network: Network, teller: Teller, watch: Stopwatch, sites: esp_sites.Sites | None = None
+) -> None:
+    """The whole story; `watch` has been running since before anything was started. `sites` are the
+    routers' ESP engines, None where there are none."""
     teller.part("Routing: FRR decides, the switches of r1 and r2 forward")
     bgp_comes_up(network, teller, watch)
     routes_arrive(network, teller, watch)
@@ -37,6 +40,8 @@ def tell(network: Network, teller: Teller, watch: Stopwatch) -> None:
     large_packets_arrive(network, teller)
     a_link_fails_and_comes_back(network, teller)
     policy_story.tell(network, teller)
+    if sites is not None:
+        esp_story.tell(sites, teller)
     the_kernel_stood_by(network, teller)
 
 

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ESP engines of the two sites, and the SAs between them: processes, keys, configurations.
+
+An engine is at the other end of its router's switch port, in the router's own namespace. Keys are
+made anew for each run and stand in files; each SA's key is in a file at both routers.
+"""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice_testkit.esp_engine import ENGINE_MTU
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_topo.network import Network
+from sluice_topo.routers import P4Router
+
+SPD, PROTECTED = "wan", "wan-protected.yaml"
+ENGINE_PORT, KEY_BYTES = 9, 20
+UNGUARDED_INTERFACE = "eth1"  # to the host
+BUNDLES = {"r1": "site-b", "r2": "site-a"}
+ENDS = {"r1": "10.1.0.1", "r2": "10.2.0.1"}
+"""The addresses that ESP goes between: of routers on their sites, whichever way leads there."""
+SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
+
+
+@dataclass
+class Sites:
+    """Both routers with their engines; `lab` has the keys."""
+
+    network: Network
+    lab: Lab
+    engines: dict[str, SluiceEsp]
+
+    def router(self, name: str) -> P4Router:
+        """One of the two."""
+        return self.network.p4_router(name)
+
+    def new_key(self, name: str) -> None:
+        """Makes a key, in a file at both routers."""
+        key = secrets.token_hex(KEY_BYTES) + "\n"
+        for router in BUNDLES:
+            path = self.key_file(router, name)
+            path.touch(mode=0o600)
+            path.write_text(key, encoding="utf-8")
+
+    def key_file(self, router: str, name: str) -> Path:
+        """Where a key is at a router."""
+        directory = self.lab.directory / f"{router}-keys"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return directory / name
+
+    def sa(self, router: str, name: str, spi: int, key: str, **more: Any) -> dict[str, Any]:
+        """An SA as a router's configuration has it."""
+        here, _, peer = name.split("-")
+        sa: dict[str, Any] = {
+            "name": name,
+            "bundle": BUNDLES[router],
+            "spi": spi,
+            "algorithm": "aes-128-gcm",
+            "esn": True,
+            "key_file": str(self.key_file(router, key)),
+        }
+        if here == router:
+            ends = {"local": ENDS[here], "remote": ENDS[peer]}
+            return sa | {"direction": "outbound"} | ends | more
+        return sa | {"direction": "inbound"}
+
+    def configured(self, router: str, sas: list[dict[str, Any]]) -> dict[str, Any]:
+        """A router's configuration with its engine, its SAs, and the SPD that names them."""
+        config = dict(self.router(router).controller.config)
+        admin = str(self.engines[router].admin)
+        config["engines"] = [
+            {"id": 1, "port": ENGINE_PORT, "device": f"port{ENGINE_PORT}", "admin": admin}
+        ]
+        config["bundles"] = [{"name": BUNDLES[router], "id": 1, "spd": SPD}]
+        config["spds"] = [{"name": SPD, "file": str(self.router(router).files / PROTECTED)}]
+        config["security_associations"] = sas
+        config["interfaces"] = [
+            interface | {"spd": "none" if interface["name"] == UNGUARDED_INTERFACE else SPD}
+            for interface in config["interfaces"]
+        ]
+        return config
+
+    def write(self, router: str, sas: list[dict[str, Any]]) -> None:
+        """Puts other SAs into a router's configuration file, for a reload."""
+        controller = self.router(router).controller
+        controller.config = controller.config | {"security_associations": sas}
+        text = yaml.safe_dump(controller.config, sort_keys=False)
+        controller.config_path.write_text(text, encoding="utf-8")
+
+    def sas(self, router: str) -> dict[int, dict[str, Any]]:
+        """A router's SAs as it shows them, by SPI."""
+        return {one["spi"]: one for one in self.router(router).controller.show("sas")}
+
+
+def attach_engines(network: Network, lab: Lab) -> Sites | None:
+    """Starts an engine at each P4 router, before its switch starts; None where there is none."""
+    sites = Sites(network, lab, {})
+    for name in BUNDLES:
+        router = network.routers[name]
+        if not isinstance(router, P4Router):
+            return None
+        place = router.namespace
+        veth(place, f"port{ENGINE_PORT}", place, "engine", mtu=ENGINE_MTU)
+        for end in (f"port{ENGINE_PORT}", "engine"):
+            place.silence(end)
+        router.target.ports[ENGINE_PORT] = f"port{ENGINE_PORT}"
+        engine = SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)
+        engine.start()
+        sites.engines[name] = engine
+    return sites

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The story's last part: what passes between the sites is protected by ESP, and never in clear.
+
+Captures on the links out of r1 count what is ESP and look for the plaintext; the hosts count what
+arrives. Told after `policy_story`, on routers that have engines (`esp_sites`).
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.esp_engine import ESP
+from sluice_testkit.packet import Frame
+from sluice_testkit.wait import Timeout, wait_until
+from sluice_topo import probes
+from sluice_topo.datagrams import Datagrams
+from sluice_topo.esp_sites import BUNDLES, PROTECTED, SPIS, Sites
+from sluice_topo.policy_story import run_sluice
+from sluice_topo.spd_control import SpdControl
+from sluice_topo.teller import Teller, expect
+from sluice_topo.traffic import UdpFlows
+
+SECRET = b"plans of the new office: "
+SOURCE_PORT, PORT = 40001, 7100
+VERSIONS = (4, 6)
+NEW = {"r1-to-r2": 0x1002, "r2-to-r1": 0x2002}
+SHORT, LAST = 0x1003, 0x1004
+"""SPIs from r1 to r2: of the SA that expires, and of the one after it."""
+LIFE = 100  # packets
+
+
+def tell(sites: Sites, teller: Teller) -> None:
+    """All steps."""
+    teller.part("Protection: r1 and r2 encrypt what passes between their sites (sluice-esp)")
+    both_routers_get_sas(sites, teller)
+    what_leaves_is_esp(sites, teller)
+    a_rekey_loses_nothing(sites, teller)
+    an_sa_expires_into_drops(sites, teller)
+
+
+class Transit:
+    """Sees the links from r1 to the transit routers: ESP by its SPI, and SECRET in clear."""
+
+    def __init__(self, sites: Sites):
+        self._captures = [
+            Capture(sites.network.routers[name].namespace, "eth1") for name in ("t1", "t2")
+        ]
+
+    def stop(self) -> tuple[Counter[int], int]:
+        """Returns how many ESP packets r1 sent by each SPI, and how many frames had SECRET."""
+        for capture in self._captures:
+            capture.stop()
+        frames = [frame for capture in self._captures for frame in capture.frames()]
+        from_r1 = [frame for frame in frames if not frame.outgoing and frame.protocol == ESP]
+        return Counter(map(spi_of, from_r1)), sum(SECRET in frame.data for frame in frames)
+
+
+def spi_of(frame: Frame) -> int:
+    """The SPI of an ESP packet over IPv4 without options."""
+    (spi,) = struct.unpack_from("!I", frame.data, 34)
+    return int(spi)
+
+
+def both_routers_get_sas(sites: Sites, teller: Teller) -> None:
+    """Two SAs, one for each direction; engine and switch are told by the controllers."""
+    with teller.step("Two SAs, keys in files; the controllers tell their engines and switches"):
+        for name in SPIS:
+            sites.new_key(name)
+        for router in BUNDLES:
+            sas = [sites.sa(router, name, spi, name) for name, spi in SPIS.items()]
+            controller = sites.router(router).controller
+            controller.stop()
+            controller.config = sites.configured(router, sas)
+            controller.start()
+        run_sluice(sites.router("r1"), teller, "spd", "commit", PROTECTED)
+        for router in BUNDLES:
+            wait_for_states(sites, router, dict.fromkeys(SPIS.values(), "in use"))
+        sites.network.wait_for_bgp()
+        run_sluice(sites.router("r1"), teller, "sa", "list")
+
+
+def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
+    """Wait until SAs, by their SPIs, stand so."""
+
+    def found() -> bool:
+        sas = sites.sas(router)
+        return all(sas[spi]["state"] == state for spi, state in states.items() if spi in sas) and (
+            sas.keys() >= states.keys()
+        )
+
+    wait_until(found, 20, f"{router}'s SAs to be {states}")
+
+
+def what_leaves_is_esp(sites: Sites, teller: Teller) -> None:
+    """Datagrams between the hosts: each is one ESP packet on the way, and itself at the end."""
+    h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
+    count = 50
+    with teller.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
+        for version in VERSIONS:
+            wait_until(lambda v=version: answered(sites, v), 30, f"IPv{version} to pass")  # type: ignore[misc]
+            with Datagrams(
+                h1, h2, version, source_port=SOURCE_PORT, destination_port=PORT, mark=SECRET
+            ) as flow:
+                transit = Transit(sites)
+                arriving = Capture(h2.namespace, "eth0", lambda frame: SECRET in frame.data)
+                flow.exchange(count)
+                arriving.stop()
+                seen, in_clear = transit.stop()
+            at_host = len(arriving.frames())
+            expect(seen[SPIS["r1-to-r2"]] >= count, f"ESP on the links: {seen}, not {count}")
+            expect(in_clear == 0, f"{in_clear} packets were in clear on the links")
+            expect(at_host == count, f"h2's link saw {at_host} of {count}")
+            teller.measure(
+                f"IPv{version}: {count} datagrams from h1 to h2",
+                f"{seen[SPIS['r1-to-r2']]} ESP packets by SPI {SPIS['r1-to-r2']:#x}, "
+                f"{in_clear} in clear, {at_host} at h2",
+            )
+
+
+def answered(sites: Sites, version: int) -> bool:
+    """True if h1 hears of h2."""
+    hosts = sites.network.hosts
+    seen = probes.ping(hosts["h1"].namespace, hosts["h2"].address(version), count=1, interval=0.2)
+    return seen.lost == 0
+
+
+@contextmanager
+def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
+    """500 packets a second from each host to the other."""
+    h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
+    with UdpFlows(h1, h2) as there, UdpFlows(h2, h1) as back:
+        yield there, back
+
+
+def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
+    """Other keys and SPIs in both directions while packets pass: the receiver first."""
+    with teller.step("A rekey in mid-transfer, in both directions: made before the break"):
+        transit = Transit(sites)
+        with traffic_both_ways(sites) as (there, back):
+            there.wait_for_more(100)
+            for name, spi in NEW.items():
+                sites.new_key(f"{name}.2")
+                sender, _, receiver = name.split("-")
+                for router in (receiver, sender):
+                    rekey(sites, teller, router, name, spi, f"{name}.2")
+                wait_for_states(sites, sender, {spi: "in use"})
+            there.wait_for_more(250)
+            back.wait_for_more(250)
+            outcomes = there.stop(), back.stop()
+        seen, _ = transit.stop()
+        lost = sum(outcome.lost for outcome in outcomes)
+        expect(lost == 0, f"the rekey lost packets: {outcomes}")
+        old, new = seen[SPIS["r1-to-r2"]], seen[NEW["r1-to-r2"]]
+        expect(old > 0 and new > 0, f"not both SAs carried packets: {seen}")
+        teller.say(f"from r1: {old} packets by SPI {SPIS['r1-to-r2']:#x}, then {new} by the new")
+        sent = sum(outcome.sent for outcome in outcomes)
+        teller.measure("rekey of both directions: packets lost", f"{lost} of {sent} at 1,000/s")
+
+
+def rekey(sites: Sites, teller: Teller, router: str, name: str, spi: int, key: str) -> None:
+    """`sluice sa rekey` at one router."""
+    words = ["sa", "rekey", name, "--spi", f"{spi:#x}", "--key-file"]
+    controller = sites.router(router).controller
+    path = str(sites.key_file(router, key))
+    controller.command(*words, path, "--socket", str(controller.socket))
+    teller.command(f"sluice {' '.join(words)} {key}   # at {router}")
+
+
+def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
+    """A hard limit of packets: what comes after it is dropped by name, and none leaves in clear."""
+    h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
+    control = SpdControl(sites.router("r1").controller, "wan")
+    with teller.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
+        sites.new_key("short")
+        for router in ("r2", "r1"):
+            sas = [
+                sites.sa(router, "r1-to-r2", SHORT, "short", hard={"packets": LIFE}),
+                sites.sa(router, "r2-to-r1", NEW["r2-to-r1"], "r2-to-r1.2"),
+            ]
+            sites.write(router, sas)
+            run_sluice(sites.router(router), teller, "reload")
+            wait_for_states(sites, router, {SHORT: "in use"})
+        wait_until(lambda: NEW["r1-to-r2"] not in sites.sas("r1"), 20, "the old SA to go")
+        transit = Transit(sites)
+        with Datagrams(h1, h2, source_port=SOURCE_PORT, destination_port=PORT, mark=SECRET) as flow:
+            already = sites.sas("r1")[SHORT]["packets"] or 0
+            flow.exchange(LIFE - already)
+            flow.send(LIFE)
+            wait_for_states(sites, "r1", {SHORT: "expired"})
+            ended = control.fates()
+            flow.send(LIFE)
+            with suppress(Timeout):  # what does not end as it should is named below
+                wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
+            ended = control.fates() - ended
+            late = flow.arrived()
+        seen, in_clear = transit.stop()
+        run_sluice(sites.router("r1"), teller, "sa", "list")
+        expect(seen[SHORT] <= LIFE, f"the SA carried {seen[SHORT]} packets, not {LIFE}")
+        expect(late == 0 and in_clear == 0, f"{late} arrived late, {in_clear} left in clear")
+        expect(ended.without_sa == LIFE, f"they ended as {ended}")
+        teller.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
+        teller.measure("after expiry: in clear on the links", str(in_clear))
+        sites.new_key("last")
+        for router in ("r2", "r1"):
+            rekey(sites, teller, router, "r1-to-r2", LAST, "last")
+        wait_until(lambda: answered(sites, 4), 20, "a successor to carry on")
+        teller.say("a successor carries on")
