@@ -39,7 +39,7 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
         told.wait_for_log("1. BGP comes up", deadline=60)
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()
-        assert "The story came true" in told.log()
+        assert "demo passed" in told.log()
         assert "OSPF" not in told.log()  # nobody speaks it here
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
         assert "rekey of both directions: packets lost: 0 of" in told.log()

@@ -89,7 +89,7 @@ def perform(target: str, stay: bool) -> int:
             for node in mininet.hosts:
                 kill_inside(node.place().path, but=node.pid)
             mininet.stop()
-    print(f"\nThe story came true, in {watch.seconds():.0f} s.")
+    print(f"\ndemo passed ({watch.seconds():.0f} s)")
     return 0
 
 
