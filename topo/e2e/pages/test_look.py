@@ -54,6 +54,9 @@ def typed(router: P4Router, command: Command) -> str:
 @pytest.mark.executes("docs/how-to/api.md")
 def test_commands_that_look(network: Network, shown: Shown) -> None:
     router = network.p4_router("r1")
+    assert router.frr is not None
+    router.frr.start_daemon("bfdd")  # the network's own configuration has no BFD, the recipes have
+    router.frr.configure("bfd", "peer 10.0.1.2 local-address 10.0.1.1 interface eth2", "exit")
     wrong = []
     for command in shown.rest():
         printed = typed(router, command)
