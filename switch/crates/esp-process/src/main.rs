@@ -4,31 +4,32 @@
 //! ```text
 //!   interface ──► worker (one thread: Engine) ──► interface
 //!                   ▲ commands, between batches
-//!   Unix socket ──► admin (a thread for each connection): prepares SAs, writes their numbers to disk
+//!   Unix socket ──► sluice-esp-control
 //! ```
 //!
 //! Keys come over the socket, which is its owner's alone, or from files that are; never by the command line. The process
 //! writes no core file and cannot be traced.
 
-mod admin;
-mod ctl;
-mod hardening;
 mod options;
-mod protocol;
 mod run;
-mod sas;
 mod worker;
 
 use std::process::ExitCode;
 
+use clap::Parser;
+use sluice_esp_control::ctl;
+use sluice_esp_control::hardening::no_core;
+
 fn main() -> ExitCode {
-    if let Err(error) = hardening::no_core() {
+    if let Err(error) = no_core() {
         eprintln!("sluice-esp: cannot switch core files off: {error}");
         return ExitCode::FAILURE;
     }
     let mut arguments = std::env::args_os().skip(1);
     let result = if arguments.next().is_some_and(|first| first == "ctl") {
-        ctl::main(arguments)
+        let words = std::iter::once("sluice-esp ctl".into()).chain(arguments);
+        let options = options::Ctl::parse_from(words);
+        ctl::run(&options.admin, options.command)
     } else {
         run::main()
     };

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use sluice_esp_control::ctl::Command;
 
 /// Where the engine listens unless told otherwise.
 pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
@@ -31,4 +32,16 @@ pub(crate) struct Options {
     /// Take SAs of the algorithm null-without-integrity, which protects nothing
     #[arg(long)]
     pub(crate) allow_null_without_integrity_for_benchmarks: bool,
+}
+
+/// Give SAs to a running engine, end them, show them.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-esp ctl", version, max_term_width = 100)]
+pub(crate) struct Ctl {
+    /// The engine's admin socket
+    #[arg(long, value_name = "PATH", global = true, default_value = ADMIN_SOCKET)]
+    pub(crate) admin: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
 }

@@ -10,17 +10,18 @@ use anyhow::{Context, anyhow, bail};
 use clap::Parser;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use rustix::net::{self, AddressFamily, SocketType};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluice_esp::Reservations;
+use sluice_esp_control::admin::{self, Admin};
+use sluice_esp_control::sas;
 use sluice_ports::host_filter::Checked;
 use sluice_ports::interface::SilentInterface;
-use sluice_unix_socket::Access;
+use sluice_ports::privilege;
 
-use crate::admin::{self, Admin};
 use crate::options::Options;
 use crate::worker::Worker;
-use crate::{hardening, sas};
 
 /// How often the interface is looked at.
 const CHECK: Duration = Duration::from_secs(1);
@@ -45,18 +46,15 @@ pub(crate) fn main() -> anyhow::Result<()> {
     // Before any thread starts: signals, and what takes privileges.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
-    let access = Access {
-        mode: 0o600,
-        group: None,
-    };
     let named = || options.interface.clone();
     let mut interface = SilentInterface::take(&options.interface).with_context(named)?;
     let (worker, engine) = Worker::open(&options.interface).with_context(named)?;
-    let (listener, _socket) = sluice_unix_socket::listen(&options.admin, access)
-        .with_context(|| options.admin.display().to_string())?;
-    listener.set_nonblocking(false)?;
+    let (listener, _socket) =
+        admin::listen(&options.admin).with_context(|| options.admin.display().to_string())?;
     let specs = options.sas.as_deref().map(sas::read).transpose()?;
-    hardening::give_up_capabilities().context("giving up capabilities")?;
+    // The port's become effective only while it is checked or given back.
+    privilege::keep_only(privilege::NEEDED, CapabilitySet::empty())
+        .context("giving up capabilities")?;
     let reservations = Reservations::open(directory)
         .with_context(|| format!("--state-directory {}", directory.display()))?;
 
@@ -67,7 +65,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
         .spawn(move || drop(ended.send(Event::Ended(worker.run()))))?;
     let admin = Arc::new(Admin {
         engine: engine.clone(),
-        reservations,
+        reservations: Arc::new(reservations),
         allow_no_integrity: options.allow_null_without_integrity_for_benchmarks,
     });
     for spec in specs.into_iter().flatten() {
@@ -75,10 +73,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
         let added = admin.add(spec);
         added.map_err(|problem| anyhow!("SA {number}: {problem}"))?;
     }
-    thread::Builder::new().name("admin".into()).spawn({
-        let admin = Arc::clone(&admin);
-        move || admin::serve(&listener, &admin)
-    })?;
+    admin::serve(listener, admin)?;
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {

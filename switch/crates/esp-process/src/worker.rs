@@ -7,85 +7,23 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver as Commands, Sender, bounded};
-use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
-use sluice_esp::batch::BATCH;
-use sluice_esp::engine::{CountersView, Sa, SaStatus};
-use sluice_esp::{Batch, Engine};
+use sluice_esp::Engine;
+use sluice_esp::batch::{BATCH, Batch};
+use sluice_esp_control::command::{self, Commands, Frames, Handle, now};
 use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortCounters, PortStatistics, Receiver, Transmitter, privilege};
 
-const WAITING_COMMANDS: usize = 64;
 /// How often SAs look at the clock without a packet, in nanoseconds.
 const TICK: u64 = 1_000_000_000;
 
-/// Nanoseconds since the machine started, time asleep included.
-pub(crate) fn now() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// A request of another thread. SAs that end go back, to be dropped there.
-pub(crate) enum Command {
-    Add(Sa, Sender<Result<(), (Sa, String)>>),
-    RemoveOutbound(u32, Sender<Option<Sa>>),
-    RemoveInbound(u16, u32, Sender<Option<Sa>>),
-    Status(Sender<Status>),
-    Stop,
-}
-
-/// Describes the engine: its SAs, counters and port.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    pub(crate) sas: Vec<SaStatus>,
-    /// Of packets that met no SA.
-    pub(crate) others: CountersView,
-    pub(crate) port: Port,
-}
-
 /// The interface's frames.
-#[derive(Debug, Serialize)]
-pub(crate) struct Port {
-    pub(crate) received: u64,
-    pub(crate) receive_dropped: u64,
-    pub(crate) sent: u64,
-    pub(crate) send_dropped: u64,
-}
-
-impl From<PortStatistics> for Port {
-    fn from(read: PortStatistics) -> Self {
-        Self {
-            received: read.rx_packets,
-            receive_dropped: read.rx_dropped + read.rx_errors,
-            sent: read.tx_packets,
-            send_dropped: read.tx_dropped,
-        }
-    }
-}
-
-/// Reaches the worker.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    commands: Sender<Command>,
-    waker: Waker,
-}
-
-impl Handle {
-    /// Has a command done, and returns the answer; none if the worker has ended.
-    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
-        let (answer, answered) = bounded(1);
-        self.commands.send(command(answer)).ok()?;
-        self.waker.wake();
-        answered.recv().ok()
-    }
-
-    /// Has the worker end.
-    pub(crate) fn stop(&self) {
-        if self.commands.send(Command::Stop).is_ok() {
-            self.waker.wake();
-        }
+fn frames(read: PortStatistics) -> Frames {
+    Frames {
+        received: read.rx_packets,
+        receive_dropped: read.rx_dropped + read.rx_errors,
+        sent: read.tx_packets,
+        send_dropped: read.tx_dropped,
     }
 }
 
@@ -95,7 +33,7 @@ pub(crate) struct Worker {
     receiver: RingReceiver,
     transmitter: BatchTransmitter,
     counters: Arc<PortCounters>,
-    commands: Commands<Command>,
+    commands: Commands,
     waker: Waker,
     poller: Poller,
     batch: Batch,
@@ -120,18 +58,19 @@ impl Worker {
             poller.add(readable, PORT_TOKEN)?;
         }
         poller.add(waker.as_fd(), WAKER_TOKEN)?;
-        let (commands, waiting) = bounded(WAITING_COMMANDS);
+        let wakes = waker.clone();
+        let (handle, commands) = command::channel(move || wakes.wake());
         let worker = Self {
             engine: Engine::default(),
             receiver,
             transmitter,
             counters,
-            commands: waiting,
-            waker: waker.clone(),
+            commands,
+            waker,
             poller,
             batch: Batch::default(),
         };
-        Ok((worker, Handle { commands, waker }))
+        Ok((worker, handle))
     }
 
     /// Moves packets until told to stop.
@@ -148,10 +87,10 @@ impl Worker {
                 ticked = now;
             }
             let moved = self.move_batch(now);
-            while let Ok(command) = self.commands.try_recv() {
-                if !self.obey(command, now) {
-                    return Ok(());
-                }
+            let counters = &self.counters;
+            let counted = || frames(counters.read());
+            if !self.commands.serve(&mut self.engine, now, counted) {
+                return Ok(());
             }
             if moved == 0 {
                 self.wait()?;
@@ -185,28 +124,5 @@ impl Worker {
             self.receiver.clear_error();
         }
         Ok(())
-    }
-
-    /// Does a command; false to end. Where the client has gone, its answer is dropped.
-    fn obey(&mut self, command: Command, now: u64) -> bool {
-        match command {
-            Command::Add(sa, answer) => drop(answer.send(self.engine.add(sa))),
-            Command::RemoveOutbound(sa, answer) => {
-                drop(answer.send(self.engine.remove_outbound(sa)));
-            }
-            Command::RemoveInbound(vrf, spi, answer) => {
-                drop(answer.send(self.engine.remove_inbound(vrf, spi)));
-            }
-            Command::Status(answer) => {
-                let status = Status {
-                    sas: self.engine.status(now),
-                    others: self.engine.counters().into(),
-                    port: self.counters.read().into(),
-                };
-                drop(answer.send(status));
-            }
-            Command::Stop => return false,
-        }
-        true
     }
 }

@@ -4,7 +4,11 @@
 //! A process may run with no effective capability at all, as sluice-switch does: CAP_NET_ADMIN and CAP_NET_RAW that are
 //! permitted become effective here for as long as they are needed.
 
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 
 /// The capabilities that ports need.
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
@@ -42,6 +46,36 @@ impl Drop for Raised {
             tracing::error!(%error, "capabilities stay effective");
         }
     }
+}
+
+/// Gives up all capabilities but those, of which only these stay effective. None is inheritable, ambient or in the bounding
+/// set any more, and no program that the process might start gains any.
+///
+/// Call it with one thread: threads have capabilities of their own.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(), Errno> {
+    clear_ambient_capability_set()?;
+    let sets = capabilities(None)?;
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            match remove_capability_from_bounding_set(capability) {
+                // A kernel that does not know it has not got it.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    set_no_new_privs(true)?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: sets.permitted & effective,
+            permitted: sets.permitted & permitted,
+            inheritable: CapabilitySet::empty(),
+        },
+    )
 }
 
 /// Gives up all capabilities of the calling thread for good. Threads that only move frames need none.

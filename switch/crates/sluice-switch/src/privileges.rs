@@ -8,10 +8,8 @@
 //! process might start gains anything (`no_new_privs`).
 
 use rustix::io::Errno;
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
-};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use sluice_ports::privilege;
 
 /// Gives up all capabilities but CAP_SYS_NICE and those that ports need, if there may be ports on interfaces.
 ///
@@ -20,31 +18,13 @@ use rustix::thread::{
 /// # Errors
 /// The kernel's.
 pub(crate) fn give_up(interfaces: bool) -> Result<(), Errno> {
-    clear_ambient_capability_set()?;
-    let sets = capabilities(None)?;
-    if sets.effective.contains(CapabilitySet::SETPCAP) {
-        for capability in CapabilitySet::all().iter() {
-            match remove_capability_from_bounding_set(capability) {
-                // A kernel that does not know it has not got it.
-                Ok(()) | Err(Errno::INVAL) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
     let needed = if interfaces {
-        sluice_ports::privilege::NEEDED
+        privilege::NEEDED
     } else {
         CapabilitySet::empty()
     };
-    set_no_new_privs(true)?;
-    set_capabilities(
-        None,
-        CapabilitySets {
-            effective: sets.permitted & CapabilitySet::SYS_NICE,
-            permitted: sets.permitted & (needed | CapabilitySet::SYS_NICE),
-            inheritable: CapabilitySet::empty(),
-        },
-    )
+    let nice = CapabilitySet::SYS_NICE;
+    privilege::keep_only(needed | nice, nice)
 }
 
 /// Gives up CAP_SYS_NICE, when the threads that it was for have started.

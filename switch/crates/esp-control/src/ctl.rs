@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-esp ctl`: gives SAs to an engine that runs, ends them, shows them.
+//! The client: gives SAs to an engine that runs, ends them, shows them.
 
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 use sluice_esp::spec::Direction;
 use zeroize::Zeroizing;
 
-use crate::options::ADMIN_SOCKET;
 use crate::protocol::{MAX_REQUEST, Request, Which};
 use crate::sas;
 
-/// Give SAs to a running engine, end them, show them.
-#[derive(Debug, Parser)]
-#[command(name = "sluice-esp ctl", version, max_term_width = 100)]
-struct Options {
-    /// The engine's admin socket
-    #[arg(long, value_name = "PATH", global = true, default_value = ADMIN_SOCKET)]
-    admin: PathBuf,
-
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What is asked of the engine.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Add the SAs of a JSON file (`-`: of standard input), in their order, up to the first that is refused
     Add {
         /// One SA, or a list
@@ -56,15 +43,14 @@ enum Command {
     },
 }
 
-/// Asks, and prints what is answered.
+/// Asks the engine whose admin socket this is, and prints what is answered. Has [`crate::hardening::no_core`] called
+/// before: keys pass through.
 ///
 /// # Errors
 /// The engine is not there, or refuses.
-pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let words = std::iter::once("sluice-esp ctl".into()).chain(arguments);
-    let options = Options::parse_from(words);
-    let mut connection = Connection::open(&options)?;
-    match options.command {
+pub fn run(socket: &Path, command: Command) -> anyhow::Result<()> {
+    let mut connection = Connection::open(socket)?;
+    match command {
         Command::Add { file } => {
             for spec in sas::read(&file)? {
                 let number = spec.sa;
@@ -108,9 +94,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(options: &Options) -> anyhow::Result<Self> {
-        let path = options.admin.display();
-        let stream = UnixStream::connect(&options.admin).with_context(|| {
+    fn open(socket: &Path) -> anyhow::Result<Self> {
+        let path = socket.display();
+        let stream = UnixStream::connect(socket).with_context(|| {
             format!("{path}: no engine answers (is it running, may you ask it?)")
         })?;
         Ok(Self {

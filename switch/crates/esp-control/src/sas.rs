@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 8 << 20;
 ///
 /// # Errors
 /// Says what is wrong, without a key. A file with keys in it must be its owner's alone.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
+pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     if path == Path::new("-") {
         let text = read_all(io::stdin().lock(), 1 << 20)?;
         let mut specs = parse(&text)?;

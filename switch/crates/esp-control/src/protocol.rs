@@ -11,12 +11,12 @@ use sluice_esp::spec::{Direction, SaSpec};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The longest line of a request.
-pub(crate) const MAX_REQUEST: usize = 16 << 10;
+pub const MAX_REQUEST: usize = 16 << 10;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Request {
+pub enum Request {
     /// Take an SA.
     Add(Box<SaSpec>),
     /// End an SA.
@@ -28,18 +28,22 @@ pub(crate) enum Request {
 /// An SA that there is: outbound by its number, inbound by VRF and SPI.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    pub(crate) direction: Direction,
+pub struct Which {
+    /// Which way.
+    pub direction: Direction,
+    /// Its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) sa: Option<u32>,
+    pub sa: Option<u32>,
+    /// Its SPI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) spi: Option<u32>,
+    pub spi: Option<u32>,
+    /// Its VRF.
     #[serde(default)]
-    pub(crate) vrf: u16,
+    pub vrf: u16,
 }
 
 /// Lines from a socket, in a buffer that is erased behind them.
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     from: R,
     buffer: Zeroizing<Vec<u8>>,
     filled: usize,
@@ -49,7 +53,7 @@ pub(crate) struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     /// Lines of at most `longest` bytes.
-    pub(crate) fn new(from: R, longest: usize) -> Self {
+    pub fn new(from: R, longest: usize) -> Self {
         Self {
             from,
             buffer: Zeroizing::new(vec![0; longest]),
@@ -62,7 +66,7 @@ impl<R: Read> Lines<R> {
     ///
     /// # Errors
     /// The stream's; the line is too long, or cut off.
-    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.buffer.copy_within(self.given..self.filled, 0);
         let rest = self.filled - self.given;
         self.buffer[rest..self.filled].zeroize();
@@ -101,14 +105,14 @@ mod tests {
     fn lines_come_whole_and_are_erased_behind() {
         let mut lines = Lines::new(&b"one\ntwo three\n\nfour"[..], 12);
         for expected in [&b"one"[..], b"two three", b""] {
-            assert_eq!(lines.next().unwrap(), Some(expected));
+            assert_eq!(lines.next_line().unwrap(), Some(expected));
         }
-        let error = lines.next().unwrap_err();
+        let error = lines.next_line().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         assert_eq!(&lines.buffer[..], b"four\0\0\0\0\0\0\0\0");
         let mut long = Lines::new(&b"123456789"[..], 8);
-        assert_eq!(long.next().unwrap_err().kind(), ErrorKind::InvalidData);
-        assert_eq!(Lines::new(&b""[..], 8).next().unwrap(), None);
+        assert_eq!(long.next_line().unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(Lines::new(&b""[..], 8).next_line().unwrap(), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves the admin socket: SAs come and go, and are shown without their keys.
+//! Serves the admin socket.
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,9 +13,10 @@ use serde_json::{Value, json};
 use sluice_esp::engine::Sa;
 use sluice_esp::spec::Direction;
 use sluice_esp::{Reservations, SaSpec};
+use sluice_unix_socket::{Access, SocketFile};
 
+use crate::command::{Command, Handle, now};
 use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
-use crate::worker::{Command, Handle, now};
 
 /// Connections at a time.
 const MAX_CONNECTIONS: usize = 16;
@@ -24,13 +26,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ENDED: &str = "the engine has ended";
 
 /// State that requests need.
-pub(crate) struct Admin {
+pub struct Admin {
     /// The engine.
-    pub(crate) engine: Handle,
-    /// Sequence numbers.
-    pub(crate) reservations: Reservations,
+    pub engine: Handle,
+    /// Sequence numbers, which engines of one process share.
+    pub reservations: Arc<Reservations>,
     /// SAs that protect nothing are taken.
-    pub(crate) allow_no_integrity: bool,
+    pub allow_no_integrity: bool,
+}
+
+/// Listens at a path, for its owner only.
+///
+/// # Errors
+/// Says what stands in the way, and where.
+pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let owner = Access {
+        mode: 0o600,
+        group: None,
+    };
+    let (listener, file) = sluice_unix_socket::listen(path, owner)?;
+    listener.set_nonblocking(false)?;
+    Ok((listener, file))
 }
 
 impl Admin {
@@ -38,7 +54,7 @@ impl Admin {
     ///
     /// # Errors
     /// Says why not.
-    pub(crate) fn add(&self, spec: SaSpec) -> Result<(), String> {
+    pub fn add(&self, spec: SaSpec) -> Result<(), String> {
         spec.check(self.allow_no_integrity)?;
         let (direction, sa, spi, bundle) = (spec.direction, spec.sa, spec.spi, spec.bundle);
         let prepared = Sa::prepare(spec, &self.reservations, now())?;
@@ -93,7 +109,7 @@ impl Admin {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut lines = Lines::new(stream, MAX_REQUEST);
-        while let Some(line) = lines.next()? {
+        while let Some(line) = lines.next_line()? {
             let mut answer = self.answer(line).to_string();
             answer.push('\n');
             (&*stream).write_all(answer.as_bytes())?;
@@ -102,8 +118,17 @@ impl Admin {
     }
 }
 
-/// Accepts connections for as long as the process lives.
-pub(crate) fn serve(listener: &UnixListener, admin: &Arc<Admin>) {
+/// Accepts connections for as long as the process lives, on a thread of its own.
+///
+/// # Errors
+/// The kernel's, if there is no thread.
+pub fn serve(listener: UnixListener, admin: Arc<Admin>) -> io::Result<()> {
+    let accepting = thread::Builder::new().name("admin".into());
+    accepting.spawn(move || accept(&listener, &admin))?;
+    Ok(())
+}
+
+fn accept(listener: &UnixListener, admin: &Arc<Admin>) {
     let connections = Arc::new(AtomicUsize::new(0));
     loop {
         let stream = match listener.accept() {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way from the admin socket to the thread that has the engine. Commands wait until that thread is between two batches,
+//! so no packet takes a lock.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use sluice_esp::Engine;
+use sluice_esp::engine::{CountersView, Sa, SaStatus};
+
+/// Commands that may wait for the engine's thread.
+const WAITING: usize = 64;
+
+/// Nanoseconds since the machine started, time asleep included: the clock of lifetimes.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A request of another thread. SAs that end go back, to be dropped there.
+pub enum Command {
+    /// Take an SA.
+    Add(Sa, Sender<Result<(), (Sa, String)>>),
+    /// Give an outbound SA back, by its number.
+    RemoveOutbound(u32, Sender<Option<Sa>>),
+    /// Give an inbound SA back, by its VRF and SPI.
+    RemoveInbound(u16, u32, Sender<Option<Sa>>),
+    /// Describe the engine.
+    Status(Sender<Status>),
+    /// End the thread.
+    Stop,
+}
+
+/// Describes an engine: its SAs, counters and port.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// Its SAs.
+    pub sas: Vec<SaStatus>,
+    /// Counts of packets that met no SA.
+    pub others: CountersView,
+    /// Its frames.
+    pub port: Frames,
+}
+
+/// Counts of frames, as the engine sees them.
+#[derive(Debug, Serialize)]
+pub struct Frames {
+    /// From the switch.
+    pub received: u64,
+    /// From the switch, and lost before the engine.
+    pub receive_dropped: u64,
+    /// To the switch.
+    pub sent: u64,
+    /// For the switch, and lost.
+    pub send_dropped: u64,
+}
+
+/// Reaches the thread that has the engine.
+#[derive(Clone)]
+pub struct Handle {
+    commands: Sender<Command>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// The end of that thread.
+pub struct Commands(Receiver<Command>);
+
+/// Makes both ends. `wake` ends the wait of the thread that has the engine.
+pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
+    let (commands, waiting) = bounded(WAITING);
+    let wake = Arc::new(wake);
+    (Handle { commands, wake }, Commands(waiting))
+}
+
+impl Handle {
+    /// Has a command done, and returns the answer; none if the engine has ended.
+    pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+        let (answer, answered) = bounded(1);
+        self.commands.send(command(answer)).ok()?;
+        (self.wake)();
+        answered.recv().ok()
+    }
+
+    /// Has the engine's thread end.
+    pub fn stop(&self) {
+        if self.commands.send(Command::Stop).is_ok() {
+            (self.wake)();
+        }
+    }
+}
+
+impl Commands {
+    /// Does all commands that wait; false to end. `frames` counts those of the engine's port.
+    pub fn serve(&self, engine: &mut Engine, now: u64, frames: impl Fn() -> Frames) -> bool {
+        while let Ok(command) = self.0.try_recv() {
+            if !obey(command, engine, now, &frames) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Does a command; false to end. Where the client has gone, its answer is dropped.
+fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> Frames) -> bool {
+    match command {
+        Command::Add(sa, answer) => drop(answer.send(engine.add(sa))),
+        Command::RemoveOutbound(sa, answer) => drop(answer.send(engine.remove_outbound(sa))),
+        Command::RemoveInbound(vrf, spi, answer) => {
+            drop(answer.send(engine.remove_inbound(vrf, spi)));
+        }
+        Command::Status(answer) => {
+            let status = Status {
+                sas: engine.status(now),
+                others: engine.counters().into(),
+                port: frames(),
+            };
+            drop(answer.send(status));
+        }
+        Command::Stop => return false,
+    }
+    true
+}
