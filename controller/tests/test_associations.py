@@ -335,6 +335,35 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
     play(body)
 
 
+def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
+    play: Callable[[Body], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else two engines could be given it at once, and count from 1 both."""
+
+    async def body(world: World) -> None:
+        text = (
+            "security_associations:\n"
+            "  - {name: more, bundle: branch, direction: outbound, spi: 0x500, local: 10.0.0.1,"
+            f" remote: 10.0.0.2, algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
+        )
+        sas = parse_associations(
+            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+        )
+
+        async def added() -> None:
+            await world.sas.add(sas)
+            config = world.config(spi=0x200, key="second", digit="7")
+            world.sas.configured_anew(config.policy.security_associations)
+            assert "more" not in {one.name for one in world.sas.table.wanted}
+
+        await world.running(added)
+        assert "SA more (SPI 0x500) is left out" in caplog.text
+        world.make(world.config(spi=0x200, key="second", digit="7"))
+        assert "more" not in {one.name for one in world.sas.table.wanted}
+
+    play(body)
+
+
 def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def exhausted() -> None:

@@ -372,9 +372,24 @@ class Associations:
 
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
         """Those whose configuration still says what it said when they took its place, and those
-        whose name no SA of the configuration has."""
+        of commands that have nothing which the configuration has given to another SA since."""
         said = {one.name: self._store.document(one) for one in self._configured}
-        return [one for one in stored if one.instead_of == said.get(one.sa.name)]
+        taken = Taken.by(self._configured)
+        found = []
+        for one in stored:
+            if one.instead_of != said.get(one.sa.name):
+                continue
+            others = taken.holders(one.sa) - {one.sa.name}
+            if others:
+                log.warning(
+                    "SA %s is left out: its key or inbound SPI is now that of %s in the"
+                    " configuration",
+                    _name(one.sa),
+                    ", ".join(sorted(others)),
+                )
+            else:
+                found.append(one)
+        return found
 
     def _wanted(self) -> list[SecurityAssociation]:
         instead: dict[str, list[SecurityAssociation]] = {}

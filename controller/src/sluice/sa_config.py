@@ -202,6 +202,14 @@ class Taken(NamedTuple):
                 taken.spis[sa.settings.vrf, sa.settings.spi] = sa.name
         return taken
 
+    def holders(self, sa: SecurityAssociation) -> set[str]:
+        """The names of those that have the key or the inbound SPI of an SA."""
+        settings = sa.settings
+        found = {self.keys.get(settings.fingerprint)}
+        if not sa.is_outbound:
+            found.add(self.spis.get((settings.vrf, settings.spi)))
+        return {name for name in found if name is not None}
+
 
 def read_associations(
     values: list[Value],
