@@ -60,6 +60,10 @@ class SluiceEsp:
         path.write_text(json.dumps(list(sas)), encoding="utf-8")
         self.ctl("add", str(path))
 
+    def forget(self) -> None:
+        """Lose the reserve of sequence numbers, as with a disk; for an engine that does not run."""
+        (self._directory / "state" / "sequence-numbers").unlink()
+
     def ctl(self, *words: str) -> str:
         """Run `sluice-esp ctl`; return what it prints."""
         argv = [str(where.sluice_esp()), "ctl", "--admin", str(self.admin)]

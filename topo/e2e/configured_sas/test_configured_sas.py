@@ -273,6 +273,50 @@ def test_a_controller_that_restarts_disturbs_nobody(sites: Sites) -> None:
     }
 
 
+def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
+    sites: Sites, wires: Wires
+) -> None:
+    """The receiver has the successor, both controllers are killed, and the sender follows."""
+    hosts, spi = sites.network.hosts, 0x1E12
+    label = f"{NAMES[12]}-{spi:x}"
+    with UdpFlows(hosts["h1"], hosts["h2"]) as traffic:
+        traffic.wait_for_more(100)
+        for router in ("r2", "r1"):
+            path = sites.engines[router].key_file(label)
+            words = ("--spi", f"{spi:#x}", "--key-file", str(path))
+            sites.sluice(router, "sa", "rekey", NAMES[12], *words)
+            for restarted in ("r1", "r2"):
+                sites.router(restarted).controller.kill()
+                sites.router(restarted).controller.start()
+        serves(sites, "r1", 12, spi)
+        traffic.wait_for_more(100)
+        outcome = traffic.stop()
+    assert outcome.lost == 0, f"{outcome}\n{where_lost(sites)}"
+    assert spi in {one for one, _ in numbers(wires.esp("eth1"))}
+
+
+def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(sites: Sites, wires: Wires) -> None:
+    """A key that it may have used encrypts no more; what it protected is dropped meanwhile."""
+    engine = sites.engines["r2"].all[0]
+    passes(sites, "h2", "h1")
+    old = current(sites, "r2", 21)
+    engine.kill()
+    engine.forget()
+    engine.start()
+    wait_until(
+        lambda: sites.state("r2", NAMES[21], old) == "rekey needed", 20, "the key to be refused"
+    )
+    assert "rekey" in sites.problems("r2")
+    before = len(wires.esp("eth3"))
+    assert ping(sites, "h2", "h1", 4, *SOON).received == 0
+    assert len(wires.esp("eth3")) == before
+    sites.rekey(21, 0x2E21)
+    serves(sites, "r2", 21, 0x2E21)
+    passes(sites, "h2", "h1")
+    sealed = numbers(wires.esp("eth3"))
+    assert len(sealed) == len(set(sealed))
+
+
 def test_a_switch_that_restarts_gets_its_sas(sites: Sites) -> None:
     router = sites.router("r2")
     router.target.kill()
