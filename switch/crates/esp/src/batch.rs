@@ -161,6 +161,11 @@ impl Batch {
         }
     }
 
+    /// Notes that a frame is of another length now.
+    pub(crate) fn set_end(&mut self, place: usize, end: usize) {
+        self.slots[place].end = end;
+    }
+
     /// Notes what became of a frame; an answer lies in its slot.
     pub(crate) fn settle(&mut self, place: usize, result: Result<Option<(usize, usize)>, Drop>) {
         let slot = &mut self.slots[place];

@@ -41,8 +41,20 @@ drops! {
     UnknownSpi = "unknown_spi",
     /// To decrypt: neither ESP nor ESP in UDP.
     NotEsp = "not_esp",
-    /// To decrypt: a fragment of an ESP packet.
+    /// To decrypt: a fragment of something else than ESP, such as UDP.
     EspFragment = "esp_fragment",
+    /// A fragment without data, not a multiple of 8 bytes, or beyond the longest packet.
+    FragmentMalformed = "fragment_malformed",
+    /// Fragments that overlap, and all others of their datagram (RFC 5722).
+    FragmentOverlap = "fragment_overlap",
+    /// A fragment that came before.
+    FragmentDuplicate = "fragment_duplicate",
+    /// A datagram in more fragments than are taken.
+    FragmentTooMany = "fragment_too_many",
+    /// Fragments that gave way to newer ones, where memory or the number of datagrams is used up.
+    FragmentLimit = "fragment_limit",
+    /// Fragments of a datagram that was not complete in time.
+    FragmentTimeout = "fragment_timeout",
     /// The shim and the SA name different bundles.
     WrongBundle = "wrong_bundle",
     /// The shim and the SA name different VRFs.
@@ -92,6 +104,10 @@ pub struct Counters {
     pub bytes: u64,
     /// Times that the peer's address or port changed (RFC 3948).
     pub peer_moved: u64,
+    /// Datagrams that were made of fragments.
+    pub reassembled: u64,
+    /// The fragments that they were made of.
+    pub reassembled_fragments: u64,
     /// Apart, so that packets that are served touch few cache lines.
     drops: Box<[u64; Drop::ALL.len()]>,
 }
@@ -102,6 +118,8 @@ impl Default for Counters {
             packets: 0,
             bytes: 0,
             peer_moved: 0,
+            reassembled: 0,
+            reassembled_fragments: 0,
             drops: Box::new([0; Drop::ALL.len()]),
         }
     }
@@ -118,6 +136,17 @@ impl Counters {
     /// Counts a packet that was dropped.
     pub fn dropped(&mut self, why: Drop) {
         self.drops[why as usize] += 1;
+    }
+
+    /// Counts several packets that were dropped for one reason.
+    pub(crate) fn dropped_many(&mut self, why: Drop, count: u64) {
+        self.drops[why as usize] += count;
+    }
+
+    /// Counts a datagram that was made of fragments.
+    pub(crate) fn reassembled(&mut self, fragments: u64) {
+        self.reassembled += 1;
+        self.reassembled_fragments += fragments;
     }
 
     /// How many were dropped for a reason.

@@ -14,9 +14,10 @@ use serde::Serialize;
 use crate::batch::{Batch, Frame, HEADROOM, SLOT};
 use crate::counters::{Counters, Drop};
 use crate::inbound::{InboundSa, Sealed};
-use crate::ip::View;
+use crate::ip::{Fragment, View, protocol};
 use crate::lifetime::{Age, Nanoseconds};
 use crate::outbound::OutboundSa;
+use crate::reassembly::{Accepted, Reassembler};
 use crate::reservation::{Fingerprint, Reservations, fingerprint};
 use crate::sa_table::{Place, SaTable};
 use crate::shim::{PACKET, Shim, Task};
@@ -94,8 +95,19 @@ pub struct CountersView {
     pub bytes: u64,
     /// Times that the peer moved.
     pub peer_moved: u64,
+    /// Datagrams that were made of fragments; of packets that met no SA only.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reassembled: u64,
+    /// The fragments that they were made of.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reassembled_fragments: u64,
     /// Drops by reason, where there were any.
     pub drops: BTreeMap<&'static str, u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl From<&Counters> for CountersView {
@@ -104,6 +116,8 @@ impl From<&Counters> for CountersView {
             packets: counters.packets,
             bytes: counters.bytes,
             peer_moved: counters.peer_moved,
+            reassembled: counters.reassembled,
+            reassembled_fragments: counters.reassembled_fragments,
             drops: counters.nonzero().collect(),
         }
     }
@@ -118,8 +132,9 @@ pub struct Engine {
     keys_in: HashMap<Fingerprint, usize>,
     /// Of packets that met no SA.
     counters: Counters,
+    fragments: Reassembler,
     /// The SAs of the batch under way, frame by frame.
-    found: Vec<Result<SaPlace, Drop>>,
+    found: Vec<Found>,
     /// The slot of [`Engine::process`].
     slot: Vec<u8>,
 }
@@ -127,9 +142,14 @@ pub struct Engine {
 /// Prefetch distance in frames: the keys of an SA are prefetched so many frames ahead, the SA itself twice as many.
 const AHEAD: usize = 4;
 
+/// What is to be done with a frame.
+type Found = Result<SaPlace, Drop>;
+
 /// Where an SA is.
 #[derive(Clone, Copy)]
 enum SaPlace {
+    /// Nothing is to be done: a fragment that is kept.
+    None,
     Out(Place),
     In(Place),
 }
@@ -199,6 +219,12 @@ impl Engine {
         for sa in self.inbound.iter_mut() {
             sa.tick(now);
         }
+        self.fragments.tick(now, &mut self.counters);
+    }
+
+    /// Fragments of ESP that are kept until their datagrams are complete.
+    pub fn held_fragments(&self) -> u64 {
+        self.fragments.held()
     }
 
     /// All SAs: outbound ones by number, then inbound ones by VRF and SPI.
@@ -248,7 +274,11 @@ impl Engine {
         found.clear();
         let mut last = None;
         for place in 0..batch.len() {
-            found.push(self.find(batch.frame(place).bytes(), &mut last));
+            let mut frame = batch.frame(place);
+            let sa = self.find(&mut frame, &mut last, now);
+            let end = frame.end;
+            batch.set_end(place, end);
+            found.push(sa);
         }
         for sa in found.iter().take(2 * AHEAD) {
             self.prefetch(*sa);
@@ -264,13 +294,13 @@ impl Engine {
                 self.prefetch_keys(*sa);
             }
             let served = self.serve(&mut batch.frame(place), *sa, now);
-            batch.settle(place, served.map(Some));
+            batch.settle(place, served);
         }
         self.found = found;
     }
 
-    /// Serves a single frame: writes the answer into `out`, which has [`MAX_OUTPUT`] bytes, and returns its length. It
-    /// copies the frame twice; [`Engine::process_batch`] does not.
+    /// Serves a single frame: writes the answer into `out`, which has [`MAX_OUTPUT`] bytes, and returns its length, 0 if
+    /// the frame is a fragment that is kept. It copies the frame twice; [`Engine::process_batch`] does not.
     ///
     /// # Errors
     /// Why there is none; it has been counted.
@@ -289,9 +319,10 @@ impl Engine {
             start: HEADROOM,
             end: HEADROOM + length,
         };
-        let found = self.find(frame.bytes(), &mut None);
+        let found = self.find(&mut frame, &mut None, now);
         let served = self.serve(&mut frame, found, now);
-        let answer = served.map(|(start, end)| {
+        let answer = served.map(|answer| {
+            let (start, end) = answer.unwrap_or((0, 0));
             out[..end - start].copy_from_slice(&slot[start..end]);
             end - start
         });
@@ -301,11 +332,20 @@ impl Engine {
 
     /// Finds a frame's SA. It is looked up unless it is that of the frame before.
     #[inline]
-    fn find(&self, frame: &[u8], last: &mut Option<Found>) -> Result<SaPlace, Drop> {
-        let (shim, packet) = Shim::read(frame)?;
+    fn find(
+        &mut self,
+        frame: &mut Frame<'_>,
+        last: &mut Option<Lookup>,
+        now: Nanoseconds,
+    ) -> Found {
+        let (shim, packet) = Shim::read(frame.bytes())?;
         let view = View::of(shim.ether_type, packet)?;
         let key = match shim.task {
             Task::Encrypt => (shim.task, 0, shim.sa),
+            Task::Decrypt if view.fragment => match self.reassemble(frame, &shim, &view, now)? {
+                Some(spi) => (shim.task, shim.vrf, spi),
+                None => return Ok(SaPlace::None),
+            },
             Task::Decrypt => (shim.task, shim.vrf, Sealed::find(packet, &view)?.spi),
         };
         if let Some((of, sa)) = last
@@ -327,17 +367,45 @@ impl Engine {
         sa
     }
 
+    /// Takes a fragment. If it completes a datagram, that takes the fragment's place in the frame, and its SPI is returned.
+    #[cold]
+    fn reassemble(
+        &mut self,
+        frame: &mut Frame<'_>,
+        shim: &Shim,
+        view: &View,
+        now: Nanoseconds,
+    ) -> Result<Option<u32>, Drop> {
+        let start = frame.start + PACKET;
+        let room = &mut frame.slot[start..];
+        let fragment = Fragment::read(&room[..view.length], view).ok_or(Drop::Malformed)?;
+        if fragment.protocol != protocol::ESP {
+            return Err(Drop::EspFragment);
+        }
+        let counters = &mut self.counters;
+        let accepted = self
+            .fragments
+            .accept(shim.vrf, &fragment, room, now, counters)?;
+        let Accepted::Complete(length) = accepted else {
+            return Ok(None);
+        };
+        frame.end = start + length;
+        let packet = &frame.bytes()[PACKET..];
+        let view = View::of(shim.ether_type, packet)?;
+        Ok(Some(Sealed::find(packet, &view)?.spi))
+    }
+
     #[inline]
-    fn prefetch(&self, sa: Result<SaPlace, Drop>) {
+    fn prefetch(&self, sa: Found) {
         match sa {
             Ok(SaPlace::Out(place)) => self.outbound.prefetch(place),
             Ok(SaPlace::In(place)) => self.inbound.prefetch(place),
-            Err(_) => {}
+            Ok(SaPlace::None) | Err(_) => {}
         }
     }
 
     #[inline]
-    fn prefetch_keys(&self, sa: Result<SaPlace, Drop>) {
+    fn prefetch_keys(&self, sa: Found) {
         match sa {
             Ok(SaPlace::Out(place)) => {
                 if let Some(sa) = self.outbound.peek(place) {
@@ -349,26 +417,31 @@ impl Engine {
                     sa.prefetch_keys();
                 }
             }
-            Err(_) => {}
+            Ok(SaPlace::None) | Err(_) => {}
         }
     }
 
-    /// Serves a frame by its SA; returns where the answer is in the frame's slot. The frame is read once more: that takes
-    /// less than to keep what was read.
+    /// Serves a frame by its SA; returns where the answer is in the frame's slot, if there is one. The frame is read once
+    /// more: that takes less than to keep what was read.
     #[inline]
     fn serve(
         &mut self,
         frame: &mut Frame<'_>,
-        sa: Result<SaPlace, Drop>,
+        sa: Found,
         now: Nanoseconds,
-    ) -> Result<(usize, usize), Drop> {
+    ) -> Result<Option<(usize, usize)>, Drop> {
         let read = sa.and_then(|sa| {
             let (shim, packet) = Shim::read(frame.bytes())?;
             Ok((sa, shim, View::of(shim.ether_type, packet)?))
         });
         match read {
-            Ok((SaPlace::Out(place), shim, view)) => self.encrypt(frame, &shim, &view, place, now),
-            Ok((SaPlace::In(place), shim, view)) => self.decrypt(frame, &shim, &view, place, now),
+            Ok((SaPlace::None, ..)) => Ok(None),
+            Ok((SaPlace::Out(place), shim, view)) => {
+                self.encrypt(frame, &shim, &view, place, now).map(Some)
+            }
+            Ok((SaPlace::In(place), shim, view)) => {
+                self.decrypt(frame, &shim, &view, place, now).map(Some)
+            }
             Err(why) => {
                 self.counters.dropped(why);
                 Err(why)
@@ -428,7 +501,7 @@ impl Engine {
 }
 
 /// The SA that was looked up last, with what it was looked up by: task, VRF of an SPI, and number or SPI.
-type Found = ((Task, u16, u32), Result<SaPlace, Drop>);
+type Lookup = ((Task, u16, u32), Found);
 
 fn hex(fingerprint: Fingerprint) -> String {
     fingerprint

@@ -161,6 +161,77 @@ impl View {
     }
 }
 
+/// A fragment's own fields. Offsets into the packet are from its beginning, and within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// What its datagram's fragments have in common beside the addresses.
+    pub identification: u32,
+    /// Where its data belong in the datagram.
+    pub offset: usize,
+    /// No fragment follows.
+    pub last: bool,
+    /// Where its data begin in the packet.
+    pub data: usize,
+    /// Where the packet ends.
+    pub end: usize,
+    /// The protocol of the datagram; of IPv6 the first header behind the fragment header.
+    pub protocol: u8,
+    /// IPv6: where the byte is that names the fragment header.
+    next_at: Option<usize>,
+}
+
+impl Fragment {
+    /// Reads a packet that was viewed, and is a fragment.
+    pub fn read(packet: &[u8], view: &View) -> Option<Self> {
+        if view.version == 4 {
+            let field = u16::from_be_bytes([packet[6], packet[7]]);
+            return Some(Self {
+                identification: u32::from(u16::from_be_bytes([packet[4], packet[5]])),
+                offset: usize::from(field & 0x1fff) * 8,
+                last: field & 0x2000 == 0,
+                data: view.upper,
+                end: view.length,
+                protocol: view.protocol,
+                next_at: None,
+            });
+        }
+        let (mut next_at, mut at) = (6, IPV6_HEADER);
+        while packet[next_at] != FRAGMENT {
+            next_at = at;
+            at += 8 + usize::from(*packet.get(at + 1)?) * 8;
+            packet.get(at)?;
+        }
+        let header = packet.get(at..at + 8)?;
+        let field = u16::from_be_bytes([header[2], header[3]]);
+        Some(Self {
+            identification: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+            offset: usize::from(field & 0xfff8),
+            last: field & 1 == 0,
+            data: at + 8,
+            end: view.length,
+            protocol: header[0],
+            next_at: Some(next_at),
+        })
+    }
+
+    /// Makes the first fragment's header that of the datagram, which has `length` bytes behind it; returns where they
+    /// begin. None if the datagram is longer than an IP packet.
+    pub(crate) fn unfragmented(&self, header: &mut [u8], length: usize) -> Option<usize> {
+        let Some(next_at) = self.next_at else {
+            let whole = u16::try_from(header.len() + length).ok()?;
+            header[2..4].copy_from_slice(&whole.to_be_bytes());
+            header[6..8].fill(0);
+            write_ipv4_checksum(header);
+            return Some(header.len());
+        };
+        let at = self.data - 8;
+        let whole = u16::try_from(at - IPV6_HEADER + length).ok()?;
+        header[4..6].copy_from_slice(&whole.to_be_bytes());
+        header[next_at] = self.protocol;
+        Some(at)
+    }
+}
+
 /// Source and destination of a packet that has been viewed.
 pub fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
     fn four(bytes: &[u8]) -> IpAddr {

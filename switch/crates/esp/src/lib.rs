@@ -10,13 +10,14 @@
 //! * [`batch`]: frames with room around them, so that packets are encrypted where they are
 //! * [`outbound`], [`inbound`]: one SA each way
 //! * [`cipher`], [`algorithm`], [`key`]: algorithms over a crypto library
+//! * [`reassembly`]: ESP that was fragmented on the way, within bounds
 //! * [`replay`], [`lifetime`]: anti-replay window, limits by bytes, packets and time
 //! * [`reservation`]: sequence numbers, on disk ahead of their use
 //! * [`ip`], [`shim`]: checked views of bytes
 //! * [`spec`]: an SA as JSON
 //!
-//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; no packet allocates; each packet has
-//! one outcome, counted by name; nothing leaves that is not encrypted; a pair of key and sequence number is never used
+//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; no packet allocates but fragments; each
+//! packet has one outcome, counted by name; nothing leaves that is not encrypted; a pair of key and sequence number is never used
 //! twice, whenever the process dies; keys are erased when their SA ends, and never printed.
 
 mod aead;
@@ -31,6 +32,7 @@ pub mod key;
 pub mod lifetime;
 pub mod outbound;
 mod prefetch;
+pub mod reassembly;
 pub mod replay;
 pub mod reservation;
 mod sa_table;

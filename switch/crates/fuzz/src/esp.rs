@@ -2,9 +2,9 @@
 //! Target `esp`: what comes to an ESP engine, of a peer and of anybody else.
 //!
 //! An input chooses an algorithm, a mode and a window; then packets that one engine encrypts and another is given: as they
-//! are, again, changed, cut, put together of two, or made up. What must hold:
+//! are, again, changed, cut, in fragments, put together of two, or made up. What must hold:
 //!
-//! * nothing panics, and every frame has one outcome, which is counted;
+//! * nothing panics, and every frame has one outcome, which is counted, or is a fragment that is kept;
 //! * what is decrypted is what was encrypted under that sequence number, and comes once;
 //! * what a peer sent, and is new and within the window, is decrypted.
 
@@ -28,6 +28,10 @@ pub const NAME: &str = "esp";
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
+/// Identifications above this are farther from all others than by three bits.
+const FIRST_ID: u16 = 0x3000;
+/// Fragments that one source's few identifications may have kept.
+const MAX_KEPT: u64 = 2 * 64 * 64;
 const SPI: u32 = 0x1002;
 
 /// See the module.
@@ -87,6 +91,8 @@ struct Pair {
     sent: Vec<(Vec<u8>, Vec<u8>)>,
     accepted: HashSet<u64>,
     top: u64,
+    /// Identification of the packet that was delivered in fragments last.
+    last_id: u16,
     out: Vec<u8>,
     _reservations: Reservations,
     _state: tempfile::TempDir,
@@ -133,6 +139,7 @@ impl Pair {
             sent: Vec::new(),
             accepted: HashSet::new(),
             top: 0,
+            last_id: FIRST_ID,
             out: vec![0; MAX_OUTPUT],
             _reservations: reservations,
             _state: state,
@@ -148,8 +155,19 @@ impl Pair {
         let chosen = choices.below(self.sent.len().min(200));
         let index = self.sent.len() - 1 - chosen;
         let original = self.sent[index].1.clone();
-        match choices.below(8) {
+        match choices.below(10) {
             0..=2 => self.deliver_as_it_is(index, tally),
+            8 => self.deliver_in_fragments(index, choices, tally),
+            9 => {
+                let (from, to) = range(choices, original.len() - OUTER);
+                let id = choices.below(4) as u16;
+                let mut piece = fragment(&original, id, from, to);
+                if choices.one_in(8) {
+                    let at = choices.below(piece.len());
+                    piece[at] ^= 1 << choices.below(8);
+                }
+                self.deliver(&piece, tally);
+            }
             3 => {
                 let mut changed = original;
                 for _ in 0..=choices.below(3) {
@@ -192,9 +210,11 @@ impl Pair {
     fn encrypt(&mut self, choices: &mut Choices<'_>, tally: &mut Tally) {
         let length = choices.below(300);
         let payload = choices.bytes(length);
+        let number = (self.sent.len() as u32).to_be_bytes();
         let mut packet = vec![
             0x45, 0, 0, 0, 0, 0, 0, 0, 64, 253, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
         ];
+        packet.extend(number);
         packet.extend(payload);
         write_length(&mut packet);
         let frame = shim(Task::Encrypt, &packet).frame(&packet);
@@ -217,6 +237,28 @@ impl Pair {
         assert_eq!(opened, expected, "number {number}, highest {}", self.top);
     }
 
+    /// Fragments of a packet, in any order, of an identification that nothing else has.
+    fn deliver_in_fragments(&mut self, index: usize, choices: &mut Choices<'_>, tally: &mut Tally) {
+        let sealed = self.sent[index].1.clone();
+        let number = index as u64 + 1;
+        let late = number + self.window <= self.top;
+        let expected = !late && !self.accepted.contains(&number);
+        let data = sealed.len() - OUTER;
+        let size = 8 * (1 + choices.below(16)).max(data.div_ceil(8 * 60));
+        self.last_id += 1;
+        let mut pieces: Vec<_> = (0..data)
+            .step_by(size)
+            .map(|from| fragment(&sealed, self.last_id, from, data.min(from + size)))
+            .collect();
+        let mut opened = false;
+        while !pieces.is_empty() {
+            let piece = pieces.swap_remove(choices.below(pieces.len()));
+            tally.add("packets", 1);
+            opened |= self.deliver(&piece, tally);
+        }
+        assert_eq!(opened, expected, "number {number} in fragments");
+    }
+
     /// Gives the receiver a packet; true if it was decrypted.
     fn deliver(&mut self, packet: &[u8], tally: &mut Tally) -> bool {
         let frame = shim(Task::Decrypt, packet).frame(packet);
@@ -232,11 +274,18 @@ impl Pair {
             before.values().sum::<u64>() + 1,
             "one outcome"
         );
+        assert!(after["kept"] <= MAX_KEPT, "fragments that are kept");
         let length = match result {
+            Ok(0) => {
+                tally.add("kept", 1);
+                return false;
+            }
             Ok(length) => length,
             Err(why) => {
                 let counted = |all: &HashMap<&str, u64>| all.get(why.name()).copied().unwrap_or(0);
-                assert_eq!(counted(&after), counted(&before) + 1, "{why:?}");
+                // Fragments that were kept are dropped with the one that spoils their datagram.
+                let dropped = counted(&after) - counted(&before);
+                assert!(dropped >= 1 && dropped <= before["kept"] + 1, "{why:?}");
                 tally.add(
                     if why == Drop::IntegrityFailed {
                         "not authentic"
@@ -249,10 +298,17 @@ impl Pair {
             }
         };
         tally.add("decrypted", 1);
-        let esp = &frame[PACKET + usize::from(frame[PACKET] & 15) * 4..];
-        let number = u64::from(u32::from_be_bytes([esp[4], esp[5], esp[6], esp[7]]));
-        let (clear, _) = &self.sent[number as usize - 1];
         let opened = &self.out[PACKET..length];
+        let packet = &frame[PACKET..];
+        let number = if packet[6] & 0x3f != 0 || packet[7] != 0 {
+            // The header is in another fragment: the number that was sent within.
+            let at = usize::from(opened[0] & 15) * 4;
+            u64::from(word(&opened[at..])) + 1
+        } else {
+            let esp = &packet[usize::from(packet[0] & 15) * 4..];
+            u64::from(word(&esp[4..]))
+        };
+        let (clear, _) = &self.sent[number as usize - 1];
         // In transport mode the header is the packet's own, which ESP does not protect.
         let protected = if self.mode == Mode::Tunnel { 0 } else { OUTER };
         let header = if protected == 0 {
@@ -276,7 +332,33 @@ fn outcomes(engine: &mut Engine) -> HashMap<&'static str, u64> {
         }
         all.insert("decrypted", sa.counters.packets);
     }
+    let of_none = engine.counters();
+    let merged = of_none.reassembled_fragments - of_none.reassembled;
+    all.insert("fragments in a packet with others", merged);
+    all.insert("kept", engine.held_fragments());
     all
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// A part of so many bytes that begins where a fragment can.
+fn range(choices: &mut Choices<'_>, data: usize) -> (usize, usize) {
+    let from = choices.below(data.div_ceil(8)) * 8;
+    let to = from + 8 * (1 + choices.below(16));
+    (from, to.min(data))
+}
+
+/// A part of an IPv4 packet's data as a fragment.
+fn fragment(packet: &[u8], id: u16, from: usize, to: usize) -> Vec<u8> {
+    let (header, data) = packet.split_at(OUTER);
+    let mut piece = [header, &data[from..to]].concat();
+    write_length(&mut piece);
+    let more = if to < data.len() { 0x2000 } else { 0 };
+    piece[4..6].copy_from_slice(&id.to_be_bytes());
+    piece[6..8].copy_from_slice(&((from / 8) as u16 | more).to_be_bytes());
+    piece
 }
 
 fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> SaSpec {

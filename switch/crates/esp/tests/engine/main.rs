@@ -3,6 +3,7 @@
 
 mod allocation;
 mod batches;
+mod fragments;
 mod hostile;
 mod modes;
 mod round_trips;

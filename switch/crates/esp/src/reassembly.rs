@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reassembles ESP that was fragmented on the way: fragments of IPv4 (RFC 791) and IPv6 (RFC 8200, 4.5).
+//!
+//! ESP is not authentic before it is whole, so anybody can send fragments. Promises: memory, datagrams and fragments are
+//! bounded, for each source and in all; where a bound is reached, the oldest incomplete datagram goes, so that a datagram
+//! whose fragments follow each other is completed under a flood of others; what overlaps is dropped as a whole (RFC 5722);
+//! each fragment ends in a datagram or in a counted drop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::counters::{Counters, Drop};
+use crate::ip::{self, Fragment};
+use crate::lifetime::Nanoseconds;
+
+/// Bytes of fragments that are kept in all, with what keeping them costs.
+pub const MAX_BYTES: usize = 4 << 20;
+/// Bytes of one source's fragments.
+pub const MAX_SOURCE_BYTES: usize = 1 << 20;
+/// Incomplete datagrams in all.
+pub const MAX_DATAGRAMS: usize = 1024;
+/// Incomplete datagrams of one source.
+pub const MAX_SOURCE_DATAGRAMS: usize = 64;
+/// Fragments of one datagram: the longest in fragments of 1,280 bytes has 53.
+pub const MAX_FRAGMENTS: usize = 64;
+/// How long a datagram may stay incomplete.
+pub const TIMEOUT: Nanoseconds = 15_000_000_000;
+
+/// Bytes that a fragment is counted as beyond its own.
+const FRAGMENT_COST: usize = 64;
+/// Bytes that a datagram is counted as beyond its fragments.
+const DATAGRAM_COST: usize = 512;
+const MAX_IP: usize = 65_535;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Source {
+    vrf: u16,
+    address: IpAddr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Id {
+    source: Source,
+    destination: IpAddr,
+    identification: u32,
+}
+
+/// Bytes of a fragment, and where they belong.
+struct Part {
+    offset: usize,
+    bytes: Box<[u8]>,
+}
+
+impl Part {
+    fn end(&self) -> usize {
+        self.offset + self.bytes.len()
+    }
+}
+
+/// A datagram that is not complete.
+struct Datagram {
+    /// Its place in the order of age.
+    serial: u64,
+    deadline: Nanoseconds,
+    /// Why it and its further fragments are dropped.
+    refused: Option<Drop>,
+    /// In the order of their offsets, without overlaps.
+    parts: Vec<Part>,
+    /// The first fragment, and its header: all that was not fragmented.
+    first: Option<(Fragment, Box<[u8]>)>,
+    /// The length of what was fragmented, once the last fragment has come.
+    length: Option<usize>,
+    /// Bit n: a fragment had ECN n.
+    ecn: u8,
+    /// Bytes that it is counted as.
+    cost: usize,
+}
+
+#[derive(Default)]
+struct Usage {
+    cost: usize,
+    serials: BTreeSet<u64>,
+}
+
+/// The incomplete datagrams of an engine.
+#[derive(Default)]
+pub(crate) struct Reassembler {
+    datagrams: HashMap<Id, Datagram>,
+    by_age: BTreeMap<u64, Id>,
+    sources: HashMap<Source, Usage>,
+    cost: usize,
+    next_serial: u64,
+}
+
+/// What became of a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It is kept.
+    Held,
+    /// The packet of this length is complete, and has taken the fragment's place.
+    Complete(usize),
+}
+
+impl Reassembler {
+    /// Fragments that are kept.
+    pub(crate) fn held(&self) -> u64 {
+        let parts = self.datagrams.values().map(|datagram| datagram.parts.len());
+        parts.sum::<usize>() as u64
+    }
+
+    /// Drops datagrams that have been incomplete for too long.
+    pub(crate) fn tick(&mut self, now: Nanoseconds, counters: &mut Counters) {
+        while let Some((_, id)) = self.by_age.first_key_value() {
+            let id = *id;
+            if self
+                .datagrams
+                .get(&id)
+                .is_some_and(|one| now < one.deadline)
+            {
+                return;
+            }
+            self.drop_datagram(&id, Drop::FragmentTimeout, counters);
+        }
+    }
+
+    /// Takes a fragment of a VRF: a packet at the beginning of `room`, into which the whole packet is written once it is
+    /// complete.
+    ///
+    /// # Errors
+    /// Why the fragment is dropped. It is not counted, but those that were kept and are dropped with it are.
+    pub(crate) fn accept(
+        &mut self,
+        vrf: u16,
+        fragment: &Fragment,
+        room: &mut [u8],
+        now: Nanoseconds,
+        counters: &mut Counters,
+    ) -> Result<Accepted, Drop> {
+        self.tick(now, counters);
+        let (address, destination) = ip::addresses(room);
+        let id = Id {
+            source: Source { vrf, address },
+            destination,
+            identification: fragment.identification,
+        };
+        self.admit(&id, fragment, now, counters);
+        let placed = match self.datagrams.get_mut(&id) {
+            Some(datagram) => datagram.place(fragment, room),
+            None => Err(Drop::FragmentLimit),
+        };
+        match placed {
+            Ok(cost) => self.charge(&id, cost),
+            Err(why) => {
+                if matches!(why, Drop::FragmentOverlap | Drop::FragmentTooMany) {
+                    self.refuse(&id, why, counters);
+                } else if self.datagrams.get(&id).is_some_and(Datagram::is_empty) {
+                    self.forget(&id);
+                }
+                return Err(why);
+            }
+        }
+        let complete = self.datagrams.get(&id).is_some_and(Datagram::is_complete);
+        if !complete {
+            return Ok(Accepted::Held);
+        }
+        let Some(datagram) = self.forget(&id) else {
+            return Ok(Accepted::Held);
+        };
+        let fragments = datagram.parts.len() as u64;
+        match datagram.assemble(room) {
+            Ok(length) => {
+                counters.reassembled(fragments);
+                Ok(Accepted::Complete(length))
+            }
+            Err(why) => {
+                counters.dropped_many(why, fragments - 1);
+                Err(why)
+            }
+        }
+    }
+
+    /// Makes room for a fragment, and an entry for its datagram if it has none.
+    fn admit(&mut self, id: &Id, fragment: &Fragment, now: Nanoseconds, counters: &mut Counters) {
+        let is_new = !self.datagrams.contains_key(id);
+        let mut cost = cost_of(fragment);
+        if is_new {
+            cost += DATAGRAM_COST;
+        }
+        let more = usize::from(is_new);
+        while self.cost + cost > MAX_BYTES || self.datagrams.len() + more > MAX_DATAGRAMS {
+            let Some(oldest) = self.oldest(id, self.by_age.values()) else {
+                break;
+            };
+            self.drop_datagram(&oldest, Drop::FragmentLimit, counters);
+        }
+        while let Some(usage) = self.sources.get(&id.source) {
+            if usage.cost + cost <= MAX_SOURCE_BYTES
+                && usage.serials.len() + more <= MAX_SOURCE_DATAGRAMS
+            {
+                break;
+            }
+            let own = usage.serials.iter().filter_map(|one| self.by_age.get(one));
+            let Some(oldest) = self.oldest(id, own) else {
+                break;
+            };
+            self.drop_datagram(&oldest, Drop::FragmentLimit, counters);
+        }
+        if is_new {
+            let serial = self.next_serial;
+            self.next_serial += 1;
+            self.by_age.insert(serial, *id);
+            self.datagrams.insert(*id, Datagram::new(serial, now));
+            self.sources
+                .entry(id.source)
+                .or_default()
+                .serials
+                .insert(serial);
+            self.charge(id, DATAGRAM_COST);
+        }
+    }
+
+    /// The oldest of some datagrams but this one.
+    fn oldest<'a>(&self, id: &Id, mut of: impl Iterator<Item = &'a Id>) -> Option<Id> {
+        of.find(|one| *one != id).copied()
+    }
+
+    fn charge(&mut self, id: &Id, cost: usize) {
+        self.cost += cost;
+        if let Some(datagram) = self.datagrams.get_mut(id) {
+            datagram.cost += cost;
+        }
+        self.sources.entry(id.source).or_default().cost += cost;
+    }
+
+    /// Gives a datagram's fragments up. Its entry stays, so that those that come later are known.
+    fn refuse(&mut self, id: &Id, why: Drop, counters: &mut Counters) {
+        let Some(datagram) = self.datagrams.get_mut(id) else {
+            return;
+        };
+        datagram.refused = Some(why);
+        counters.dropped_many(why, datagram.parts.len() as u64);
+        datagram.parts = Vec::new();
+        datagram.first = None;
+        let freed = datagram.cost - DATAGRAM_COST;
+        datagram.cost = DATAGRAM_COST;
+        self.cost -= freed;
+        if let Some(usage) = self.sources.get_mut(&id.source) {
+            usage.cost -= freed;
+        }
+    }
+
+    fn drop_datagram(&mut self, id: &Id, why: Drop, counters: &mut Counters) {
+        if let Some(datagram) = self.forget(id) {
+            counters.dropped_many(why, datagram.parts.len() as u64);
+        }
+    }
+
+    fn forget(&mut self, id: &Id) -> Option<Datagram> {
+        let datagram = self.datagrams.remove(id)?;
+        self.by_age.remove(&datagram.serial);
+        self.cost -= datagram.cost;
+        if let Entry::Occupied(mut usage) = self.sources.entry(id.source) {
+            usage.get_mut().cost -= datagram.cost;
+            usage.get_mut().serials.remove(&datagram.serial);
+            if usage.get().serials.is_empty() {
+                usage.remove();
+            }
+        }
+        Some(datagram)
+    }
+}
+
+impl Datagram {
+    fn new(serial: u64, now: Nanoseconds) -> Self {
+        Self {
+            serial,
+            deadline: now.saturating_add(TIMEOUT),
+            refused: None,
+            parts: Vec::new(),
+            first: None,
+            length: None,
+            ecn: 0,
+            cost: 0,
+        }
+    }
+
+    /// Keeps a fragment's bytes; returns what they are counted as.
+    fn place(&mut self, fragment: &Fragment, packet: &[u8]) -> Result<usize, Drop> {
+        if let Some(why) = self.refused {
+            return Err(why);
+        }
+        let bytes = &packet[fragment.data..fragment.end];
+        let (from, to) = (fragment.offset, fragment.offset + bytes.len());
+        let is_whole = fragment.last || bytes.len().is_multiple_of(8);
+        if bytes.is_empty() || !is_whole || to > MAX_IP {
+            return Err(Drop::FragmentMalformed);
+        }
+        // All before the one that begins behind it.
+        let at = self.parts.partition_point(|part| part.offset < to);
+        if let Some(before) = at.checked_sub(1).map(|before| &self.parts[before])
+            && before.end() > from
+        {
+            return Err(if before.offset == from && *before.bytes == *bytes {
+                Drop::FragmentDuplicate
+            } else {
+                Drop::FragmentOverlap
+            });
+        }
+        let end = self.parts.last().map_or(0, Part::end);
+        let beyond = match (self.length, fragment.last) {
+            // Two ends, or something behind the end.
+            (Some(_), true) => true,
+            (Some(length), false) => to > length,
+            (None, last) => last && to < end,
+        };
+        if beyond {
+            return Err(Drop::FragmentOverlap);
+        }
+        if self.parts.len() == MAX_FRAGMENTS {
+            return Err(Drop::FragmentTooMany);
+        }
+        if fragment.last {
+            self.length = Some(to);
+        }
+        if from == 0 {
+            self.first = Some((*fragment, packet[..fragment.data].into()));
+        }
+        self.ecn |= 1 << (ip::traffic_class(packet) & 3);
+        let bytes = bytes.into();
+        self.parts.insert(
+            at,
+            Part {
+                offset: from,
+                bytes,
+            },
+        );
+        Ok(cost_of(fragment))
+    }
+
+    /// Nothing of it was kept, and nothing refused.
+    fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.refused.is_none()
+    }
+
+    fn is_complete(&self) -> bool {
+        let Some(length) = self.length else {
+            return false;
+        };
+        // Without overlaps, as many bytes as there are to be mean that there are no gaps.
+        self.parts
+            .iter()
+            .map(|part| part.bytes.len())
+            .sum::<usize>()
+            == length
+    }
+
+    /// Writes the whole packet; returns its length.
+    fn assemble(&self, room: &mut [u8]) -> Result<usize, Drop> {
+        let malformed = Drop::FragmentMalformed;
+        let (first, header) = self.first.as_ref().ok_or(malformed)?;
+        let length = self.length.ok_or(malformed)?;
+        let copy = room.get_mut(..header.len()).ok_or(malformed)?;
+        copy.copy_from_slice(header);
+        let at = first.unfragmented(copy, length).ok_or(malformed)?;
+        for part in &self.parts {
+            let place = room.get_mut(at + part.offset..at + part.end());
+            place.ok_or(malformed)?.copy_from_slice(&part.bytes);
+        }
+        self.mark_congestion(room)?;
+        Ok(at + length)
+    }
+
+    /// RFC 3168, 5.3: congestion that one fragment met is the packet's.
+    fn mark_congestion(&self, packet: &mut [u8]) -> Result<(), Drop> {
+        const NOT_ECT: u8 = 1;
+        const CE: u8 = 1 << 3;
+        if self.ecn & CE == 0 {
+            return Ok(());
+        }
+        if self.ecn & NOT_ECT != 0 {
+            return Err(Drop::EcnNotCapable);
+        }
+        ip::set_traffic_class(packet, ip::traffic_class(packet) | 3);
+        Ok(())
+    }
+}
+
+/// Bytes that a fragment is counted as.
+fn cost_of(fragment: &Fragment) -> usize {
+    let header = if fragment.offset == 0 {
+        fragment.data
+    } else {
+        0
+    };
+    fragment.end - fragment.data + header + FRAGMENT_COST
+}
