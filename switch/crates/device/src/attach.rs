@@ -28,6 +28,26 @@ pub struct Port {
     pub(crate) attachment: Option<Attachment>,
 }
 
+impl Port {
+    /// A port that is no Linux interface, of halves that are made elsewhere: a receiver, and a transmitter for each worker.
+    pub fn new(
+        number: PortId,
+        name: String,
+        counters: Arc<PortCounters>,
+        receiver: Box<dyn Receiver>,
+        transmitters: Vec<Box<dyn Transmitter>>,
+    ) -> Self {
+        Self {
+            number,
+            name,
+            counters,
+            receiver: Some(receiver),
+            transmitters,
+            attachment: None,
+        }
+    }
+}
+
 /// How to attach a Linux interface.
 #[derive(Debug, Clone)]
 pub struct InterfaceOptions {

@@ -2,13 +2,16 @@
 //! The way from the admin socket to the thread that has the engine. Commands wait until that thread is between two batches,
 //! so no packet takes a lock.
 
+use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sluice_esp::Engine;
-use sluice_esp::engine::{CountersView, Sa, SaStatus};
+use sluice_esp::engine::{CountersView, Sa, SaStatus, Totals};
 
 /// Commands that may wait for the engine's thread.
 const WAITING: usize = 64;
@@ -29,6 +32,10 @@ pub enum Command {
     RemoveInbound(u16, u32, Sender<Option<Sa>>),
     /// Describe the engine.
     Status(Sender<Status>),
+    /// Add up what the engine has counted.
+    Totals(Sender<Totals>),
+    /// Look at the clock: SAs whose time is over give up their keys.
+    Tick(Sender<()>),
     /// End the thread.
     Stop,
 }
@@ -74,6 +81,24 @@ pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
     (Handle { commands, wake }, Commands(waiting))
 }
 
+/// How often SAs look at the clock where no packet comes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Has the engine look at the clock for as long as there is one, then calls `ended`. On a thread of its own.
+///
+/// # Errors
+/// The kernel's, if there is no thread.
+pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let ticking = thread::Builder::new().name("esp-clock".into());
+    ticking.spawn(move || {
+        while engine.ask(Command::Tick).is_some() {
+            thread::sleep(TICK);
+        }
+        ended();
+    })?;
+    Ok(())
+}
+
 impl Handle {
     /// Has a command done, and returns the answer; none if the engine has ended.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
@@ -92,6 +117,11 @@ impl Handle {
 }
 
 impl Commands {
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Does all commands that wait; false to end. `frames` counts those of the engine's port.
     pub fn serve(&self, engine: &mut Engine, now: u64, frames: impl Fn() -> Frames) -> bool {
         while let Ok(command) = self.0.try_recv() {
@@ -118,6 +148,11 @@ fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> F
                 port: frames(),
             };
             drop(answer.send(status));
+        }
+        Command::Totals(answer) => drop(answer.send(engine.totals())),
+        Command::Tick(answer) => {
+            engine.tick(now);
+            let _ = answer.send(());
         }
         Command::Stop => return false,
     }

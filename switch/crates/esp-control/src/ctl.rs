@@ -15,7 +15,7 @@ use crate::protocol::{MAX_REQUEST, Request, Which};
 use crate::sas;
 
 /// What is asked of the engine.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Add the SAs of a JSON file (`-`: of standard input), in their order, up to the first that is refused
     Add {

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_esp::Engine;
-use sluice_esp::batch::{BATCH, Batch};
+use sluice_esp::batch::BATCH;
+use sluice_esp::{Batch, Engine};
 use sluice_esp_control::command::{self, Commands, Frames, Handle, now};
 use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::poller::{Poller, Waker};
@@ -116,7 +116,9 @@ impl Worker {
         let mut port_error = false;
         for event in self.poller.wait(Some(Duration::from_nanos(TICK)))? {
             match event.token {
-                WAKER_TOKEN => self.waker.reset(),
+                WAKER_TOKEN => {
+                    self.waker.reset();
+                }
                 _ => port_error |= event.error,
             }
         }

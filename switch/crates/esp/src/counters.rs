@@ -162,6 +162,16 @@ impl Counters {
             .filter(|(_, count)| *count != 0)
     }
 
+    /// Adds what another has counted.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.peer_moved += other.peer_moved;
+        for (sum, more) in self.drops.iter_mut().zip(other.drops.iter()) {
+            *sum += more;
+        }
+    }
+
     /// How many were dropped.
     pub fn all_drops(&self) -> u64 {
         self.drops.iter().sum()

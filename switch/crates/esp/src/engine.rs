@@ -123,6 +123,21 @@ impl From<&Counters> for CountersView {
     }
 }
 
+/// Sums over all SAs, those that have ended included: they only rise.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Outbound SAs that there are.
+    pub outbound_sas: usize,
+    /// Inbound SAs that there are.
+    pub inbound_sas: usize,
+    /// Counts of outbound SAs.
+    pub outbound: Counters,
+    /// Counts of inbound SAs.
+    pub inbound: Counters,
+    /// Counts of packets that met no SA.
+    pub others: Counters,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Engine {
@@ -133,6 +148,8 @@ pub struct Engine {
     /// Of packets that met no SA.
     counters: Counters,
     fragments: Reassembler,
+    /// Of outbound and inbound SAs that were given back.
+    ended: (Counters, Counters),
     /// The SAs of the batch under way, frame by frame.
     found: Vec<Found>,
     /// The slot of [`Engine::process`].
@@ -196,12 +213,14 @@ impl Engine {
     pub fn remove_outbound(&mut self, sa: u32) -> Option<Sa> {
         let removed = self.outbound.remove(&sa)?;
         self.keys_out.remove(&removed.fingerprint());
+        self.ended.0.add(removed.counters());
         Some(Sa::Out(removed))
     }
 
     /// Gives an inbound SA back, if there is one of this SPI.
     pub fn remove_inbound(&mut self, vrf: u16, spi: u32) -> Option<Sa> {
         let removed = self.inbound.remove(&(vrf, spi))?;
+        self.ended.1.add(removed.counters());
         if let Entry::Occupied(mut count) = self.keys_in.entry(removed.fingerprint()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -263,6 +282,24 @@ impl Engine {
     /// Counts of packets that met no SA.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Adds up what all SAs have counted.
+    pub fn totals(&self) -> Totals {
+        let (mut outbound, mut inbound) = self.ended.clone();
+        for sa in self.outbound.iter() {
+            outbound.add(sa.counters());
+        }
+        for sa in self.inbound.iter() {
+            inbound.add(sa.counters());
+        }
+        Totals {
+            outbound_sas: self.outbound.len(),
+            inbound_sas: self.inbound.len(),
+            outbound,
+            inbound,
+            others: self.counters.clone(),
+        }
     }
 
     /// Serves the frames of a batch in their order. Each one's outcome is in the batch then, and has been counted.

@@ -87,6 +87,11 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.sas.get(place as usize)?.as_deref()
     }
 
+    /// All SAs, in no order, to be read only.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &S> {
+        self.sas.iter().filter_map(Option::as_deref)
+    }
+
     /// All SAs, in no order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut S> {
         self.sas.iter_mut().filter_map(Option::as_deref_mut)

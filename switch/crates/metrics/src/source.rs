@@ -11,6 +11,7 @@ use sluice_device::Device;
 use sluice_p4runtime::Hub;
 use sluice_p4runtime::hub::{EVENT_QUEUE, MAX_STREAMS};
 
+use crate::engines::{self, Engines};
 use crate::family::Families;
 use crate::{packets, program};
 
@@ -20,6 +21,7 @@ pub struct Source {
     about: About,
     device: Arc<Device>,
     hub: Arc<Hub>,
+    engines: Engines,
     process: Arc<ProcessCollector>,
 }
 
@@ -30,8 +32,15 @@ impl Source {
             about,
             device,
             hub,
+            engines: Engines::new(),
             process: Arc::new(ProcessCollector::for_self()),
         }
+    }
+
+    /// Tells of these engines, too.
+    pub fn with_engines(mut self, engines: Engines) -> Self {
+        self.engines = engines;
+        self
     }
 
     /// Returns all metrics as text. Waits for the workers, each of which reports between two batches.
@@ -45,6 +54,7 @@ impl Source {
         packets::queues(&self.device, &mut families);
         packets::counters(&self.device, &mut families);
         program::all(&self.device, &mut families);
+        engines::all(&self.engines, &mut families);
         self.sessions(&mut families);
         let process = self.process.collect();
         TextEncoder::new().encode_to_string(&families.followed_by(process))

@@ -162,9 +162,10 @@ impl Waker {
         sys::eventfd_signal(self.0.as_raw_fd());
     }
 
-    /// Makes the descriptor unreadable again; to be called before looking at what the waker announces.
-    pub fn reset(&self) {
-        sys::eventfd_drain(self.0.as_raw_fd());
+    /// Makes the descriptor unreadable again; to be called before looking at what the waker announces. True if it was
+    /// readable.
+    pub fn reset(&self) -> bool {
+        sys::eventfd_drain(self.0.as_raw_fd())
     }
 }
 

@@ -115,15 +115,16 @@ pub(crate) fn eventfd_signal(fd: RawFd) {
     unsafe { libc::write(fd, std::ptr::from_ref(&one).cast(), mem::size_of::<u64>()) };
 }
 
-/// Makes an eventfd unreadable.
-pub(crate) fn eventfd_drain(fd: RawFd) {
+/// Makes an eventfd unreadable; true if it was readable.
+pub(crate) fn eventfd_drain(fd: RawFd) -> bool {
     let mut value = 0u64;
     // SAFETY: eight writable bytes, as eventfd wants them.
-    unsafe {
+    let read = unsafe {
         libc::read(
             fd,
             std::ptr::from_mut(&mut value).cast(),
             mem::size_of::<u64>(),
         )
     };
+    read > 0
 }

@@ -33,6 +33,8 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
             "sluice_ports",
             "sluice_engine",
             "sluice_admin",
+            "sluice_esp_control",
+            "sluice_esp_port",
         ]
         .iter()
         .filter_map(|name| format!("{name}={level}").parse().ok())

@@ -7,6 +7,7 @@
 mod admin;
 mod completion;
 mod ctl;
+mod engine_ports;
 mod log_file;
 mod logging;
 mod metrics;

@@ -12,6 +12,7 @@ use sluice_device::{EngineKind, Limits, PortId};
 use sluice_p4runtime::listen::Address as P4RuntimeAddress;
 use sluice_unix_socket::Access;
 
+use crate::engine_ports;
 use crate::log_file::Rotation;
 use crate::tls::TlsOptions;
 
@@ -32,6 +33,20 @@ pub(crate) struct Options {
     /// named, and the switch starts without them
     #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
     pub(crate) interfaces: Vec<(PortId, String)>,
+
+    /// Encrypt and decrypt inside the switch what the program sends to port PORT: the ESP engine, administered by
+    /// `sluice-switch ctl esp` over the Unix socket SOCKET (mode 0600; default: one in /run/sluice-switch). Repeat for
+    /// several engines. The process writes no core file then
+    #[arg(long = "engine-port", value_name = "PORT[@SOCKET]", value_parser = engine_ports::asked)]
+    pub(crate) engine_ports: Vec<engine_ports::Asked>,
+
+    /// Where engines reserve sequence numbers; it has to outlive the process, and the machine's restarts
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/var/lib/sluice-switch"
+    )]
+    pub(crate) engine_state_directory: PathBuf,
 
     /// End where an interface is missing or a port given twice
     #[arg(long)]
@@ -375,11 +390,12 @@ impl Options {
                 directory.display()
             ));
         }
-        if self.interfaces.len() > self.max_port_count {
-            let (there, most) = (self.interfaces.len(), self.max_port_count);
-            return Err(format!(
-                "--max-port-count {most}: there are {there} interfaces"
-            ));
+        let (there, most) = (
+            self.interfaces.len() + self.engine_ports.len(),
+            self.max_port_count,
+        );
+        if there > most {
+            return Err(format!("--max-port-count {most}: there are {there} ports"));
         }
         if self.use_files.is_some() && self.workers > 1 {
             return Err("--use-files takes one worker: files have an order".into());
@@ -607,7 +623,11 @@ mod tests {
                 "is for TCP",
             ),
             ("--no-p4 --use-files 0 --workers 2", "one worker"),
-            ("--no-p4 -i 1@a -i 2@b --max-port-count 1", "2 interfaces"),
+            (
+                "--no-p4 -i 1@a --engine-port 2 --max-port-count 1",
+                "2 ports",
+            ),
+            ("--no-p4 --engine-port eth0", "not a port number"),
             ("--no-p4 --load-modules x.so", "shared objects"),
             ("--no-p4 --admin 0.0.0.0:9560", "loopback"),
             ("--no-p4 --metrics-address 0.0.0.0:9110", "loopback"),

@@ -17,6 +17,7 @@ use sluice_program::Program;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::engine_ports::{EnginePorts, Sockets};
 use crate::options::Options;
 use crate::service_manager::ServiceManager;
 use crate::{admin, metrics, privileges, trace_log};
@@ -30,6 +31,7 @@ pub(crate) struct Inputs {
     tls: Option<Tls>,
     json: Vec<u8>,
     p4info: Vec<u8>,
+    engines: Sockets,
 }
 
 impl Inputs {
@@ -49,6 +51,7 @@ impl Inputs {
             tls: options.tls.load()?,
             json: read(&options.json)?,
             p4info: read(&options.p4info)?,
+            engines: Sockets::open(options)?,
         })
     }
 }
@@ -60,7 +63,9 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         tls,
         json,
         p4info,
+        engines,
     } = inputs;
+    let mut engines = EnginePorts::prepare(engines, options)?;
     for option in options.foreign.ignored() {
         tracing::warn!(option, "this option of BMv2 has no effect");
     }
@@ -96,13 +101,15 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let about = admin::about(options, server.address()?);
         let server = server.with_services(sluice_admin::questions(device.clone(), about.clone()));
         let source = Source::new(about.clone(), device.clone(), hub);
+        let source = source.with_engines(engines.engines());
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
         // Before ports, so that the first packet meets the program.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
-            attach_ports(options, &device)
+            attach_ports(options, &device)?;
+            engines.attach(&device)
         })?;
         let result = serve(server, &device).await;
         admin.stop();

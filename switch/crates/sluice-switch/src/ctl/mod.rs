@@ -2,6 +2,7 @@
 //! `sluice-switch ctl`: asks a running switch, for people (tables) and for programs (`--json`).
 
 mod connect;
+mod esp;
 mod render;
 mod state;
 
@@ -122,6 +123,14 @@ enum Command {
     Fib {
         #[command(subcommand)]
         action: FibAction,
+    },
+    /// Give SAs to an ESP engine inside the switch (--engine-port), end them, show them
+    Esp {
+        /// The engine's port (default: the only one that has an engine)
+        #[arg(long, value_name = "PORT")]
+        port: Option<u16>,
+        #[command(subcommand)]
+        command: sluice_esp_control::ctl::Command,
     },
     /// What would happen to a packet that came in now, step by step. It is not sent, and counts nowhere
     Rehearse {
@@ -297,6 +306,7 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
             render::show(&found, json, || render::profile(&found))
         }
         Command::Fib { action } => ask_fib(client, action, json).await,
+        Command::Esp { port, command } => esp::ask(client, *port, command, json).await,
         Command::Rehearse { port, frame } => {
             let (port, packet) = (u32::from(*port), frame.0.clone());
             let trace = client.rehearse(RehearseRequest { port, packet }).await?;

@@ -277,7 +277,7 @@ fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
 }
 
 /// The answer to GET /metrics.
-fn get(address: &str) -> String {
+pub(crate) fn get(address: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")

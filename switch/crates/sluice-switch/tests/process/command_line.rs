@@ -96,7 +96,7 @@ fn what_it_cannot_do_it_says_and_ends_with_an_honest_code() {
         (
             &["--no-p4", "-i", "1@p0", "--max-port-count", "0"],
             2,
-            "1 interfaces",
+            "1 ports",
         ),
         (
             &["--no-p4", "--drop-port", "3", "--cpu-port", "3"],

@@ -6,6 +6,7 @@ mod access;
 mod asking;
 mod client;
 mod command_line;
+mod engine_ports;
 mod files;
 mod interfaces;
 mod qdisc;

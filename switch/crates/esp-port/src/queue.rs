@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames on their way to the engine: a bounded queue for each worker.
+//!
+//! A queue is a buffer. A worker fills one of its own, and exchanges it with the queue's when that is empty, else copies;
+//! the receiving worker exchanges the queue's with an empty one.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use sluice_ports::MAX_FRAME;
+
+use crate::signal::Signal;
+
+/// Frames that a buffer holds.
+pub(crate) const FRAMES: usize = 2048;
+/// Bytes that a buffer holds: several of the longest frames.
+pub(crate) const BYTES: usize = 1 << 20;
+
+const _: () = assert!(BYTES > 2 * MAX_FRAME);
+
+/// Frames one behind the other. Memory that no frame was in is not touched.
+pub(crate) struct Buffer {
+    bytes: Box<[u8]>,
+    used: usize,
+    /// Where each frame ends.
+    ends: Vec<usize>,
+}
+
+impl Buffer {
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: vec![0; BYTES].into(),
+            used: 0,
+            ends: Vec::with_capacity(FRAMES),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[index]]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+        self.ends.clear();
+    }
+
+    /// Copies a frame; false if there is no room.
+    pub(crate) fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
+        let end = self.used + headers.len() + payload.len();
+        let room = self.bytes.get_mut(self.used..end);
+        let Some(room) = room.filter(|_| self.ends.len() < FRAMES) else {
+            return false;
+        };
+        let (first, second) = room.split_at_mut(headers.len());
+        first.copy_from_slice(headers);
+        second.copy_from_slice(payload);
+        self.used = end;
+        self.ends.push(end);
+        true
+    }
+}
+
+/// Frames that were moved to a queue, and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) frames: usize,
+    pub(crate) bytes: usize,
+}
+
+/// See the module.
+pub(crate) struct Queues {
+    by_worker: Box<[Mutex<Buffer>]>,
+    pub(crate) signal: Signal,
+    /// There is no engine any more.
+    ended: AtomicBool,
+}
+
+impl Queues {
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        Ok(Self {
+            by_worker: (0..workers).map(|_| Mutex::new(Buffer::new())).collect(),
+            signal: Signal::new()?,
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Moves a worker's frames to its queue; returns those that there was room for.
+    pub(crate) fn offer(&self, worker: usize, frames: &mut Buffer) -> Moved {
+        let mut moved = Moved {
+            frames: frames.len(),
+            bytes: frames.used,
+        };
+        let mut queue = self.by_worker[worker].lock();
+        if queue.is_empty() {
+            std::mem::swap(&mut *queue, frames);
+        } else {
+            for index in 0..frames.len() {
+                let frame = frames.get(index);
+                if !queue.push(frame, &[]) {
+                    moved.frames -= 1;
+                    moved.bytes -= frame.len();
+                }
+            }
+        }
+        drop(queue);
+        frames.clear();
+        self.signal.raise();
+        moved
+    }
+
+    /// Exchanges an empty buffer for the frames of the first worker that has some, `from` being the first one asked;
+    /// returns the next to ask.
+    pub(crate) fn take(&self, from: usize, empty: &mut Buffer) -> Option<usize> {
+        let workers = self.by_worker.len();
+        let mut turn = (0..workers).map(|turn| (from + turn) % workers);
+        turn.find_map(|worker| {
+            let mut queue = self.by_worker[worker].lock();
+            if queue.is_empty() {
+                return None;
+            }
+            std::mem::swap(&mut *queue, empty);
+            Some((worker + 1) % workers)
+        })
+    }
+
+    /// Notes that there is no engine any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn have_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(buffer: &Buffer) -> Vec<&[u8]> {
+        (0..buffer.len()).map(|index| buffer.get(index)).collect()
+    }
+
+    #[test]
+    fn frames_keep_their_order_whether_exchanged_or_copied() {
+        let queues = Queues::new(1).unwrap();
+        let (mut mine, mut taken) = (Buffer::new(), Buffer::new());
+        for frame in [&b"one"[..], b"two", b"three"] {
+            assert!(mine.push(&frame[..1], &frame[1..]));
+            assert_eq!(queues.offer(0, &mut mine).frames, 1);
+            assert!(mine.is_empty());
+        }
+        assert_eq!(queues.take(0, &mut taken), Some(0));
+        assert_eq!(frames(&taken), [&b"one"[..], b"two", b"three"]);
+        taken.clear();
+        assert_eq!(queues.take(0, &mut taken), None);
+    }
+
+    #[test]
+    fn workers_take_turns() {
+        let queues = Queues::new(3).unwrap();
+        let (mut mine, mut taken) = (Buffer::new(), Buffer::new());
+        for worker in 0..3 {
+            mine.push(&[worker as u8], &[]);
+            queues.offer(worker, &mut mine);
+        }
+        let mut from = 1;
+        let mut seen = Vec::new();
+        while let Some(next) = queues.take(from, &mut taken) {
+            seen.push(taken.get(0)[0]);
+            taken.clear();
+            from = next;
+        }
+        assert_eq!(seen, [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_queue_is_bounded_by_frames_and_by_bytes() {
+        for (size, most) in [(1, FRAMES), (MAX_FRAME, BYTES / MAX_FRAME)] {
+            let queues = Queues::new(1).unwrap();
+            let (mut mine, frame) = (Buffer::new(), vec![7; size]);
+            let mut moved = 0;
+            for _ in 0..most + 5 {
+                assert!(mine.push(&frame, &[]));
+                moved += queues.offer(0, &mut mine).bytes;
+            }
+            assert_eq!(moved, most * size);
+            let mut taken = Buffer::new();
+            assert_eq!(queues.take(0, &mut taken), Some(0));
+            assert_eq!(taken.len(), most);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The receiving half: has the engine, which serves frames when a worker asks for a batch.
+
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use sluice_esp::{Batch, Engine};
+use sluice_esp_control::command::{Commands, Frames, now};
+use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receiver};
+
+use crate::queue::{Buffer, Queues};
+
+/// Batches that are served at a time, so that a worker takes as many frames from here as from any port.
+const BATCHES: usize = 4;
+
+/// See the module.
+pub struct EngineReceiver {
+    port: PortId,
+    queues: Arc<Queues>,
+    /// None once it has failed.
+    running: Option<Running>,
+    /// Frames that were taken from a queue.
+    taken: Buffer,
+    /// The next of them.
+    next: usize,
+    /// The queue to ask next.
+    turn: usize,
+    /// Frames that are served, and then their answers.
+    batches: [Batch; BATCHES],
+    counters: Arc<PortCounters>,
+}
+
+/// An engine, and what it is told. Both end together, so that who asks learns of the end.
+struct Running {
+    engine: Engine,
+    commands: Commands,
+}
+
+impl EngineReceiver {
+    pub(crate) fn new(
+        port: PortId,
+        queues: Arc<Queues>,
+        commands: Commands,
+        counters: Arc<PortCounters>,
+    ) -> Self {
+        Self {
+            port,
+            queues,
+            running: Some(Running {
+                engine: Engine::default(),
+                commands,
+            }),
+            taken: Buffer::new(),
+            next: 0,
+            turn: 0,
+            batches: std::array::from_fn(|_| Batch::default()),
+            counters,
+        }
+    }
+
+    /// Does what was asked for and serves up to `budget` frames; returns how many there were.
+    fn serve(&mut self, budget: usize) -> usize {
+        self.guarded(|this| this.serve_batch(budget))
+    }
+
+    /// Ends the engine should `work` panic. Nothing of the batch is left then.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> usize) -> usize {
+        self.forget();
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        done.unwrap_or_else(|_| {
+            let port = self.port;
+            tracing::error!(port, "the ESP engine has failed: its port is down");
+            self.end();
+            0
+        })
+    }
+
+    fn serve_batch(&mut self, budget: usize) -> usize {
+        let Some(Running { engine, commands }) = &mut self.running else {
+            return 0;
+        };
+        if !commands.is_empty() {
+            let frames = || frames(self.counters.read());
+            if !commands.serve(engine, now(), frames) {
+                self.end();
+                return 0;
+            }
+        }
+        let mut served = 0;
+        for batch in &mut self.batches {
+            while served < budget && !batch.is_full() {
+                if self.next == self.taken.len() {
+                    self.taken.clear();
+                    self.next = 0;
+                    match self.queues.take(self.turn, &mut self.taken) {
+                        Some(turn) => self.turn = turn,
+                        None => break,
+                    }
+                }
+                batch.push(self.taken.get(self.next), &[]);
+                self.next += 1;
+                served += 1;
+            }
+            if batch.is_empty() {
+                break;
+            }
+            // A drop is counted by the engine.
+            engine.process_batch(batch, now());
+        }
+        served
+    }
+
+    /// Forgets the frames that were served last.
+    fn forget(&mut self) {
+        self.batches.iter_mut().for_each(Batch::clear);
+    }
+
+    /// Ends the engine.
+    fn end(&mut self) {
+        self.queues.end();
+        self.forget();
+        self.taken.clear();
+        self.next = 0;
+        self.running = None;
+    }
+}
+
+/// The port's frames, as the engine sees them.
+fn frames(read: PortStatistics) -> Frames {
+    Frames {
+        received: read.tx_packets,
+        receive_dropped: read.tx_dropped,
+        sent: read.rx_packets,
+        send_dropped: read.rx_dropped,
+    }
+}
+
+impl Receiver for EngineReceiver {
+    fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
+        let mut served = self.serve(budget);
+        if served == 0 && self.queues.signal.lower() {
+            // What came meanwhile did not raise it.
+            served = self.serve(budget);
+        }
+        let (mut answers, mut bytes) = (0, 0);
+        for frame in self.batches.iter().flat_map(Batch::answers) {
+            answers += 1;
+            bytes += frame.len() as u64;
+            deliver(self.port, Frame::Kept(frame));
+        }
+        if answers != 0 {
+            self.counters.received(answers, bytes);
+        }
+        served
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queues.signal.descriptor())
+    }
+}
+
+impl Drop for EngineReceiver {
+    /// The port was removed, or the switch ends.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_esp_control::command::Command;
+    use sluice_ports::Transmitter;
+
+    use super::*;
+    use crate::port;
+
+    #[test]
+    fn a_panic_ends_the_engine_and_nothing_else() {
+        let counters = Arc::new(PortCounters::default());
+        let mut port = port(9, 1, &counters).unwrap();
+        let to_engine = &mut port.transmitters[0];
+        to_engine.push(b"before");
+        to_engine.flush();
+        assert_eq!(port.receiver.guarded(|_| panic!("a test")), 0);
+        let mut deliver = |_: PortId, _: Frame<'_, '_>| panic!("nothing comes of it");
+        assert_eq!(port.receiver.receive(64, &mut deliver), 0);
+        assert!(port.engine.ask(Command::Status).is_none());
+        to_engine.push(b"after");
+        to_engine.flush();
+        assert_eq!(counters.read().tx_link_down, 1);
+    }
+}

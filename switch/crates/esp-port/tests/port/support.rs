@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! SAs, and frames for the engine.
+
+use sluice_esp::engine::Sa;
+use sluice_esp::shim::{ETHERTYPE_IPV4, Shim, Task};
+use sluice_esp::{Reservations, SaSpec};
+use sluice_esp_control::command::{Command, Handle, now};
+
+pub(crate) const KEY: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
+
+/// The SA that the shims of [`to_encrypt`] name.
+pub(crate) fn outbound() -> SaSpec {
+    let text = format!(
+        r#"{{"direction": "out", "sa": 7, "spi": 4096, "bundle": 3, "mode": "tunnel", "algorithm": "aes-128-gcm",
+            "key": "{KEY}", "local": "192.0.2.1", "remote": "192.0.2.2"}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A frame that asks for encryption; `mark` is in its packet.
+pub(crate) fn to_encrypt(mark: u32) -> Vec<u8> {
+    let mut packet = vec![
+        0x45, 0, 0, 60, 0, 0, 0, 0, 64, 253, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,
+    ];
+    packet.resize(60, 0x77);
+    packet[20..24].copy_from_slice(&mark.to_be_bytes());
+    sluice_esp::ip::write_ipv4_checksum(&mut packet[..20]);
+    let shim = Shim {
+        task: Task::Encrypt,
+        engine: 1,
+        bundle: 3,
+        sa: 7,
+        ingress_l3_if: 1,
+        vrf: 0,
+        ether_type: ETHERTYPE_IPV4,
+    };
+    shim.frame(&packet)
+}
+
+/// The sequence number of an encrypted frame.
+pub(crate) fn sequence(frame: &[u8]) -> u32 {
+    assert_eq!(frame[14], 2, "encrypted");
+    u32::from_be_bytes([frame[52], frame[53], frame[54], frame[55]])
+}
+
+/// Gives the engine an SA. Waits for it, so its port has to be served meanwhile.
+pub(crate) fn add(engine: &Handle, spec: SaSpec, reservations: &Reservations) {
+    let sa = Sa::prepare(spec, reservations, now()).unwrap();
+    let added = engine.ask(|answer| Command::Add(sa, answer)).unwrap();
+    assert!(added.is_ok());
+}
