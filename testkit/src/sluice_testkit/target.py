@@ -62,7 +62,8 @@ def p4runtime_address(name: str | None, directory: Path, label: str) -> str:
 
 
 class Target:
-    """One switch. `ports` are port number to interface; the interfaces become silent.
+    """One switch. `ports` are port number to interface; the interfaces become silent. `options` are
+    further words of its command line.
 
     gRPC is served at `address`, else on the namespace's loopback, so all targets may use one port.
     """
@@ -94,7 +95,7 @@ class Target:
         self._supervisor = supervisor
         self._program = program
         self._p4info = p4info
-        self._options = tuple(options)
+        self.options = list(options)
 
     @property
     def pid(self) -> int:
@@ -116,8 +117,8 @@ class Target:
         if self.name == "sluice-switch":
             if self._p4info is not None:
                 words += ["--p4info", str(self._p4info)]
-            return [*words, *own, *self._options]
-        return [*words, "--", *own, "--drop-port", str(DROP_PORT), *self._options]
+            return [*words, *own, *self.options]
+        return [*words, "--", *own, "--drop-port", str(DROP_PORT), *self.options]
 
     def start(self, deadline: float = 30.0) -> None:
         """Start it and wait until gRPC listens."""

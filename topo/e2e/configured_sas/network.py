@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and its spokes of e2e.protected, whose controllers tell `sluice-esp` its SAs.
+"""The hub and its spokes of e2e.protected, whose controllers tell engines their SAs.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and r3
 ChaCha20-Poly1305 over IPv6. r1 has two engines: the second is to take over for spoke 2, by an
-outbound SA of its own.
+outbound SA of its own. Where the target is sluice-switch, r3's engine is inside its switch; all
+others are `sluice-esp`.
 """
 
 import hashlib
@@ -17,11 +18,12 @@ import yaml
 
 from sluice_testkit.esp_engine import ENGINE_MTU
 from sluice_testkit.namespaces import Lab, Namespace, veth
-from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_testkit.sluice_esp import EspEngineProcess, SluiceEsp, SwitchEsp
+from sluice_testkit.target import target_name
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-from ..protected.network import TUNNEL, started
+from ..protected.network import ENGINE_PORT, TUNNEL, engine_place, started
 
 ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
 KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
@@ -40,7 +42,7 @@ def key(label: str, algorithm: str) -> str:
 class Engines:
     """A router's engines, the preferred one first, and its directory of keys."""
 
-    all: list[SluiceEsp]
+    all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
     """Every key, for those who look where it must not be."""
@@ -200,26 +202,44 @@ def running(lab: Lab) -> Iterator[Sites]:
     """The network, started; its SAs come from the configuration."""
 
     @contextmanager
-    def attach(router: P4Router, place: Namespace, name: str) -> Iterator[Engines]:
+    def attach(router: P4Router) -> Iterator[Engines]:
         config = router.controller.config
-        keys = lab.directory / f"{name}-keys"
+        keys = lab.directory / f"{router.name}-keys"
         keys.mkdir(mode=0o700)
-        all_ = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
-        if name == "r1":
-            veth(router.namespace, "port10", place, "engine2", mtu=ENGINE_MTU)
-            place.silence("engine2")
-            router.target.ports[SECOND_PORT] = "port10"
-            second = SluiceEsp(f"{name}-esp2", place, "engine2", lab.directory, lab.supervisor)
-            all_.append(second)
-            config["engines"].append({"id": 2, "port": SECOND_PORT, "device": "port10"})
-        engines = Engines(all_, keys)
-        for configured, engine in zip(config["engines"], all_, strict=True):
+        if router.name == "r3" and target_name() == "sluice-switch":
+            engines = Engines([_inside(lab, router)], keys)
+        else:
+            engines = Engines(_beside(lab, router), keys)
+        for configured, engine in zip(config["engines"], engines.all, strict=True):
             configured["admin"] = str(engine.admin)
-            engine.start()
         configure(config, engines)
-        if name != "r3":
-            add_spare(config, engines, name)
+        if router.name != "r3":
+            add_spare(config, engines, router.name)
         yield engines
 
-    with started(lab, attach) as (network, engines, _):
+    with started(lab, attach) as (network, engines):
         yield Sites(network, engines, lab.directory)
+
+
+def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
+    """The engine of a switch; it starts with it."""
+    controller = router.controller
+    del controller.config["engines"][0]["device"]
+    return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
+
+
+def _beside(lab: Lab, router: P4Router) -> list[EspEngineProcess]:
+    """Running engines on interfaces, two of them for r1."""
+    place, name = engine_place(lab, router), router.name
+    engines = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
+    if name == "r1":
+        veth(router.namespace, "port10", place, "engine2", mtu=ENGINE_MTU)
+        place.silence("engine2")
+        router.target.ports[SECOND_PORT] = "port10"
+        second = SluiceEsp(f"{name}-esp2", place, "engine2", lab.directory, lab.supervisor)
+        engines.append(second)
+        one = {"id": 2, "port": SECOND_PORT, "device": "port10"}
+        router.controller.config["engines"].append(one)
+    for engine in engines:
+        engine.start()
+    return [*engines]

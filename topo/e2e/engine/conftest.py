@@ -2,26 +2,25 @@
 """The network of this package, started once, and captures that judge after each test."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from sluice_testkit.capture import Capture
-from sluice_testkit.namespaces import Lab
 from sluice_testkit.pytest_plugin import open_lab
+from sluice_testkit.target import target_name
 
 from ..protected.network import WIRES
 from .network import Protected, Wires, running
 
 
-@pytest.fixture(scope="package")
-def package_lab() -> Iterator[Lab]:
-    yield from open_lab()
-
-
-@pytest.fixture(scope="package")
-def protected(package_lab: Lab) -> Iterator[Protected]:
-    with running(package_lab) as protected:
+@pytest.fixture(scope="package", params=["beside", "inside"])
+def protected(request: pytest.FixtureRequest) -> Iterator[Protected]:
+    """The network twice: with `sluice-esp` on an interface, and with the engine in the switch."""
+    inside = request.param == "inside"
+    if inside and target_name() != "sluice-switch":
+        pytest.skip("an engine inside is sluice-switch's")
+    with contextmanager(open_lab)() as lab, running(lab, inside) as protected:
         yield protected
 
 

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and its spokes of e2e.protected, with `sluice-esp` as the engine of each router.
+"""The hub and its spokes of e2e.protected with real ESP engines: `sluice-esp` on an interface, or
+the one inside sluice-switch.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and
 r3 ChaCha20-Poly1305 over IPv6. SAs are installed over the engines' admin sockets.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.packet import Frame
-from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_testkit.sluice_esp import EspEngineProcess, SluiceEsp, SwitchEsp
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-from ..protected.network import TUNNEL, started
+from ..protected.network import ENGINE_PORT, TUNNEL, engine_place, started
 from ..protected.witness import is_arp, is_esp, is_neighbor_discovery
 
 ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
@@ -65,7 +66,7 @@ def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
 class Protected:
     """The running network and its engines."""
 
-    def __init__(self, network: Network, engines: dict[str, SluiceEsp]):
+    def __init__(self, network: Network, engines: Mapping[str, EspEngineProcess]):
         self.network = network
         self.engines = engines
 
@@ -80,23 +81,41 @@ class Protected:
 
 
 @contextmanager
-def running(lab: Lab) -> Iterator[Protected]:
-    """The network, started, with SAs installed."""
+def running(lab: Lab, inside: bool) -> Iterator[Protected]:
+    """The network, started, with SAs installed; with the engines inside the switches or beside."""
 
     @contextmanager
-    def attach(router: P4Router, place: Namespace, name: str) -> Iterator[SluiceEsp]:
-        for bundle in router.controller.config["bundles"]:
+    def attach(router: P4Router) -> Iterator[EspEngineProcess]:
+        config = router.controller.config
+        for bundle in config["bundles"]:
             if "outbound" in bundle:
                 outer = 40 if ":" in bundle["outbound"]["local"] else 20
                 bundle["outbound"]["overhead"] = outer + HEADERS_AND_TRAILER
-        label = f"{name}-esp"
-        engine = SluiceEsp(label, place, "engine", lab.directory, lab.supervisor)
-        engine.start()
-        engine.add(specs(router.controller.config))
-        yield engine
+        if inside:
+            config["engines"] = [
+                {"id": one["id"], "port": one["port"]} for one in config["engines"]
+            ]
+            yield _inside(router, lab)
+        else:
+            yield _beside(router, lab)
 
-    with started(lab, attach) as (network, engines, _):
-        yield Protected(network, engines)
+    with started(lab, attach) as (network, engines):
+        protected = Protected(network, engines)
+        for name in engines:
+            protected.restore(name)
+        yield protected
+
+
+def _beside(router: P4Router, lab: Lab) -> EspEngineProcess:
+    place = engine_place(lab, router)
+    engine = SluiceEsp(f"{router.name}-esp", place, "engine", lab.directory, lab.supervisor)
+    engine.start()
+    return engine
+
+
+def _inside(router: P4Router, lab: Lab) -> EspEngineProcess:
+    controller = router.controller
+    return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
 class Wires:

@@ -224,36 +224,41 @@ class Walks:
 @contextmanager
 def running(lab: Lab) -> Iterator[Walks]:
     """The network with doubles of engines, started, and its routes in the switches."""
-    with started(lab, double) as (network, engines, places):
+    places: dict[str, Namespace] = {}
+
+    def attach(router: P4Router) -> AbstractContextManager[EspEngine]:
+        places[router.name] = place = engine_place(lab, router)
+        return double(router, place)
+
+    with started(lab, attach) as (network, engines):
         yield Walks(network, engines, places, lab.directory)
 
 
 @contextmanager
 def started(
-    lab: Lab, attach: Callable[[P4Router, Namespace, str], AbstractContextManager[Engine]]
-) -> Iterator[tuple[Network, dict[str, Engine], dict[str, Namespace]]]:
-    """The network, its engines, and the engines' namespaces.
-
-    `attach` puts an engine on the interface `engine` of its namespace, before the router starts.
-    """
+    lab: Lab, attach: Callable[[P4Router], AbstractContextManager[Engine]]
+) -> Iterator[tuple[Network, dict[str, Engine]]]:
+    """The network and its engines. `attach` gives a router its engine before the router starts."""
     network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
     with ExitStack() as stack:
-        places = {name: lab.namespace(f"{name}-engine") for name in INBOUND}
-        engines = {}
-        for name, place in places.items():
-            router = network.p4_router(name)
-            veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
-            place.silence("engine")
-            router.target.ports[ENGINE_PORT] = "port9"
-            engines[name] = stack.enter_context(attach(router, place, name))
+        engines = {name: stack.enter_context(attach(network.p4_router(name))) for name in INBOUND}
         network.start()
         for name in engines:
             for prefix in (*SITES, *SITES_IPV6):
                 wait_until(partial(_has_route, network, name, prefix), 30, f"{prefix} in {name}")
-        yield network, engines, places
+        yield network, engines
 
 
-def double(router: P4Router, place: Namespace, name: str) -> EspEngine:
+def engine_place(lab: Lab, router: P4Router) -> Namespace:
+    """A namespace for a router's engine: its interface `engine` is the switch's engine port."""
+    place = lab.namespace(f"{router.name}-engine")
+    veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
+    place.silence("engine")
+    router.target.ports[ENGINE_PORT] = "port9"
+    return place
+
+
+def double(router: P4Router, place: Namespace) -> EspEngine:
     """A double that has the SAs of a router."""
     outbound = {}
     for bundle in router.controller.config["bundles"]:
@@ -262,7 +267,7 @@ def double(router: P4Router, place: Namespace, name: str) -> EspEngine:
             assert bundle["outbound"]["overhead"] == sa.overhead()
             assert bundle["outbound"]["local"] == sa.source
             outbound[bundle["outbound"]["sa"]] = sa
-    return EspEngine(place, "engine", outbound, INBOUND[name])
+    return EspEngine(place, "engine", outbound, INBOUND[router.name])
 
 
 def _has_route(network: Network, name: str, prefix: str) -> bool:
