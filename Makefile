@@ -300,7 +300,7 @@ deb: wheel release-switch ## Debian packages sluice-switch and sluice: build/dis
 
 .PHONY: release-switch
 release-switch: $(STAMPS)/proto $(STAMPS)/cargo
-	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch
+	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch -p sluice-esp-process
 
 .PHONY: test-install
 test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the licences of what a package contains of others: licences MANIFEST CRATE [SITE_PACKAGES]
+"""Prints the licences of what a package holds of others: licences MANIFEST CRATES [SITE_PACKAGES]
 
 First the Python packages in SITE_PACKAGES, whose texts stay in their own directories. Then the Rust
-crates that CRATE, of the workspace of MANIFEST, is compiled from on this platform, each with its
-licence and the texts that it comes with. A text that several share is printed once. A crate that
-comes without a text must offer a licence that Debian has in /usr/share/common-licenses, or a crate
-of the same repository must have it; else this fails.
+crates that each of CRATES (with commas between), of the workspace of MANIFEST, is compiled from on
+this platform, each with its licence and the texts that it comes with. A text that several share is
+printed once. A crate that comes without a text must offer a licence that Debian has in
+/usr/share/common-licenses, or a crate of the same repository must have it; else this fails.
 """
 
 import json
@@ -22,14 +22,15 @@ COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
 
 
 def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
-    """The crates of others that go into `crate`: what it depends on, but for builds and tests."""
+    """The crates of others that go into `crate`, or into several with commas between: what they
+    depend on, but for builds and tests."""
     host = re.search(r"host: (\S+)", output("rustc", "-vV"))
     assert host
     words = ["metadata", "--locked", "--format-version=1", f"--filter-platform={host[1]}"]
     found = json.loads(output("cargo", *words, f"--manifest-path={manifest}"))
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
-    waiting = [name for name, package in packages.items() if package["name"] == crate]
+    waiting = [name for name, package in packages.items() if package["name"] in crate.split(",")]
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()

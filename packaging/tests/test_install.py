@@ -115,7 +115,11 @@ def test_wheel_runs_with_its_own_pipeline(
 
 def test_units_name_the_prefix(lab: Lab, prefix: Path) -> None:
     etc = lab.directory / "etc/sluice"
-    for program, file in (("sluice", "sluice.yaml"), ("sluice-switch", "switch.env")):
+    for program, file in (
+        ("sluice", "sluice.yaml"),
+        ("sluice-switch", "switch.env"),
+        ("sluice-esp", "esp.env"),
+    ):
         unit = (prefix / f"lib/systemd/system/{program}.service").read_text()
         assert f"ExecStart={prefix}/bin/{program} " in unit
         assert str(etc / file) in unit

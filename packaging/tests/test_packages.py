@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "build" / "dist"
 UPGRADE = ROOT / "build" / "dist-upgrade"
 PACKAGES = ("sluice-switch", "sluice")
-SERVICES = {"sluice-switch": "sluice-switch.service", "sluice": "sluice.service"}
+UNITS = ("sluice-switch.service", "sluice-esp.service", "sluice.service")
 MOST_EXPOSED = 3.0
 CAPABILITIES = {"sluice-switch": 1 << 12 | 1 << 13, "sluice": 1 << 12}  # NET_ADMIN, NET_RAW
 SYS_NICE = 1 << 23
@@ -166,9 +166,10 @@ def replace(path: Path, old: str, new: str) -> None:
 
 def test_files_are_where_they_belong(installed: BareRoot) -> None:
     there = installed.files()
-    for name in ("bin/sluice", "bin/sluice-switch", "share/sluice-switch/router.json"):
-        assert f"usr/{name}" in there
-    assert {"etc/sluice/sluice.yaml", "etc/sluice/switch.env"} <= there
+    for name in ("sluice", "sluice-switch", "sluice-esp"):
+        assert f"usr/bin/{name}" in there
+    assert "usr/share/sluice-switch/router.json" in there
+    assert {f"etc/sluice/{name}" for name in ("sluice.yaml", "switch.env", "esp.env")} <= there
     for program in PACKAGES:
         assert f"usr/share/zsh/vendor-completions/_{program}" in there
         assert f"usr/share/fish/vendor_completions.d/{program}.fish" in there
@@ -212,8 +213,10 @@ def test_licences_of_others_are_in_the_packages(installed: BareRoot) -> None:
     for name, manifest in (("sluice-switch", "switch"), ("sluice", "controller/native")):
         said = (installed.path / f"usr/share/doc/{name}/copyright").read_text()
         tree = ["cargo", "tree", "--locked", "--edges=normal", "--prefix=none", "--format={p}"]
-        crate = "sluice-switch" if manifest == "switch" else "sluice-native"
-        argv = [*tree, f"--manifest-path={ROOT}/{manifest}/Cargo.toml", f"--package={crate}"]
+        crates_of = ("sluice-switch", "sluice-esp-process", "sluice-native")
+        packaged = crates_of[:2] if manifest == "switch" else crates_of[2:]
+        argv = [*tree, f"--manifest-path={ROOT}/{manifest}/Cargo.toml"]
+        argv += [f"--package={crate}" for crate in packaged]
         crates = {line.split(" (")[0].replace(" v", " ") for line in run(argv).stdout.splitlines()}
         others = {found for found in crates if found and not found.startswith("sluice-")}
         assert len(others) > 50
@@ -225,7 +228,7 @@ def test_licences_of_others_are_in_the_packages(installed: BareRoot) -> None:
 def test_units_are_valid_and_closed(
     installed: BareRoot, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for service in SERVICES.values():
+    for service in UNITS:
         assert installed.run("systemd-analyze", "verify", service) == ""
         path = f"/usr/lib/systemd/system/{service}"
         shown = installed.run("systemd-analyze", "security", "--offline=true", "--no-pager", path)
@@ -237,7 +240,7 @@ def test_units_are_valid_and_closed(
 
 
 def test_no_service_is_started_by_the_installation(installed: BareRoot) -> None:
-    for service in SERVICES.values():
+    for service in UNITS:
         assert installed.run("systemctl", "is-enabled", service, check=False).strip() == "disabled"
 
 
@@ -300,6 +303,29 @@ def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
     text = router.system.run("python3", "-c", ask)
     assert 'sluice_dataplane_port_up{interface="port1",port="1"} 1\n' in text
     assert re.search(r"^process_resident_memory_bytes [0-9.e+]+$", text, re.MULTILINE), text
+
+
+def test_an_engine_runs_in_its_sandbox(router: Router) -> None:
+    uid = router.system.run("id", "-u", "sluice").strip()
+    router.namespace.run("ip", "link", "add", "engine", "type", "veth", "peer", "name", "port9")
+    router.system.run("systemctl", "start", "sluice-esp")
+    try:
+
+        def answers() -> bool:
+            return "port: " in router.system.run("sluice-esp", "ctl", "show", check=False)
+
+        wait_until(answers, 20, "the engine to answer")
+        text = Path(f"/proc/{router.system.pid('sluice-esp')}/status").read_text()
+        status = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
+        assert int(status["CapPrm"], 16) == CAPABILITIES["sluice-switch"]
+        assert int(status["CapBnd"], 16) == CAPABILITIES["sluice-switch"]
+        assert status["Uid"].split() == [uid] * 4
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        state = router.system.run("stat", "-c", "%U %a", "/var/lib/sluice-esp")
+        assert state.strip() == "sluice 700"
+    finally:
+        router.system.run("systemctl", "stop", "sluice-esp")
+        router.namespace.run("ip", "link", "delete", "engine")
 
 
 def test_both_give_signs_of_life(router: Router) -> None:
