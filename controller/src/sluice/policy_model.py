@@ -35,6 +35,14 @@ class Direction(Enum):
     OUTBOUND = "outbound"
 
 
+class Scope(Enum):
+    """Which packets a rule looks at: this router's own ones, those in transit, or both."""
+
+    ANY = "any"
+    OWN = "own"
+    TRANSIT = "transit"
+
+
 class AddressRange(NamedTuple):
     """All addresses from `low` to `high`, both included, of one family."""
 
@@ -179,6 +187,13 @@ class Rule(NamedTuple):
     icmp: Numbers = None
     generated: bool = False
     audit: bool = False
+    scope: Scope = Scope.ANY
+
+    def looks_at(self, *, is_own: bool) -> bool:
+        """Whether packets of this router's own, or those in transit, are asked at all."""
+        if is_own:
+            return self.scope is not Scope.TRANSIT
+        return not self.generated and self.scope is not Scope.OWN
 
 
 class Verdict(NamedTuple):

@@ -17,6 +17,7 @@ from sluice.policy_model import (
     AddressRange,
     Opaque,
     Rule,
+    Scope,
     icmp_text,
     range_text,
 )
@@ -38,6 +39,8 @@ def describe(rule: Rule) -> str:
             words += [name, "opaque" if numbers is OPAQUE else ",".join(map(str, numbers))]
     if rule.icmp is not None:
         words += ["icmp", "opaque" if rule.icmp is OPAQUE else ",".join(map(icmp_text, rule.icmp))]
+    if rule.scope is not Scope.ANY:
+        words.append("this router's" if rule.scope is Scope.OWN else "transit")
     if rule.audit:
         words.append("audit")
     return " ".join(words)

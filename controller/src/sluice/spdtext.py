@@ -16,6 +16,7 @@ from sluice.policy_model import (
     Direction,
     Opaque,
     Rule,
+    Scope,
     icmp_text,
     range_text,
 )
@@ -57,6 +58,8 @@ def to_document(rule: Rule) -> dict[str, Any]:
             written[key] = [text(one) for one in numbers]
     if rule.audit:
         written["audit"] = True
+    if rule.scope is not Scope.ANY:
+        written["scope"] = rule.scope.value
     return written
 
 
@@ -73,6 +76,7 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         destination_port=_or_opaque(written, "destination_ports", to_ports),
         icmp=_or_opaque(written, "icmp", to_icmp),
         audit=written.get("audit") is True,
+        scope=Scope(written.get("scope", Scope.ANY.value)),
     )
 
 

@@ -101,7 +101,7 @@ class RuleTest(NamedTuple):
         packet = key.selectors()
         if packet is not None:
             return matches(self.rule, packet)
-        return key.is_local or not self.rule.generated
+        return self.rule.looks_at(is_own=key.is_local)
 
 
 def _address_test(ranges: Sequence[AddressRange] | None) -> Callable[[bytes], bool] | None:

@@ -34,7 +34,7 @@ def matches(rule: Rule, packet: Selectors) -> bool:
         and _accepts(rule.source_port, packet.source_port)
         and _accepts(rule.destination_port, packet.destination_port)
         and _accepts(rule.icmp, packet.icmp)
-        and (packet.is_own or not rule.generated)
+        and rule.looks_at(is_own=packet.is_own)
     )
 
 
@@ -49,7 +49,7 @@ def could_match(rule: Rule, later: Selectors) -> bool:
         _in_ranges(rule.source, later.source)
         and _in_ranges(rule.destination, later.destination)
         and (later.protocol is None or _accepts_protocol(rule.protocol, later.protocol))
-        and (later.is_own or not rule.generated)
+        and rule.looks_at(is_own=later.is_own)
     )
 
 
@@ -113,6 +113,7 @@ class RuleIndex:
         "_any_protocol",
         "_destination",
         "_effects",
+        "_for_own",
         "_for_transit",
         "_icmp",
         "_opaque_protocol",
@@ -132,12 +133,14 @@ class RuleIndex:
         )
         self._icmp = _NumberVectors(rule.icmp for rule in rules)
         self._any_protocol = self._opaque_protocol = 0
-        self._for_transit = 0
+        self._for_own = self._for_transit = 0
         self._protocols: dict[int, int] = {}
         self._effects: dict[Effect, int] = {}
         for at, rule in enumerate(rules):
             bit = 1 << at
-            if not rule.generated:
+            if rule.looks_at(is_own=True):
+                self._for_own |= bit
+            if rule.looks_at(is_own=False):
                 self._for_transit |= bit
             effect = effect_of(rule)
             self._effects[effect] = self._effects.get(effect, 0) | bit
@@ -186,7 +189,7 @@ class RuleIndex:
         vector &= self._destination[len(packet.destination)].at(
             int.from_bytes(packet.destination, "big")
         )
-        return vector if packet.is_own else vector & self._for_transit
+        return vector & (self._for_own if packet.is_own else self._for_transit)
 
 
 class _Vectors:

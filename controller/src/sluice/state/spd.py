@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_model import Action, Direction, Rule, Selectors, Verdict
+from sluice.policy_model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 
@@ -164,11 +164,13 @@ class Commit:
 def fingerprint(rule: Rule) -> str:
     """What identifies a rule across commits and restarts: equal rules have equal ones.
 
-    A rule without `audit` has the fingerprint that it had before there was such a field.
+    A rule without `audit` or `scope` has the fingerprint that it had before there were such fields.
     """
     text = repr(rule)
-    if not rule.audit:
-        text = text.removesuffix(", audit=False)") + ")"
+    if rule.scope is Scope.ANY:
+        text = text.removesuffix(f", scope={Scope.ANY!r})") + ")"
+        if not rule.audit:
+            text = text.removesuffix(", audit=False)") + ")"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -181,8 +183,9 @@ def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
 
 
 class SpdTable:
-    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name; it has room
-    for lists up to `maximum_list_id` and counters for rules up to `maximum_rule_id`."""
+    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name; others may come
+    later. There is room for lists up to `maximum_list_id`, and there are counters for rules up to
+    `maximum_rule_id`."""
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class SpdTable:
         maximum_rule_id: int = MAXIMUM_RULE_ID,
     ) -> None:
         self.lists: dict[int, ListState] = {}
-        self._bundles = dict(bundles)
+        self._bundles = bundles
         self._by_name: dict[ListName, int] = {}
         self._issued: dict[int, Counts] = {}
         self._maximum_list_id = maximum_list_id
