@@ -38,7 +38,15 @@ from sluice.sources.shared_stack import (
     PORTS_OF_DAEMONS,
     VRRP,
 )
-from sluice.wire.packet import ETHERTYPE_ARP, ETHERTYPE_LLDP, ICMP, ICMPV6, TCP, UDP
+from sluice.wire.packet import (
+    ETHERTYPE_ARP,
+    ETHERTYPE_LLDP,
+    ICMP,
+    ICMPV6,
+    NAT_TRAVERSAL_PORT,
+    TCP,
+    UDP,
+)
 
 PROTOCOLS = frozenset({ICMP, TCP, UDP, ICMPV6, OSPF, PIM, VRRP})
 ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
@@ -88,7 +96,7 @@ class FastPath:
             "link_protocols": {ETHERTYPE_ARP, ETHERTYPE_LLDP},
             "protocols": PROTOCOLS,
             "icmp": ECHO | NEIGHBOR_DISCOVERY,
-            "withheld_ports": {DISCARD_PORT},
+            "withheld_ports": {DISCARD_PORT, NAT_TRAVERSAL_PORT},
             "vrf_ports": ports_of_daemons(),
             "answered_in_place": ANSWERED_IN_PLACE,
             "answered_ports": PORTS_OF_DAEMONS,

@@ -521,6 +521,15 @@ OWN = from_host(packets.ipv4("10.0.1.1", "10.0.1.9"))
 ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
 
 
+ESP_MARK, IKE_MARK = b"\0\0\x10\1", bytes(4)
+"""What ESP in UDP begins with (RFC 3948), and IKE beside it."""
+
+
+def in_udp(payload: bytes) -> bytes:
+    """From port 4500 to another one: the peer is behind a NAT."""
+    return (4500).to_bytes(2, "big") + (5500).to_bytes(2, "big") + bytes(4) + payload
+
+
 @pytest.mark.parametrize(
     ("frame", "refused_as"),
     [
@@ -541,6 +550,12 @@ ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
         (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", options=FAR_LOOSE)), "source_route"),
         (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", options=b"\x94\4\0\0")), None),
         (b"short", "ethernet_truncated"),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", bytes(16), 50)), "esp_of_the_kernel"),
+        (
+            from_host(packets.ipv4("10.0.1.1", "10.0.1.9", in_udp(ESP_MARK), 17)),
+            "esp_of_the_kernel",
+        ),
+        (from_host(packets.ipv4("10.0.1.1", "10.0.1.9", in_udp(IKE_MARK))), None),
     ],
 )
 def test_what_may_leave(frame: bytes, refused_as: str | None) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -132,3 +133,37 @@ def test_any_packet_parses_or_raises_wire_error(
         parse(data)
     except WireError:
         return
+
+
+# --- ESP (RFC 3948) ------------------------------------------------------------------------------
+
+
+def udp(source: int, destination: int, payload: bytes) -> bytes:
+    ports = source.to_bytes(2, "big") + destination.to_bytes(2, "big")
+    return ports + (8 + len(payload)).to_bytes(2, "big") + bytes(2) + payload
+
+
+@pytest.mark.parametrize(
+    ("protocol", "payload", "is_esp"),
+    [
+        (50, bytes(16), True),
+        (17, udp(4500, 4500, b"\1\2\3\4 and more"), True),
+        (17, udp(4500, 61000, b"\1\2\3\4 and more"), True),
+        (17, udp(61000, 4500, b"\1\2\3\4 and more"), True),
+        (17, udp(4500, 4500, bytes(4) + b" IKE"), False),
+        (17, udp(4500, 4500, b"\xff"), False),
+        (17, udp(500, 500, b"\1\2\3\4"), False),
+        (6, udp(4500, 4500, b"\1\2\3\4"), False),
+        (17, b"", False),
+    ],
+)
+def test_esp_is_told_from_ike_beside_it(protocol: int, payload: bytes, is_esp: bool) -> None:
+    ends4, ends6 = ("10.0.1.1", "10.0.1.9"), ("2001:db8::1", "2001:db8::2")
+    assert packet.is_esp(packets.ipv4(*ends4, payload, protocol)) is is_esp
+    assert packet.is_esp(packets.ipv6(*ends6, payload, protocol)) is is_esp
+
+
+@given(st.binary(max_size=80))
+def test_whether_any_bytes_are_esp_is_told_or_a_wire_error(data: bytes) -> None:
+    with contextlib.suppress(WireError):
+        assert packet.is_esp(data) in (True, False)

@@ -57,6 +57,7 @@ from sluice.wire.packet import (
     ETHERTYPE_MINIMUM,
     ISIS_LLC,
     has_source_route,
+    is_esp,
     is_unspecified,
     parse_ethernet,
     parse_ipv4,
@@ -466,6 +467,8 @@ class HostInterfaces:
             if is_ip and header.source not in self._own_macs(ifindex):
                 # A macvlan device that was moved to another namespace.
                 return "foreign_ethernet_source"
+            if is_ip and is_esp(packet):
+                return "esp_of_the_kernel"
             if header.ethertype == ETHERTYPE_IPV4:
                 ipv4 = parse_ipv4(packet)
                 if ipv4.options and has_source_route(ipv4.options):

@@ -33,6 +33,10 @@ REQUIRED = (
     ("ipv6", "forwarding", "1"),
     # Duplicate address detection runs (RFC 4862 section 5.4); a duplicate disables that address.
     ("ipv6", "accept_dad", "1"),
+    # The router's policy protects what the host sends and checks what it gets; the kernel's, where
+    # there are IPsec policies, is for the router to mirror. IPv6 has no `disable_xfrm`.
+    ("ipv4", "disable_xfrm", "1"),
+    ("ipv4", "disable_policy", "1"),
     # Addresses outlive the port's failures, so that routing daemons find them again.
     ("ipv6", "keep_addr_on_down", "1"),
 )
@@ -40,6 +44,7 @@ REQUIRED = (
 OPTIONAL = (
     ("ipv6", "force_forwarding", "0"),
     ("ipv6", "router_solicitations", "0"),
+    ("ipv6", "disable_policy", "1"),
 )
 
 

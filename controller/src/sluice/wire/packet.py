@@ -30,6 +30,10 @@ IPV6_HEADER = 40
 ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION = 0, 43, 44, 51
 DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6 = 60, 135, 139, 140
+ESP = 50
+NAT_TRAVERSAL_PORT = 4500
+_NAT_TRAVERSAL = NAT_TRAVERSAL_PORT.to_bytes(2, "big")
+_UDP_HEADER, _MARKER = 8, 4
 _SKIPPED_HEADERS = frozenset({HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6})
 
 _U16 = Struct("!H")
@@ -321,3 +325,21 @@ def is_valid_source(address: bytes) -> bool:
         or is_loopback(address)
         or address[:12] == bytes(10) + b"\xff\xff"
     )
+
+
+def is_esp(packet: bytes) -> bool:
+    """Whether an IP packet is ESP, in UDP too (RFC 3948), and not IKE or a keepalive beside it.
+    Raises WireError."""
+    if packet[:1] and packet[0] >> 4 == 4:
+        ipv4 = parse_ipv4(packet)
+        protocol, at, is_later = ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0
+    else:
+        protocol, at, is_later = parse_ipv6(packet).next_header, IPV6_HEADER, False
+    if protocol == ESP:
+        return True
+    ports = packet[at : at + 4]
+    if protocol != UDP or is_later or _NAT_TRAVERSAL not in (ports[:2], ports[2:]):
+        return False
+    # IKE begins with four zeros, and a keepalive is shorter.
+    marker = packet[at + _UDP_HEADER : at + _UDP_HEADER + _MARKER]
+    return len(marker) == _MARKER and any(marker)

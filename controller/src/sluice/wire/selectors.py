@@ -20,6 +20,7 @@ from sluice.policy_model import SCTP, FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     DESTINATION_OPTIONS,
+    ESP,
     FRAGMENT,
     HOP_BY_HOP,
     ICMP,
@@ -27,13 +28,13 @@ from sluice.wire.packet import (
     IPV4_HEADER,
     IPV4_OFFSET_MASK,
     IPV6_HEADER,
+    NAT_TRAVERSAL_PORT,
     ROUTING,
     TCP,
     UDP,
     ip_payload,
 )
 
-ESP = 50
 PARSED_OPTIONS = 10
 PARSED_EXTENSIONS = 6
 # RFC 4301, 4.4.1.1. AH is a next-layer protocol, and so is everything not listed here.
@@ -52,7 +53,6 @@ _ICMP_ERROR_HEADER = 8
 _ND_TYPES = range(133, 138)
 _ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 _READ_BEHIND_IP = frozenset({ICMP, ICMPV6, TCP, UDP, SCTP, ESP})
-NAT_TRAVERSAL_PORT = 4500
 _FRAGMENT_UNIT = 8
 _IPV4_MORE = 0x2000
 
