@@ -106,6 +106,7 @@ Play = Callable[..., None]
 def play(tmp_path: Path) -> Play:
     def run(story: Story, switch: FakeSwitch | None = None, **settings: Any) -> None:
         numbers = InterfaceNumbers(tmp_path) if settings.pop("numbered", False) else None
+        kind: type[PolicyWorld] = settings.pop("world", PolicyWorld)
         values = {"target": "sluice-switch", "size": 100, "idle": 60, "state": tmp_path}
         path = tmp_path / "r1.yaml"
         text = settings.pop("text", None) or CONFIG.format(**(values | settings))
@@ -116,7 +117,7 @@ def play(tmp_path: Path) -> Play:
         worlds: list[PolicyWorld] = []
 
         async def scene() -> None:
-            world = PolicyWorld(given, switch or FakeSwitch(CODEC), numbers)
+            world = kind(given, switch or FakeSwitch(CODEC), numbers)
             worlds.append(world)
             task = asyncio.create_task(world.controller.run())
             try:

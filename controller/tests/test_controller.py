@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.daemons import Daemon
 from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
-from sluice.inputs import FastPathInput, Sources
+from sluice.inputs import FastPathInput, Sources, XfrmInput
 from sluice.model import (
     Address,
     Event,
@@ -137,6 +137,7 @@ class World:
     quiet = 60.0
     """Seconds without an event after which the routing daemon's replay counts as over."""
     fast_path: FastPathInput | None = None
+    xfrm: Mapping[str, XfrmInput] = {}
 
     def __init__(
         self,
@@ -159,6 +160,7 @@ class World:
             host=self.host,
             punts=PuntQueue(100),
             fast_path=self.fast_path,
+            xfrm=self.xfrm,
         )
         pipeline = load_pipeline(PIPELINE)
         self.controller = Controller(

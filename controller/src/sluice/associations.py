@@ -101,6 +101,7 @@ class Associations:
             if one.engines
         ]
         self.table = SaTable(specs, engines, self._uses.uses)
+        self._specs = dict(self.table.bundles)
         self._store = SaStore(config.state_dir, self.bundles)
         self._configured = config.policy.security_associations
         self._stored = self._still_valid(self._store.load(log.warning))
@@ -152,7 +153,12 @@ class Associations:
             await asyncio.sleep(POLL)
             try:
                 await self._end_expired()
-                if retired := self.table.retired(self._clock()):
+                retired = [
+                    one
+                    for one in self.table.retired(self._clock())
+                    if one.origin is not Origin.KERNEL  # those go when the kernel says so
+                ]
+                if retired:
                     async with self._lock:
                         self._forget(retired)
                 self.disk_problem = None
@@ -179,7 +185,11 @@ class Associations:
         self.disk_problem = str(error)
 
     def _warn_of_soft_limits(self) -> None:
-        soft = {_name(one.sa) for one in self.table.reports() if _is_soft(one)}
+        soft = {
+            _name(one.sa)
+            for one in self.table.reports()
+            if _is_soft(one) and one.sa.origin is not Origin.KERNEL
+        }
         for name in sorted(soft - self._warned):
             log.warning("SA %s has reached a soft limit: rekey it", name)
         self._warned = soft
@@ -365,9 +375,12 @@ class Associations:
         self._store.save(self._stored)
         self._want()
 
-    def kernel_says(self, sas: Sequence[SecurityAssociation]) -> None:
-        """Takes the kernel's SAs, all of them."""
+    def kernel_says(
+        self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
+    ) -> None:
+        """Takes the kernel's SAs, all of them, and the bundles that are the kernel's."""
         self._kernel = tuple(sas)
+        self.table.bundles = self._specs | {one.id: one for one in bundles}
         self._want()
 
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
@@ -580,14 +593,17 @@ class Associations:
 
     def _trouble(self, one: SaReport) -> tuple[str, str] | None:
         name, state = _name(one.sa), one.state.value
+        is_kernels = one.sa.origin is Origin.KERNEL
         if one.state in (SaState.EXPIRED, SaState.REFUSED, SaState.REKEY_NEEDED):
             advice = (
-                "" if one.state is SaState.REFUSED else "; sluice sa rekey gives it a successor"
+                ""
+                if one.state is SaState.REFUSED or is_kernels
+                else "; sluice sa rekey gives it a successor"
             )
             return state, f"SA {name}: {state}: {one.why}{advice}"
         if one.state is SaState.WAITING and one.engine not in self.unreachable:
             return state, f"SA {name}: {one.why}"
-        if _is_soft(one):
+        if _is_soft(one) and not is_kernels:  # whose daemon is told
             return "soft limit", f"SA {name} has reached a soft limit: rekey it (sluice sa rekey)"
         return None
 

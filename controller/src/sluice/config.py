@@ -299,9 +299,27 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
         ike=read_ike(root.section(RouterKeys.ike)),
         metrics_listen=read_metrics(root.section(RouterKeys.metrics)),
     )
+    _check_kernel_spds(root, config)
     api.close()
     root.close()
     return config
+
+
+def _check_kernel_spds(root: Mapping, config: Config) -> None:
+    """An SPD that is mirrored has one VRF, and that VRF's kernel for itself."""
+    owners: dict[str, str] = {}
+    for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
+        if not spd.is_mirrored:
+            continue
+        vrfs = {one.vrf.name: one.vrf for one in config.interfaces if one.spd == spd.name}
+        if len(vrfs) != 1:
+            count = " and ".join(sorted(vrfs)) or "none"
+            value.problem(
+                f"an SPD of the kernel guards interfaces of one VRF; these are of {count}"
+            )
+        for vrf in vrfs.values():
+            if owners.setdefault(vrf.name, spd.name) != spd.name:
+                value.problem(f"{owners[vrf.name]!r} mirrors the kernel in that VRF already")
 
 
 def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:

@@ -62,6 +62,7 @@ from sluice.held import HeldPackets
 from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
 from sluice.inputs import Sources
+from sluice.kernel_mirrors import KernelMirrors
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -71,6 +72,7 @@ from sluice.model import (
     LinkChanged,
     LinkRemoved,
     NeighborChanged,
+    PuntedPacket,
 )
 from sluice.namespaces import HOME, namespace_of
 from sluice.numbers import InterfaceNumbers
@@ -106,6 +108,8 @@ log = logging.getLogger(__name__)
 KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE = 256, 64, 64, 256
 ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
 """Updates pending at which routes stop being read, and at which they are read again."""
+NO_SA = "NO_SA"
+"""The drop reason of packets whose bundle has no outbound SA."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemoved})
@@ -175,14 +179,10 @@ class Controller:
         self.resolution = Resolution(self.fib, self.held, sources.kernel, self.counters)
         self._limiter = RateLimiter(*_icmp_rates(limits))
         self.flow_codec = FlowCodec(schema)
-        self.policy = Policy(
-            config,
-            self.reconciler,
-            FlowTables(self.flow_codec, self._clock),
-            self.flow_codec,
-            self.fib.interfaces.local_addresses,
+        self.mirrors = KernelMirrors(
+            config, sources.xfrm, self.fib.interfaces.local_addresses, self._clock
         )
-        self.policy.on_started = self._progress
+        self.policy = self._make_policy()
         self.host_errors = HostErrors(
             config,
             self.policy.table.list_of,
@@ -191,7 +191,6 @@ class Controller:
         )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.table.lists.get
-        self.policy.on_changed = self._policy_changed
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,
@@ -226,7 +225,7 @@ class Controller:
             self._when_ready,
             first_packets=self.first_packets,
             tunnels=self._tunnels,
-            audit_drop=self.audit.packet_dropped,
+            audit_drop=self._packet_dropped,
             delivering=self.host_errors.delivered,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
@@ -266,10 +265,24 @@ class Controller:
         """Whether the routing daemons have named all their routes."""
         return self.daemons.settled
 
+    def _make_policy(self) -> Policy:
+        made = Policy(
+            self.config,
+            self.reconciler,
+            FlowTables(self.flow_codec, self._clock),
+            self.flow_codec,
+            self.fib.interfaces.local_addresses,
+            mirrored=self.mirrors.mirrored,
+        )
+        made.on_started = self._progress
+        made.on_changed = self._policy_changed
+        return made
+
     def _make_associations(self) -> Associations:
         made = Associations(self.config, self.sources.engines, self.reconciler, self._clock)
         made.on_changed = self._associations_changed
         made.on_engine = self._engine_answers
+        self.mirrors.attach(self.policy, made)
         self.policy.associations = made.entities
         return made
 
@@ -286,6 +299,8 @@ class Controller:
         if sources.fast_path is not None:
             fileno = sources.fast_path.fileno()
             self.scheduler.add(Inlet("delivered packets", 3, self._drain_told, fileno))
+        for inlet in self.mirrors.inlets():
+            self.scheduler.add(inlet)
         self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
         self.daemons.enable(False)  # until the switch's routes are known
@@ -296,6 +311,8 @@ class Controller:
         changes = Changes()
         for drop_reason in DROPS:
             changes.set(Kind.AUDITED_DROP, drop_reason, AUDITED)
+        if self.mirrors:
+            changes.set(Kind.AUDITED_DROP, NO_SA, AUDITED)
         for reason, rate in self.config.punt_rates.items():
             changes.set(Kind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
         seed = zlib.crc32(self.config.router.encode())
@@ -341,6 +358,7 @@ class Controller:
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
             asyncio.create_task(self.stalls.measured("SAs", self.associations.run())),
+            asyncio.create_task(self.mirrors.run()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -399,7 +417,7 @@ class Controller:
             for bundle in self.config.policy.bundles
             if bundle.spd == spd and bundle.outbound is not None and bundle.outbound.spi is not None
         )
-        bundles = {bundle.id for bundle in self.config.policy.bundles if bundle.spd == spd}
+        bundles = self.policy.bundles_of(spd)
         told = (
             EspSource(sa.settings.local, sa.settings.spi)
             for sa in self.associations.table.wanted
@@ -498,6 +516,7 @@ class Controller:
         if first or (
             self._released_kernel_kinds and any(type(event) in ADDRESS_EVENTS for event in events)
         ):
+            self.mirrors.addresses_changed()
             self.policy.addresses_changed()
         return bool(events)
 
@@ -624,6 +643,13 @@ class Controller:
     def _packets_in(self, packets: list[tuple[bytes, Metadata]]) -> None:
         self.sources.punts.offer(packets)
         self.scheduler.serve(self._punts)
+
+    def _packet_dropped(self, reason: str, packet: PuntedPacket, now: float) -> None:
+        """The pipeline has dropped a packet and given a copy of it."""
+        if reason != NO_SA:
+            self.audit.packet_dropped(reason, packet, now)
+        else:
+            self.mirrors.acquire(packet, now)
 
     def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
         if not batch:

@@ -20,7 +20,7 @@ from sluice._native import FpmServer, TapSet
 from sluice.config import Config, VrfConfig
 from sluice.connection_config import HostPort
 from sluice.fast_path import FastPath
-from sluice.inputs import RouteFeed, Sources
+from sluice.inputs import RouteFeed, Sources, XfrmInput
 from sluice.model import MAIN_TABLE
 from sluice.namespaces import HOME
 from sluice.sources.device import Devices
@@ -43,6 +43,7 @@ from sluice.sources.several_kernels import SeveralKernels
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.sources.vrf_devices import VrfDevices
 from sluice.sources.vrf_places import VrfPlaces
+from sluice.sources.xfrm import XfrmMonitor
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ def open_sources(
     }
     for engine in engines.values():
         stack.callback(engine.close)
+    xfrm = _open_xfrm(config, stacks, stack)
     ike_ports = [one.ike_ports for one in stacks.values() if one.ike_ports is not None]
     home = feeds[0]
     return Sources(
@@ -153,7 +155,33 @@ def open_sources(
         vrf_devices=start.vrf_devices,
         feeds_of_vrfs=tuple(feeds[1:]),
         engines=engines,
+        xfrm=xfrm,
     )
+
+
+def _open_xfrm(
+    config: Config, stacks: Mapping[int, _HostStack], stack: contextlib.AsyncExitStack
+) -> dict[str, XfrmInput]:
+    """The IPsec databases that SPDs are mirrored from, read. Raises OSError in a sentence."""
+    found: dict[str, XfrmInput] = {}
+    owners: dict[int, str] = {}
+    for spd in config.policy.spds:
+        if not spd.is_mirrored:
+            continue
+        place = next(one.vrf.place for one in config.interfaces if one.spd == spd.name)
+        if owners.setdefault(place, spd.name) != spd.name:
+            raise OSError(
+                f"spds: {owners[place]} and {spd.name} would mirror the same kernel's policies;"
+                " give the VRF a network namespace of its own (isolation: namespace)"
+            )
+        try:
+            monitor: XfrmMonitor = stacks[place].inside(XfrmMonitor)
+            stack.callback(monitor.close)
+            monitor.start()
+        except OSError as error:
+            raise about(f"SPD {spd.name}", error) from error
+        found[spd.name] = monitor
+    return found
 
 
 def _say_keeper_ended() -> None:

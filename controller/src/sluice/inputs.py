@@ -23,6 +23,15 @@ from sluice.model import (
 from sluice.namespaces import HOME
 from sluice.sa_model import HeldSa, KeyMaterial, SaSettings
 from sluice.state.route_runs import RoutesEvent
+from sluice.xfrm_model import (
+    Defaults,
+    KernelPolicy,
+    KernelSelector,
+    KernelState,
+    PolicyKey,
+    StateKey,
+    Usage,
+)
 
 
 class RouteInput(Protocol):
@@ -150,6 +159,52 @@ class IkePortsInput(Protocol):
         """What was refused, by name."""
 
 
+class XfrmInput(Protocol):
+    """The IPsec databases of a kernel (`sources.xfrm.XfrmMonitor`)."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was refused or went wrong, by name."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether what follows is what the kernel has."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the kernel refused to be read, until `read_again`."""
+
+    @property
+    def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
+        """All policies but those of single sockets."""
+
+    @property
+    def states(self) -> Mapping[StateKey, KernelState]:
+        """All states."""
+
+    @property
+    def defaults(self) -> Defaults:
+        """What happens to packets that no policy matches."""
+
+    def fileno(self) -> int:
+        """Readable while the kernel has news."""
+
+    def poll(self) -> bool:
+        """Takes in what has come; whether anything has changed, or may have."""
+
+    def read_again(self) -> None:
+        """Asks anew for everything, after a refusal."""
+
+    def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
+        """Has key managers hear that a packet needs an SA of a policy's template."""
+
+    def report_usage(self, state: KernelState, usage: Usage) -> None:
+        """Tells the kernel what a state has carried."""
+
+    def expire(self, state: KernelState, *, hard: bool) -> None:
+        """Has key managers hear that a state has reached a lifetime."""
+
+
 class VrfDevicesInput(Protocol):
     """The kernel's VRF devices (`sources.vrf_devices.VrfDevices`)."""
 
@@ -259,6 +314,8 @@ class Sources:
     """Of VRFs that have a network namespace for themselves."""
     engines: Mapping[int, EngineInput] = field(default_factory=dict)
     """The ESP engines that are told their SAs, by number."""
+    xfrm: Mapping[str, XfrmInput] = field(default_factory=dict)
+    """The kernels that SPDs are mirrored from, by SPD."""
 
     @property
     def feeds(self) -> tuple[RouteFeed, ...]:

@@ -26,12 +26,12 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sluice import policy_entities
 from sluice.audit_log import ListChange
 from sluice.config import Config
-from sluice.entities import OPENING, Key, Kind, Value
+from sluice.entities import OPENING, Binding, BundleInVrf, Changes, Key, Kind, Value
 from sluice.entities import ListState as ListEntity
 from sluice.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.flow_tables import FlowTables, ListCache
@@ -44,6 +44,7 @@ from sluice.policy_start import PolicyError, Room, check_room, rules_at_start
 from sluice.reconciler import Reconciler
 from sluice.rule_book import RuleBook
 from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
+from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 from sluice.state.flow_cache import FlowCache, FlowVerdict
 from sluice.state.invalidation import starting_anew
 from sluice.state.rule_ids import TooManyRulesError
@@ -75,8 +76,16 @@ CLOSED_LIST = ListEntity(0, 0)
 Rules = Mapping[Direction, Sequence[Rule]]
 
 
+class Mirrored(NamedTuple):
+    """The rules of an SPD that is mirrored, and the names of the bundles that they may name."""
+
+    rules: Rules
+    bundles: tuple[str, ...]
+
+
 class Policy:
-    """All SPDs. `own(vrf)` are this router's addresses in a VRF.
+    """All SPDs. `own(vrf)` are this router's addresses in a VRF; `mirrored` is what the SPDs whose
+    rules come from the kernel begin with.
 
     Raises SpdStoreError and PolicyError.
     """
@@ -88,6 +97,8 @@ class Policy:
         flows: FlowTables,
         codec: FlowCodec,
         own: Callable[[int], Iterable[Address]],
+        *,
+        mirrored: Mapping[str, Mirrored] | None = None,
     ) -> None:
         self._config = config
         self._reconciler = reconciler
@@ -99,13 +110,22 @@ class Policy:
         # An SPD that is configured again some day is to start as it is configured then.
         record = self._store.forget_committed(keep=self.spds)
         self.check_room(config)
-        self.book = RuleBook(config, rules_at_start(config, record), own)
+        mirrored = mirrored or {}
+        self.numbers = BundleNumbers(config.policy.bundle_ids(), record.bundles)
+        for one in mirrored.values():
+            self.numbers.add(one.bundles)
+        self._mirrored = {spd: one.bundles for spd, one in mirrored.items()}
+        """The bundles of each mirrored SPD."""
+        rules = rules_at_start(config, record)
+        for spd, one in mirrored.items():
+            rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
+        self.book = RuleBook(config, rules, own)
         """The rules in force, or that a commit is about."""
         self._said = {spd: on for spd, on in record.caches.items() if spd in self.spds}
         """Flow caches that an operator turned on or off; the others are as configured."""
         self.bundle_names = record.bundles
         """The bundle that each number stands for in the switch, as far as it is known."""
-        self.table = SpdTable(config.policy.bundle_ids(), codec.lists, codec.rules)
+        self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
         self.table.restore(record, self.spds)
         self._has_record = bool(record.lists)
         self.counters: Counter[str] = Counter()
@@ -150,10 +170,9 @@ class Policy:
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
-        bindings = policy_entities.bindings(self._config, self.table.id_of, self.associations())
-        for kind, entries in bindings.by_kind.items():
+        for kind, entries in self._bindings().by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
-        bundles = policy_entities.moved_bundles(self._config, self.bundle_names)
+        bundles = policy_entities.moved_bundles(self.numbers.by_name, self.bundle_names)
         swapped = policy_entities.INTERFACE_BINDINGS if self.atomic else frozenset()
         return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
 
@@ -225,9 +244,7 @@ class Policy:
         self._reconciler.keep(_entities(self.table.lists.values()))
         self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
-        self._reconciler.submit(
-            policy_entities.bindings(self._config, self.table.id_of, self.associations())
-        )
+        self._reconciler.submit(self._bindings())
         self._reconciler.release(policy_entities.BINDING_KINDS)
         self._reconciler.open()
         self.standing.set()
@@ -269,10 +286,25 @@ class Policy:
     def _name_bundles(self) -> None:
         """From here on no flow means another bundle than the configuration does: on disk, before
         the SAs go to the switch. Raises SpdStoreError."""
-        names = {number: name for name, number in self._config.policy.bundle_ids().items()}
-        if self.bundle_names != names:
-            self.bundle_names = names
+        if self.bundle_names != self.numbers.names:
+            self.bundle_names = self.numbers.names
             self._save(Commit(()))
+
+    def _bindings(self) -> Changes:
+        """Interfaces and bundles, as far as their lists have numbers."""
+        changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
+        for spd, bundles in self._mirrored.items():
+            self._bind_bundles(spd, bundles, changes)
+        return changes
+
+    def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: Changes) -> None:
+        """What bundles of a mirrored SPD carried is checked against its inbound list."""
+        list_id = self.table.id_of(spd, Direction.INBOUND)
+        vrf = policy_entities.vrf_of(self._config, spd)
+        if list_id is not None:
+            for name in bundles:
+                in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
+                changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
 
     def _installed(self) -> dict[int, Counts]:
         """The lists that the switch holds, as far as they can be understood."""
@@ -319,13 +351,45 @@ class Policy:
     async def commit(self, changes: Mapping[str, Rules]) -> list[ListState]:
         """New rules for SPDs; the lists that changed, when the switch has them. PolicyError."""
         for spd in changes:
-            self.known(spd)
+            if self.known(spd).is_mirrored:
+                raise PolicyError(
+                    f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
+                    " configuration); change those (swanctl, `ip xfrm policy`)"
+                )
         rules = {
             (spd, direction): tuple(lists[direction])
             for spd, lists in changes.items()
             for direction in Direction
         }
         return await self._alone(partial(self._commit, rules, "commit"))
+
+    async def mirror(self, spd: str, mirrored: Mirrored) -> None:
+        """New rules and bundles for an SPD that is mirrored. While no switch is connected they wait
+        for it. PolicyError."""
+        await self._alone(partial(self._mirror, spd, mirrored))
+
+    async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
+        rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
+        before = self._mirrored[spd]
+        try:
+            self.numbers.add(mirrored.bundles)
+        except TooManyBundlesError as error:
+            raise PolicyError(str(error)) from error
+        if self._session is None or not self.started:
+            self.book.rules.update(rules)
+        else:
+            self.bundle_names = self.numbers.names  # on disk with the commit
+            await self._commit(rules, "mirrored from the kernel")
+        self._mirrored[spd] = mirrored.bundles
+        others = [name for names in self._mirrored.values() for name in names]
+        changes = Changes()
+        vrf = policy_entities.vrf_of(self._config, spd)
+        for name, number in self.numbers.keep(others):
+            if name in before:
+                changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+        if self.standing.is_set():  # else they follow their lists
+            self._bind_bundles(spd, mirrored.bundles, changes)
+        self._reconciler.submit(changes)
 
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
         """Turns flow caches on, or off: then every packet is searched. PolicyError."""
@@ -357,6 +421,11 @@ class Policy:
                 await self._put_right(session)
 
         await self._alone(change)
+
+    def bundles_of(self, spd: str) -> frozenset[int]:
+        """The pipeline's numbers of an SPD's bundles."""
+        names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
+        return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
     def known(self, spd: str) -> SpdConfig:
         """The SPD of that name. PolicyError."""

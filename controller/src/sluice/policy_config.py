@@ -7,12 +7,14 @@
     security_associations: [...]
     spds:
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
+      - {name: wan, source: kernel}
 
 A part of `config`, which reads the rest of the file; without any of these sections there is no
 policy, and an interface's `spd` stays None. An SPD's rules stand in a file of their own (relative
 to the configuration's directory) or here, under `inbound` and `outbound`; either way they are
-validated with the rest. SAs are told to engines that have an `admin` socket (`sa_config`). An
-engine without one is given its SAs by hand, and so are the bundles that it serves:
+validated with the rest. With `source: kernel` they are the policies of the kernel's XFRM, whose
+templates are the SPD's bundles. SAs are told to engines that have an `admin` socket (`sa_config`).
+An engine without one is given its SAs by hand, and so are the bundles that it serves:
 
     bundles:
       - name: branch
@@ -64,7 +66,8 @@ class FlowCacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpdConfig:
-    """An SPD as it is at start; `file` where its rules come from a file."""
+    """An SPD as it is at start; `file` where its rules come from a file. One that `is_mirrored` has
+    the rules of the kernel's IPsec policies."""
 
     name: str
     file: Path | None
@@ -72,6 +75,7 @@ class SpdConfig:
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
     """Whether an inbound ICMP error in clear that no rule matches is judged by what it quotes."""
+    is_mirrored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,14 @@ def _icmp_errors(value: object) -> bool:
     raise ValueError(f"{value!r} is neither off nor checked")
 
 
+@scalars.takes("`configuration`, `kernel`")
+def _source(value: object) -> bool:
+    """Whether the rules are the kernel's."""
+    if value in ("configuration", "kernel"):
+        return value == "kernel"
+    raise ValueError(f"{value!r} is neither configuration nor kernel")
+
+
 _AN_SPD = scalars.Scalar(scalars.name.convert, "an SPD")
 _A_VRF = scalars.Scalar(scalars.text.convert, "a VRF")
 _AN_ENGINE = scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id")
@@ -205,6 +217,12 @@ class SpdKeys(Section, title="spds"):
     file = optional(
         scalars.path,
         "The file with its rules; or else `inbound` and `outbound` here.",
+    )
+    source = optional(
+        _source,
+        "Where its rules come from; `kernel`: the IPsec policies that an IKE daemon or `ip xfrm`"
+        " gives the kernel ([ike.md](../how-to/ike.md)).",
+        "`configuration`",
     )
     inbound = SpdFileKeys.inbound
     outbound = SpdFileKeys.outbound
@@ -364,10 +382,18 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
     bundles = policy.bundle_names(name or "")
     file = section.value(SpdKeys.file)
     inline = read_lists(section, bundles)
+    is_mirrored = section.optional(SpdKeys.source, False)
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
+    if is_mirrored and (file is not None or any(inline.values())):
+        section.problem(SpdKeys.source, "the rules come from the kernel: no file, no rules here")
+    if is_mirrored and bundles:
+        names = ", ".join(sorted(bundles))
+        section.problem(SpdKeys.source, f"the kernel's templates are its bundles; take out {names}")
     if file is None:
-        return None if name is None else SpdConfig(name, None, inline, cache, are_errors_checked)
+        if name is None:
+            return None
+        return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored)
     if any(inline.values()):
         section.problem(SpdKeys.file, "rules from a file or rules here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))

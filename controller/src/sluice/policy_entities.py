@@ -112,8 +112,11 @@ def _bind_bundle(
             changes.set(Kind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
 
-def moved_bundles(config: Config, bundle_names: Mapping[int, str]) -> frozenset[int]:
+def vrf_of(config: Config, spd: str) -> int:
+    """The VRF of the interfaces that an SPD guards, where they are of one."""
+    return next(one.vrf.id for one in config.interfaces if one.spd == spd)
+
+
+def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
     """Numbers of bundles that meant another bundle; `bundle_names` are as the switch has them."""
-    return frozenset(
-        one.id for one in config.policy.bundles if bundle_names.get(one.id) != one.name
-    )
+    return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

@@ -41,6 +41,9 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
     rules: dict[ListName, tuple[Rule, ...]] = {}
     problems: list[str] = []
     for spd in config.policy.spds:
+        if spd.is_mirrored:  # what the kernel says now counts, and nothing else
+            rules |= {(spd.name, direction): () for direction in Direction}
+            continue
         in_force = {
             direction: known
             for direction in Direction

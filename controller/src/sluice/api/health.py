@@ -40,6 +40,7 @@ def _switch(controller: Controller, phase: Phase) -> Iterator[str]:
         yield "the SPDs have not started yet: the interfaces that they guard drop"
     yield from controller.port_watch.problems
     yield from controller.associations.problems()
+    yield from controller.mirrors.problems()
 
 
 def _host(controller: Controller) -> Iterator[str]:

@@ -242,7 +242,7 @@ class PolicyViews:
         }
 
     def _bundle_names(self) -> dict[int, str]:
-        ids = self._controller.config.policy.bundle_ids()
+        ids = self._controller.policy.numbers.by_name
         return {number: name for name, number in ids.items()}
 
 

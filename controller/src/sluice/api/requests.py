@@ -99,6 +99,9 @@ class Requests:
         problems: list[str] = []
         for name in map(str, names):
             spd = self._policy.known(name)
+            if spd.is_mirrored:
+                problems.append(f"{name}: its rules are the kernel's IPsec policies, in no file")
+                continue
             bundles = self._controller.config.policy.bundle_names(name)
             try:
                 text = SpdText(name, spd.rules)

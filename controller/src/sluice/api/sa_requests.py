@@ -28,7 +28,6 @@ class SaRequests:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._associations = controller.associations
-        self._bundles = {one.id: one.name for one in controller.config.policy.bundles}
         self.commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "sa add": self._refusing(self._add),
             "sa del": self._refusing(self._delete),
@@ -50,8 +49,9 @@ class SaRequests:
     async def show(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """All SAs, or those of a bundle, and how they stand."""
         bundle = request.get("bundle")
-        if bundle is not None and bundle not in self._bundles.values():
-            known = ", ".join(self._bundles.values()) or "none"
+        names = self._controller.policy.numbers.by_name
+        if bundle is not None and bundle not in names:
+            known = ", ".join(names) or "none"
             raise BadRequestError(f"there is no bundle {bundle!r}; there is: {known}")
         rows = map(self._row, self._associations.table.reports())
         return [row for row in rows if bundle in (None, row["bundle"])]
@@ -110,7 +110,9 @@ class SaRequests:
         local, remote = settings.local, settings.remote
         return {
             "name": sa.name,
-            "bundle": self._bundles.get(settings.bundle, str(settings.bundle)),
+            "bundle": self._controller.policy.numbers.names.get(
+                settings.bundle, str(settings.bundle)
+            ),
             "direction": settings.direction.value,
             "spi": settings.spi,
             "mode": settings.mode.value,

@@ -405,6 +405,7 @@ class Views:
             "flow_invalidation": controller.policy.invalidation.counters,
             "audit": controller.audit.counters,
             "security_associations": controller.associations.counters,
+            "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
         if sources.fast_path is not None:  # what passed there belongs to these groups, too

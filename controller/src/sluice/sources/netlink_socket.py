@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A non-blocking NETLINK_ROUTE socket of the network namespace that the process is in."""
+"""A non-blocking netlink socket of the network namespace that the process is in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import socket
 from collections.abc import Iterable
 
 NETLINK_ROUTE = 0
+NETLINK_XFRM = 6
 SOL_NETLINK = 270
 NETLINK_ADD_MEMBERSHIP = 1
 NETLINK_GET_STRICT_CHK = 12
 SO_RCVBUFFORCE = 33
 
+# The port that the kernel sends from; processes that may send to others have another.
+KERNEL = 0
 # The kernel never builds a larger datagram.
 DATAGRAM_LIMIT = 1 << 16
 
@@ -24,9 +27,14 @@ class Overrun(Exception):  # noqa: N818 - not an error of the program but news: 
 class NetlinkSocket:
     """Sends requests, receives datagrams, belongs to multicast groups."""
 
-    def __init__(self, groups: Iterable[int] = (), receive_buffer: int = 8 << 20) -> None:
+    def __init__(
+        self,
+        groups: Iterable[int] = (),
+        receive_buffer: int = 8 << 20,
+        protocol: int = NETLINK_ROUTE,
+    ) -> None:
         self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_ROUTE
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, protocol
         )
         self._set_receive_buffer(receive_buffer)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
@@ -34,6 +42,10 @@ class NetlinkSocket:
         for group in groups:
             self._socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
         self._sequence = 0
+        self.foreign = 0
+        """Datagrams that another process sent, not the kernel; nothing reads them."""
+        self.port: int = self._socket.getsockname()[0]
+        """The port that answers to this socket's requests have in their headers, and no others."""
 
     def _set_receive_buffer(self, size: int) -> None:
         try:
@@ -55,9 +67,13 @@ class NetlinkSocket:
         self._socket.sendto(request, (0, 0))
 
     def receive(self) -> bytes | None:
-        """The next datagram, None if there is none. Raises Overrun where some were lost."""
+        """The kernel's next datagram, None if there is none. Raises Overrun if some were lost."""
         try:
-            return self._socket.recv(DATAGRAM_LIMIT)
+            while True:
+                datagram, (sender, _) = self._socket.recvfrom(DATAGRAM_LIMIT)
+                if sender == KERNEL:
+                    return datagram
+                self.foreign += 1
         except BlockingIOError:
             return None
         except OSError as error:

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An SPD that is the kernel's: its policies as rules, its states as SAs, and what it is told.
+
+  policies   kernel -> XfrmMonitor -> mirror_rules (pure) -> Policy.mirror -> switch
+  states     kernel -> XfrmMonitor -> mirror_states (pure) -> Associations -> engines, switch
+  usage      engines -> Associations -> usage and expiries -> kernel -> IKE daemon
+  acquire    NO_SA, a copy of the packet -> the policy that asks for its bundle -> kernel -> IKE
+
+An IKE daemon writes policies and states one by one, so that changes are gathered for a moment. A
+kernel whose policies cannot be brought into force closes its SPD: all packets drop but ND and IKE,
+and it is tried again. The kernel passes an acquire on to all key managers, as it does for a packet
+of its own; here they are rate limited, where the kernel would remember each by a larval state.
+
+Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from sluice.inputs import XfrmInput
+from sluice.model import Address, Prefix, PuntedPacket
+from sluice.policy import Mirrored, Policy
+from sluice.policy_model import Direction, Selectors
+from sluice.policy_start import PolicyError
+from sluice.sa_model import Age
+from sluice.state.kernel_rules import MirroredRules, accepts, mirror_rules
+from sluice.state.kernel_sas import MirroredState, MirroredStates, Numbers, mirror_states
+from sluice.state.sa_table import BundleSpec, SaId, SaReport, identity
+from sluice.wire.errors import WireError
+from sluice.wire.selectors import selectors
+from sluice.xfrm_model import ANY_PORT, KernelSelector, PortMatch, Usage
+
+log = logging.getLogger(__name__)
+
+GATHERING = 0.02
+"""Seconds for which changes are gathered."""
+RETRY = 1.0
+"""Seconds after which policies that could not be brought into force are tried again."""
+REPORTING = 2.0
+"""Seconds between two reports of what SAs have carried."""
+ACQUIRE_INTERVAL = 3.0
+"""Seconds between two acquires for a bundle."""
+ACQUIRES_PER_SECOND = 100.0
+"""Of all bundles; as many at once."""
+CLOSED = Mirrored(dict.fromkeys(Direction, ()), ())
+"""Lists without rules: their final discard meets everything but ND and IKE."""
+
+
+class Place(NamedTuple):
+    """Where the SAs of a mirrored SPD serve: its VRF, the engines that may have them, the preferred
+    one first, and the path MTU in bytes."""
+
+    vrf: int
+    engines: tuple[int, ...]
+    path_mtu: int
+
+
+class KernelMirror:
+    """One SPD, mirrored from one kernel. `own` gives this router's addresses in its VRF."""
+
+    def __init__(
+        self,
+        spd: str,
+        kernel: XfrmInput,
+        place: Place,
+        own: Callable[[int], Iterable[Address]],
+        clock: Callable[[], float],
+    ) -> None:
+        self.spd = spd
+        self.kernel = kernel
+        self.counters: Counter[str] = Counter()
+        self.on_states: Callable[[], None] = lambda: None
+        """Called when `states` and `specs` are others."""
+        self._place = place
+        self._own = own
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._failure: str | None = None
+        self._acquired: dict[str, float] = {}
+        self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
+        self.rules: MirroredRules = self._translate()
+        """What is in force, or will be when the switch is connected."""
+        self._states = MirroredStates((), ())
+        self.specs: tuple[BundleSpec, ...] = ()
+        """The bundles, as `Associations` wants them."""
+        self._reported: dict[SaId, tuple[Usage, Age]] = {}
+
+    def _translate(self) -> MirroredRules:
+        return mirror_rules(self.kernel.policies.values(), self.kernel.defaults)
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The rules and bundles."""
+        return Mirrored(self.rules.rules, tuple(self.rules.bundles))
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be mirrored, as sentences."""
+        if self._failure is not None:
+            why = self._failure
+            yield f"SPD {self.spd} is closed, the kernel's policies are not in force: {why}"
+        elif not self.kernel.synced:
+            yield f"SPD {self.spd}: the kernel's policies are being read again"
+        for problem in (*self.rules.problems, *self._states.problems):
+            yield f"SPD {self.spd}: {problem}"
+
+    # -- what the kernel says
+
+    def drain(self) -> bool:
+        """Takes in what the kernel says; an inlet's slice."""
+        if self.kernel.poll():
+            self._changed.set()
+        return False
+
+    async def run(self, policy: Policy) -> None:
+        """Brings changes into force until cancelled."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(GATHERING)
+            self._changed.clear()
+            if self.kernel.is_refused:
+                await self._read_again(policy)
+            if not self.kernel.synced:
+                continue  # the end of a dump is a change
+            rules = self._translate()
+            if rules != self.rules or self._failure is not None:
+                await self._bring_into_force(policy, rules)
+            self.look_at_states(policy)
+
+    async def _bring_into_force(self, policy: Policy, rules: MirroredRules) -> None:
+        self.rules = rules
+        try:
+            await policy.mirror(self.spd, self.mirrored)
+        except PolicyError as error:
+            await self._close(policy, str(error))
+            asyncio.get_running_loop().call_later(RETRY, self._changed.set)
+        else:
+            if self._failure is not None:
+                log.info("policy %s: the kernel's policies are in force again", self.spd)
+            self._failure = None
+            self.counters["policies brought into force"] += 1
+
+    async def _read_again(self, policy: Policy) -> None:
+        """The kernel refused to be read: closes the SPD until it answers."""
+        await self._close(policy, "the kernel refuses to show them")
+        await asyncio.sleep(RETRY)
+        self.kernel.read_again()
+        self._changed.set()
+
+    async def _close(self, policy: Policy, why: str) -> None:
+        """What was in force may be laxer than what the kernel says by now."""
+        if self._failure is None:
+            log.error("policy %s: the kernel's policies: %s", self.spd, why)
+        self._failure = why
+        try:
+            await policy.mirror(self.spd, CLOSED)
+        except PolicyError as error:
+            log.error("policy %s: cannot be closed: %s", self.spd, error)
+
+    # -- states
+
+    def look_at_states(self, policy: Policy) -> None:
+        """Takes the kernel's states, or this router's addresses, as they are now."""
+        known = policy.numbers.by_name
+        bundles = [one for name, one in self.rules.bundles.items() if name in known]
+        self._states = mirror_states(
+            self.kernel.states.values(),
+            bundles,
+            self.rules.policies,
+            frozenset(self._own(self._place.vrf)),
+            Numbers(known, self._place.vrf),
+        )
+        present = {identity(one.association) for one in self._states.states}
+        self._reported = {key: said for key, said in self._reported.items() if key in present}
+        vrf, engines, path_mtu = self._place
+        self.specs = tuple(
+            BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
+        )
+        self.on_states()
+
+    @property
+    def states(self) -> tuple[MirroredState, ...]:
+        """The SAs that are mirrored."""
+        return self._states.states
+
+    def report(self, reports: Iterable[SaReport]) -> None:
+        """Tells the kernel what SAs have carried, and which have reached a lifetime.
+
+        The kernel passes an expiry on to the IKE daemon as one that it saw itself.
+        """
+        mirrored = {identity(one.association): one.state for one in self.states}
+        for one in reports:
+            key, held = identity(one.sa), one.held
+            state = mirrored.get(key)
+            if state is None or held is None:
+                continue
+            known, age = self._reported.get(key, (Usage(), Age.FRESH))
+            used = known.used or (int(time.time()) if held.packets else 0)
+            usage = Usage(held.bytes, held.packets, state.usage.added, used)
+            if (usage.bytes, usage.packets) != (known.bytes, known.packets):
+                self.kernel.report_usage(state, usage)
+            if held.age is not age and held.age is not Age.FRESH:
+                self.kernel.expire(state, hard=held.age is Age.HARD)
+            self._reported[key] = usage, held.age
+
+    # -- acquires
+
+    def acquire(self, packet: PuntedPacket, bundle: str, now: float) -> None:
+        """A packet was dropped because its bundle has no outbound SA."""
+        if now - self._acquired.get(bundle, -ACQUIRE_INTERVAL) < ACQUIRE_INTERVAL:
+            self.counters["acquires held back"] += 1
+            return
+        try:
+            flow = flow_of(selectors(packet.frame, is_own=False).selectors)
+        except WireError as error:
+            self.counters[f"no acquire: {error.name}"] += 1
+            return
+        asking = self.rules.policies.get(bundle, ())
+        policy = next((one for one in asking if accepts(one.selector, flow)), None)
+        if policy is None:
+            self.counters["no acquire: no policy asks for it"] += 1
+        elif self._take_token(now):
+            self._acquired = {
+                name: at for name, at in self._acquired.items() if name in self.rules.bundles
+            }
+            self._acquired[bundle] = now
+            self.counters["acquires"] += 1
+            self.kernel.acquire(policy, flow)
+        else:
+            self.counters["acquires held back"] += 1
+
+    def _take_token(self, now: float) -> bool:
+        earned = (now - self._tokens_at) * ACQUIRES_PER_SECOND
+        self._tokens = min(ACQUIRES_PER_SECOND, self._tokens + earned)
+        self._tokens_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def flow_of(packet: Selectors) -> KernelSelector:
+    """A packet as a selector that matches nothing else, as the kernel's own acquires have it."""
+    if packet.icmp is not None:
+        source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
+    else:
+        source, destination = (
+            ANY_PORT if port is None else PortMatch(port, 0xFFFF)
+            for port in (packet.source_port, packet.destination_port)
+        )
+    return KernelSelector(
+        Prefix.host(packet.source),
+        Prefix.host(packet.destination),
+        packet.protocol or 0,
+        source,
+        destination,
+    )

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All SPDs that are mirrored, each from the kernel of a network namespace.
+
+Depends on kernel_mirror, policy and associations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from sluice import policy_entities
+from sluice.associations import Associations
+from sluice.config import Config
+from sluice.inputs import XfrmInput
+from sluice.kernel_mirror import REPORTING, KernelMirror, Place
+from sluice.model import Address, PuntedPacket
+from sluice.policy import Mirrored, Policy
+from sluice.policy_config import DEFAULT_PATH_MTU
+from sluice.scheduler import Inlet
+
+
+class KernelMirrors:
+    """The mirrors of a router. `kernels` are their inputs by SPD, `own` gives this router's
+    addresses in a VRF."""
+
+    def __init__(
+        self,
+        config: Config,
+        kernels: Mapping[str, XfrmInput],
+        own: Callable[[int], Iterable[Address]],
+        clock: Callable[[], float],
+    ) -> None:
+        engines = tuple(one.id for one in config.policy.engines if one.admin is not None)
+        self._mirrors = {
+            spd: KernelMirror(
+                spd,
+                kernel,
+                Place(policy_entities.vrf_of(config, spd), engines, DEFAULT_PATH_MTU),
+                own,
+                clock,
+            )
+            for spd, kernel in kernels.items()
+        }
+        self._policy: Policy | None = None
+        self._associations: Associations | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._mirrors)
+
+    @property
+    def mirrored(self) -> dict[str, Mirrored]:
+        """What each SPD begins with."""
+        return {spd: one.mirrored for spd, one in self._mirrors.items()}
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was done, and what the kernel said of it."""
+        counts: Counter[str] = Counter()
+        for one in self._mirrors.values():
+            counts.update(one.counters)
+            counts.update({f"kernel: {name}": count for name, count in one.kernel.counters.items()})
+        return counts
+
+    def problems(self) -> Iterator[str]:
+        """What keeps the kernel's policies or SAs from being in force, as sentences."""
+        for one in self._mirrors.values():
+            yield from one.problems()
+
+    def inlets(self) -> Iterator[Inlet]:
+        """Where the kernels' news come in."""
+        for spd, one in self._mirrors.items():
+            yield Inlet(f"policies of {spd}", 1, one.drain, one.kernel.fileno())
+
+    def attach(self, policy: Policy, associations: Associations) -> None:
+        """Says what the mirrors write to."""
+        self._policy, self._associations = policy, associations
+        for one in self._mirrors.values():
+            one.on_states = self._tell
+
+    def addresses_changed(self) -> None:
+        """Takes notice of this router's addresses: they tell inbound from outbound states."""
+        for one in self._mirrors.values():
+            if self._policy is not None:
+                one.look_at_states(self._policy)
+
+    def _tell(self) -> None:
+        if self._associations is not None:
+            mirrors = self._mirrors.values()
+            sas = [each.association for one in mirrors for each in one.states]
+            self._associations.kernel_says(sas, [spec for one in mirrors for spec in one.specs])
+
+    async def run(self) -> None:
+        """Follows the kernels until cancelled."""
+        if not self._mirrors or self._policy is None:
+            await asyncio.Event().wait()
+            return
+        tasks = [asyncio.create_task(one.run(self._policy)) for one in self._mirrors.values()]
+        tasks.append(asyncio.create_task(self._report()))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _report(self) -> None:
+        """Tells the kernels what their SAs have carried, now and then."""
+        while True:
+            await asyncio.sleep(REPORTING)
+            if self._associations is not None:
+                reports = [*self._associations.table.reports()]
+                for one in self._mirrors.values():
+                    one.report(reports)
+
+    def acquire(self, packet: PuntedPacket, now: float) -> None:
+        """A packet was dropped as NO_SA: whose bundle is the kernel's, an SA is asked for."""
+        if self._policy is None:
+            return
+        bundle = self._policy.numbers.names.get(packet.sa_bundle)
+        for one in self._mirrors.values():
+            if bundle is not None and bundle in one.rules.bundles:
+                one.acquire(packet, bundle, now)

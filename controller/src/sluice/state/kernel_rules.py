@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's IPsec policies as the rules of an SPD.
+
+`out` policies are the outbound list. `fwd` policies are the inbound list for what this router
+forwards, `in` policies for what is for itself. Order: the lowest priority value first, among equals
+the lowest index, which the kernel gives in the order of insertion and keeps when it replaces a
+policy. Behind the policies stand the kernel's defaults, each a rule that is shown.
+
+A policy that cannot be mirrored becomes a discard of everything that it might match, and a problem
+that names it: failure is closed. A template that protects becomes a bundle, named by its addresses
+and reqid; the same template in several policies is one bundle. Pure; depends on policy_model and
+xfrm_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sluice.model import Address, format_address
+from sluice.policy_model import (
+    ICMP_PROTOCOLS,
+    PORT_PROTOCOLS,
+    Action,
+    Direction,
+    NumberRange,
+    Rule,
+    Scope,
+    prefix_range,
+)
+from sluice.xfrm_model import (
+    ANY_PORT,
+    ESP,
+    NO_MARK,
+    Defaults,
+    KernelPolicy,
+    KernelSelector,
+    Mode,
+    PolicyAction,
+    PolicyDirection,
+    PortMatch,
+    Template,
+)
+
+LISTS = {
+    PolicyDirection.OUT: Direction.OUTBOUND,
+    PolicyDirection.IN: Direction.INBOUND,
+    PolicyDirection.FWD: Direction.INBOUND,
+}
+SCOPES = {
+    PolicyDirection.OUT: Scope.ANY,
+    PolicyDirection.IN: Scope.OWN,
+    PolicyDirection.FWD: Scope.TRANSIT,
+}
+MODES = {Mode.TUNNEL: "tunnel", Mode.TRANSPORT: "transport"}
+ANY_OCTET = NumberRange(0, 0xFF)
+
+
+class KernelBundle(NamedTuple):
+    """What templates ask for: ESP between two addresses. `local` is this router's."""
+
+    local: Address
+    remote: Address
+    reqid: int
+    mode: Mode
+
+    @property
+    def name(self) -> str:
+        """Names the bundle, by all that it is."""
+        ends = f"{format_address(self.local)}-{format_address(self.remote)}"
+        mode = "" if self.mode is Mode.TUNNEL else f"-{MODES[self.mode]}"
+        return f"{ends}-reqid-{self.reqid}{mode}"
+
+
+class MirroredRules(NamedTuple):
+    """An SPD as the kernel has it. `bundles` are by name, `policies` by bundle: those outbound ones
+    that ask for it, in order. `problems` are sentences."""
+
+    rules: Mapping[Direction, tuple[Rule, ...]]
+    bundles: Mapping[str, KernelBundle]
+    policies: Mapping[str, tuple[KernelPolicy, ...]]
+    problems: tuple[str, ...]
+
+
+class NotMirroredError(Exception):
+    """Why a policy cannot be mirrored."""
+
+
+def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> MirroredRules:
+    """Translates all policies of a kernel."""
+    rules: dict[Direction, list[Rule]] = {direction: [] for direction in Direction}
+    bundles: dict[str, KernelBundle] = {}
+    asking: dict[str, tuple[KernelPolicy, ...]] = {}
+    problems: list[str] = []
+    for policy in sorted(policies, key=lambda one: (one.priority, one.key)):
+        try:
+            rule, bundle = _rule(policy)
+        except NotMirroredError as error:
+            rule, bundle = _closed(policy), None
+            problems.append(f"policy {_text(policy)} is not mirrored, its packets drop: {error}")
+        rules[LISTS[policy.direction]].append(rule)
+        if bundle is not None:
+            bundles[bundle.name] = bundle
+            if policy.direction is PolicyDirection.OUT:
+                asking[bundle.name] = (*asking.get(bundle.name, ()), policy)
+    for direction, action in zip(
+        (PolicyDirection.IN, PolicyDirection.FWD, PolicyDirection.OUT), defaults, strict=True
+    ):
+        rules[LISTS[direction]].append(_default(direction, action))
+    listed = {direction: tuple(found) for direction, found in rules.items()}
+    return MirroredRules(listed, bundles, asking, tuple(problems))
+
+
+def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
+    """The rule of a policy, and the bundle that it names. Raises NotMirroredError."""
+    _check(policy)
+    rule = _selectors(policy, _ports(policy.selector))
+    if policy.action == PolicyAction.BLOCK:
+        return rule, None
+    if not policy.templates:
+        return rule._replace(action=Action.BYPASS), None
+    bundle = _bundle(policy)
+    return rule._replace(action=Action.PROTECT, bundle=bundle.name), bundle
+
+
+def _check(policy: KernelPolicy) -> None:
+    problems = {
+        "it looks at marks": policy.mark != NO_MARK,
+        "it is for an XFRM interface (if_id)": policy.if_id != 0,
+        "it is for one interface": policy.selector.ifindex != 0,
+        "it is for one user": policy.selector.user != 0,
+        "it is of type sub": policy.key.is_sub,
+        f"its action {policy.action} is not known": policy.action not in tuple(PolicyAction),
+        "it has more than one template": len(policy.templates) > 1,
+    }
+    for problem, is_so in problems.items():
+        if is_so:
+            raise NotMirroredError(problem)
+
+
+def _bundle(policy: KernelPolicy) -> KernelBundle:
+    """The bundle of a policy's only template."""
+    (template,) = policy.templates
+    if template.protocol != ESP:
+        raise NotMirroredError(f"its template asks for IP protocol {template.protocol}, not ESP")
+    if template.is_optional:
+        raise NotMirroredError("its template is optional (level use)")
+    if template.spi:
+        raise NotMirroredError("its template names an SPI; name a reqid")
+    if template.mode not in MODES:
+        raise NotMirroredError(
+            f"its template's mode {template.mode} is neither tunnel nor transport"
+        )
+    source, destination = _ends(template, policy.selector)
+    if policy.direction is PolicyDirection.OUT:
+        return KernelBundle(source, destination, template.reqid, Mode(template.mode))
+    return KernelBundle(destination, source, template.reqid, Mode(template.mode))
+
+
+def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
+    """The addresses of a template's ESP packets; in transport mode those of the packets may stand
+    in for them."""
+    ends = []
+    for end, prefix in (
+        (template.source, selector.source),
+        (template.destination, selector.destination),
+    ):
+        if any(end):
+            ends.append(end)
+        elif template.mode == Mode.TRANSPORT and prefix.length == len(prefix.address) * 8:
+            ends.append(prefix.address)
+        else:
+            raise NotMirroredError("its template leaves an address open")
+    return ends[0], ends[1]
+
+
+def _closed(policy: KernelPolicy) -> Rule:
+    """A discard of everything that a policy might match."""
+    try:
+        ports = _ports(policy.selector)
+    except NotMirroredError:
+        ports = _Ports(None, None, None)
+    return _selectors(policy, ports)
+
+
+def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
+    """A discard with a policy's selectors. Policies are of one family each, also `0.0.0.0/0`."""
+    selector = policy.selector
+    return Rule(
+        f"kernel-{_text(policy)}",
+        Action.DISCARD,
+        source=(prefix_range(selector.source),),
+        destination=(prefix_range(selector.destination),),
+        protocol=(selector.protocol,) if selector.protocol else None,
+        source_port=ports.source,
+        destination_port=ports.destination,
+        icmp=ports.icmp,
+        scope=SCOPES[policy.direction],
+    )
+
+
+class _Ports(NamedTuple):
+    source: tuple[NumberRange, ...] | None
+    destination: tuple[NumberRange, ...] | None
+    icmp: tuple[NumberRange, ...] | None
+
+
+def _ports(selector: KernelSelector) -> _Ports:
+    """Ports, or ICMP types and codes. Raises NotMirroredError."""
+    if selector.source_port == selector.destination_port == ANY_PORT:
+        return _Ports(None, None, None)
+    if selector.protocol in PORT_PROTOCOLS:
+        source, destination = (
+            None if port == ANY_PORT else (_range(port),)
+            for port in (selector.source_port, selector.destination_port)
+        )
+        return _Ports(source, destination, None)
+    if selector.protocol in ICMP_PROTOCOLS:
+        return _Ports(None, None, (_icmp(selector),))
+    raise NotMirroredError(f"it looks at ports of IP protocol {selector.protocol}")
+
+
+def _range(port: PortMatch) -> NumberRange:
+    """The values under a mask, which must leave a range."""
+    open_bits = ~port.mask & 0xFFFF
+    if open_bits & open_bits + 1:
+        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")
+    low = port.value & port.mask
+    return NumberRange(low, low | open_bits)
+
+
+def _icmp(selector: KernelSelector) -> NumberRange:
+    types, codes = (
+        ANY_OCTET if port == ANY_PORT else _range(port)
+        for port in (selector.source_port, selector.destination_port)
+    )
+    if types.high > 0xFF or codes.high > 0xFF:
+        raise NotMirroredError("its ICMP types or codes are above 255")
+    if types.low != types.high and codes != ANY_OCTET:
+        raise NotMirroredError("it looks at the codes of several ICMP types")
+    return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
+
+
+def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
+    """What the kernel does with packets that no policy matches."""
+    return Rule(
+        f"kernel-default-{direction.name.lower()}",
+        Action.BYPASS if action is PolicyAction.ALLOW else Action.DISCARD,
+        scope=SCOPES[direction],
+    )
+
+
+def _text(policy: KernelPolicy) -> str:
+    """A policy as `ip -s xfrm policy` knows it: its direction and index."""
+    kind = "-sub" if policy.key.is_sub else ""
+    return f"{policy.direction.name.lower()}-{policy.key.number}{kind}"
+
+
+def accepts(selector: KernelSelector, flow: KernelSelector) -> bool:
+    """Whether a policy's selector matches a packet, given as a selector that matches it alone."""
+    return (
+        selector.source.covers(flow.source.address)
+        and selector.destination.covers(flow.destination.address)
+        and selector.protocol in (0, flow.protocol)
+        and _accepts_port(selector.source_port, flow.source_port)
+        and _accepts_port(selector.destination_port, flow.destination_port)
+    )
+
+
+def _accepts_port(wanted: PortMatch, port: PortMatch) -> bool:
+    return (wanted.value ^ port.value) & wanted.mask == 0

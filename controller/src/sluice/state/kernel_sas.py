@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's IPsec states as SAs of the bundles that its policies ask for.
+
+A state belongs to the bundle whose template it fits: addresses, mode and reqid (a template without
+a reqid takes any). Of a bundle's outbound states the newest serves, as in the kernel; the others
+stay for what is still under way, so that a rekey is made before the break. A state that cannot be
+mirrored is left out by name: its SPI is unknown inbound, and a bundle without an outbound SA drops.
+
+Invariant: a state that the kernel itself has sent with is never mirrored. Two senders would count
+the same key's sequence numbers, and so nonces, twice. Pure; depends on sa_model and xfrm_model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
+
+from sluice.model import Address
+from sluice.policy_model import Direction
+from sluice.sa_model import (
+    ALGORITHMS,
+    MAX_REPLAY_WINDOW,
+    DontFragment,
+    KeyMaterial,
+    Lifetime,
+    Origin,
+    Ports,
+    SaSettings,
+    SecurityAssociation,
+)
+from sluice.sa_model import Mode as SaMode
+from sluice.state.kernel_rules import KernelBundle
+from sluice.xfrm_model import (
+    ESP,
+    NO_LIMIT,
+    NO_MARK,
+    KernelPolicy,
+    KernelState,
+    Key,
+    Limits,
+    Mode,
+)
+
+UDP_ENCAP_ESPINUDP = 2
+NO_ECN, DECAP_DSCP, NO_PMTU_DISCOVERY, WILD_RECEIVE, ESN = 1, 2, 4, 8, 128
+DONT_ENCAP_DSCP = 1
+AEADS = {
+    ("rfc4106(gcm(aes))", 20): "aes-128-gcm",
+    ("rfc4106(gcm(aes))", 36): "aes-256-gcm",
+    ("rfc7539esp(chacha20,poly1305)", 36): "chacha20-poly1305",
+}
+CIPHERS = {
+    ("cbc(aes)", 16): "aes-128-cbc-hmac-sha-256-128",
+    ("cbc(aes)", 32): "aes-256-cbc-hmac-sha-256-128",
+    ("ecb(cipher_null)", 0): "null-hmac-sha-256-128",
+}
+"""By the kernel's name and the key's bytes; with HMAC-SHA-256-128."""
+ICV_BITS = 128
+MODES = {Mode.TUNNEL: SaMode.TUNNEL, Mode.TRANSPORT: SaMode.TRANSPORT}
+
+
+class KernelKeys:
+    """The keys of a state, until it goes."""
+
+    def __init__(self, key: Key, integrity: Key) -> None:
+        self._key = key
+        self._integrity = integrity
+
+    def read(self) -> KeyMaterial:
+        """Returns the keys, for the caller to erase."""
+        return KeyMaterial(_digits(self._key), _digits(self._integrity))
+
+
+class MirroredState(NamedTuple):
+    """A state and the SA that it is."""
+
+    state: KernelState
+    bundle: str
+    association: SecurityAssociation
+
+
+class MirroredStates(NamedTuple):
+    """All of them; `problems` are sentences."""
+
+    states: tuple[MirroredState, ...]
+    problems: tuple[str, ...]
+
+
+class Numbers(NamedTuple):
+    """The pipeline's number of each bundle, and of the VRF that all are in."""
+
+    bundles: Mapping[str, int]
+    vrf: int
+
+
+class NotMirroredError(Exception):
+    """Why a state cannot be mirrored."""
+
+
+def mirror_states(
+    states: Iterable[KernelState],
+    bundles: Iterable[KernelBundle],
+    policies: Mapping[str, tuple[KernelPolicy, ...]],
+    own: Container[Address],
+    numbers: Numbers,
+) -> MirroredStates:
+    """Translates all states of a kernel, given what `mirror_rules` made of its policies.
+
+    `own` are this router's addresses: they tell inbound from outbound states.
+    """
+    by_ends: dict[tuple[Address, Address, Mode], list[KernelBundle]] = {}
+    for bundle in bundles:
+        by_ends.setdefault((bundle.local, bundle.remote, bundle.mode), []).append(bundle)
+    found: list[MirroredState] = []
+    problems: list[str] = []
+    for state in sorted(states, key=lambda one: one.usage.added):
+        if state.is_larval:
+            continue
+        try:
+            direction = _direction(state, own)
+            bundle = _bundle_of(state, direction, by_ends)
+            settings = _settings(state, direction, bundle, policies, numbers)
+            keys = _keys(state)
+        except NotMirroredError as error:
+            problems.append(f"the SA {state.key} is not mirrored, it carries nothing: {error}")
+            continue
+        material = keys.read()
+        settings = settings._replace(fingerprint=material.fingerprint())
+        material.erase()
+        name = f"{bundle.name}-{direction.value}"
+        association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
+        found.append(MirroredState(state, bundle.name, association))
+    return MirroredStates(tuple(_retired(found)), tuple(problems))
+
+
+def _retired(found: list[MirroredState]) -> Iterable[MirroredState]:
+    """Marks all outbound SAs of a bundle but the newest, which stands last."""
+    newest = {one.bundle: one for one in found if one.association.is_outbound}
+    for one in found:
+        sa = one.association
+        if sa.is_outbound and newest[one.bundle] is not one:
+            retiring = SecurityAssociation(
+                sa.name, sa.settings, sa.origin, sa.keys, sa.engine, is_retiring=True
+            )
+            yield one._replace(association=retiring)
+        else:
+            yield one
+
+
+def _direction(state: KernelState, own: Container[Address]) -> Direction:
+    inbound, outbound = state.key.destination in own, state.source in own
+    if inbound == outbound:
+        which = "both" if inbound else "neither"
+        raise NotMirroredError(f"{which} of its addresses are this router's")
+    return Direction.INBOUND if inbound else Direction.OUTBOUND
+
+
+def _bundle_of(
+    state: KernelState,
+    direction: Direction,
+    by_ends: Mapping[tuple[Address, Address, Mode], list[KernelBundle]],
+) -> KernelBundle:
+    if state.mode not in MODES:
+        raise NotMirroredError(f"its mode {state.mode} is neither tunnel nor transport")
+    local, remote = state.source, state.key.destination
+    if direction is Direction.INBOUND:
+        local, remote = remote, local
+    fitting = by_ends.get((local, remote, Mode(state.mode)), [])
+    for reqid in (state.reqid, 0):
+        for bundle in fitting:
+            if bundle.reqid == reqid:
+                return bundle
+    raise NotMirroredError(f"no policy asks for it (reqid {state.reqid})")
+
+
+def _settings(
+    state: KernelState,
+    direction: Direction,
+    bundle: KernelBundle,
+    policies: Mapping[str, tuple[KernelPolicy, ...]],
+    numbers: Numbers,
+) -> SaSettings:
+    """All that router and engine must agree on; raises NotMirroredError."""
+    _check(state, direction, policies.get(bundle.name, ()))
+    settings = SaSettings(
+        direction,
+        state.key.spi,
+        numbers.bundles[bundle.name],
+        numbers.vrf,
+        _algorithm(state),
+        "",
+        MODES[bundle.mode],
+        esn=bool(state.flags & ESN),
+        ecn=not state.flags & NO_ECN,
+        # The kernel itself tells key managers of soft times.
+        soft=_lifetime(state.soft)._replace(seconds=None),
+        hard=_lifetime(state.hard),
+    )
+    encapsulation = state.encapsulation
+    if direction is Direction.INBOUND:
+        window = min(state.replay_window, MAX_REPLAY_WINDOW)
+        return settings._replace(replay_window=window, in_udp=encapsulation is not None)
+    ports = None
+    if encapsulation is not None:
+        ports = Ports(encapsulation.source_port, encapsulation.destination_port)
+    return settings._replace(
+        local=bundle.local,
+        remote=bundle.remote,
+        ports=ports,
+        # The kernel copies DF unless path MTU discovery is off for the state.
+        df=DontFragment.CLEAR if state.flags & NO_PMTU_DISCOVERY else DontFragment.COPY,
+        dscp=0 if state.extra_flags & DONT_ENCAP_DSCP else None,
+        tfc_pad_to=state.tfc_pad,
+    )
+
+
+def _check(state: KernelState, direction: Direction, policies: Iterable[KernelPolicy]) -> None:
+    encapsulation = state.encapsulation
+    problems = {
+        f"it is of IP protocol {state.key.protocol}, not ESP": state.key.protocol != ESP,
+        "it has a mark": state.mark != NO_MARK,
+        "it is of an XFRM interface (if_id)": state.if_id != 0,
+        f"it has attributes that no engine knows ({_numbers(state.others)})": bool(state.others),
+        "it is to copy DSCP to the packet inside": bool(state.flags & DECAP_DSCP),
+        "it takes any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
+        "the kernel has used it itself: rekey": state.sequence != 0,
+        "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
+        and encapsulation.kind != UDP_ENCAP_ESPINUDP,
+        "its selector is none of its policies'": not _is_open(state)
+        and direction is Direction.OUTBOUND
+        and all(policy.selector != state.selector for policy in policies),
+    }
+    for problem, is_so in problems.items():
+        if is_so:
+            raise NotMirroredError(problem)
+
+
+def _is_open(state: KernelState) -> bool:
+    """Whether its selector leaves all to the policies."""
+    selector = state.selector
+    lengths = selector.source.length or selector.destination.length
+    return not (lengths or selector.protocol or selector.ifindex or selector.user)
+
+
+def _algorithm(state: KernelState) -> str:
+    if (aead := state.aead) is not None:
+        name = AEADS.get((aead.name, len(aead.key)))
+        if name is None or aead.icv_bits != ICV_BITS:
+            text = f"{aead.name} with a key of {len(aead.key)} bytes, ICV {aead.icv_bits} bits"
+            raise NotMirroredError(f"no engine has its algorithm: {text}")
+        return name
+    cipher, integrity = state.encryption, state.integrity
+    if cipher is None or integrity is None:
+        raise NotMirroredError("it has no integrity")
+    name = CIPHERS.get((cipher.name, len(cipher.key)))
+    is_known = integrity.name == "hmac(sha256)" and integrity.icv_bits == ICV_BITS
+    if name is None or not is_known or len(integrity.key) != ALGORITHMS[name].integrity_key:
+        text = f"{cipher.name} with {integrity.name}, ICV {integrity.icv_bits} bits"
+        raise NotMirroredError(f"no engine has its algorithms: {text}")
+    return name
+
+
+def _keys(state: KernelState) -> KernelKeys:
+    cipher = state.aead or state.encryption
+    if cipher is None:
+        raise NotMirroredError("it has no key")
+    integrity = state.integrity if state.aead is None else None
+    return KernelKeys(cipher.key, Key(b"") if integrity is None else integrity.key)
+
+
+def _lifetime(limits: Limits) -> Lifetime:
+    """Limits that the engine watches; the kernel watches the time since the first packet."""
+    size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
+    return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
+
+
+def _digits(key: Key) -> bytearray:
+    """Hexadecimal digits, in a buffer that can be erased."""
+    octets = key.reveal()
+    digits = bytearray(2 * len(octets))
+    for at, octet in enumerate(octets):
+        digits[2 * at] = DIGITS[octet >> 4]
+        digits[2 * at + 1] = DIGITS[octet & 15]
+    return digits
+
+
+DIGITS = b"0123456789abcdef"
+
+
+def _numbers(attributes: Iterable[int]) -> str:
+    return ", ".join(str(one) for one in sorted(attributes))

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An SPD that is the kernel's: in force from the start, in step with it, else closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from policy_world import (
+    BYPASS,
+    COMMIT,
+    INBOUND,
+    OUTBOUND,
+    PROTECT,
+    Play,
+    PolicyWorld,
+    tcp,
+)
+from sluice.api.server import BadRequestError
+from sluice.entities import BundleInVrf, Kind
+from sluice.kernel_mirror import KernelMirror, Place
+from sluice.model import Prefix, parse_address
+from sluice.policy_start import PolicyError
+from sluice.sa_model import Age, HeldSa
+from sluice.state.bundle_numbers import FIRST
+from sluice.state.sa_table import SaReport, SaState
+from sluice.xfrm_model import (
+    Algorithm,
+    Defaults,
+    KernelPolicy,
+    KernelSelector,
+    KernelState,
+    Key,
+    Limits,
+    Mode,
+    PolicyAction,
+    PolicyDirection,
+    PolicyKey,
+    PortMatch,
+    StateKey,
+    Template,
+    Usage,
+)
+from test_punts import punt
+
+OUT, FWD = PolicyDirection.OUT, PolicyDirection.FWD
+HERE, THERE = parse_address("10.0.1.1"), parse_address("192.0.2.1")
+SITES = KernelSelector(Prefix.parse("10.0.0.0/8"), Prefix.parse("10.9.0.0/16"), 0)
+BACK = KernelSelector(SITES.destination, SITES.source, 0)
+BUNDLE = "10.0.1.1-192.0.2.1-reqid-7"
+CONFIG = """\
+router: r1
+state_dir: {state}
+switch: {{target: {target}}}
+interfaces:
+  - {{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}}
+  - {{name: eth2, port: 2, mac: "02:00:00:00:01:02", spd: none}}
+spds:
+  - {{name: corp, source: kernel}}
+"""
+
+
+class FakeKernel:
+    """A kernel's IPsec databases, written by the test."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self.synced = True
+        self.is_refused = False
+        self.policies: dict[PolicyKey, KernelPolicy] = {}
+        self.states: dict[StateKey, KernelState] = {}
+        self.defaults = Defaults()
+        self.acquired: list[tuple[KernelPolicy, KernelSelector]] = []
+        self.told: list[tuple[object, ...]] = []
+        self._readable, self._writable = os.pipe()
+        self._changed = False
+
+    def has(self, *policies: KernelPolicy) -> None:
+        """These policies and no others, which a mirror is told of."""
+        self.policies = {one.key: one for one in policies}
+        self._changed = True
+        os.write(self._writable, b"!")
+
+    def fileno(self) -> int:
+        return self._readable
+
+    def poll(self) -> bool:
+        os.read(self._readable, 64)
+        changed, self._changed = self._changed, False
+        return changed
+
+    def refuses(self) -> None:
+        """Will not be read any more, which a mirror is told of."""
+        self.synced, self.is_refused = False, True
+        self._changed = True
+        os.write(self._writable, b"!")
+
+    def read_again(self) -> None:
+        self.synced, self.is_refused = True, False
+
+    def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
+        self.acquired.append((policy, flow))
+
+    def report_usage(self, state: KernelState, usage: Usage) -> None:
+        self.told.append((state.key.spi, usage.bytes, usage.packets, usage.used > 0))
+
+    def expire(self, state: KernelState, *, hard: bool) -> None:
+        self.told.append((state.key.spi, "hard" if hard else "soft"))
+
+    def close(self) -> None:
+        os.close(self._readable)
+        os.close(self._writable)
+
+
+def protect(direction: PolicyDirection = OUT, number: int = 1, reqid: int = 7) -> KernelPolicy:
+    ends = (HERE, THERE) if direction is OUT else (THERE, HERE)
+    selector = SITES if direction is OUT else BACK
+    template = Template(*ends, 50, 0, reqid, Mode.TUNNEL, False)
+    key = PolicyKey(number << 3 | direction)
+    return KernelPolicy(key, direction, 10, PolicyAction.ALLOW, selector, (template,))
+
+
+BLOCK = protect()._replace(action=PolicyAction.BLOCK, templates=())
+
+
+class KernelWorld(PolicyWorld):
+    """A router whose SPD is a kernel's."""
+
+    @property
+    def kernel_policies(self) -> FakeKernel:
+        return self.xfrm["corp"]  # type: ignore[return-value]
+
+    def names(self, direction: Any = OUTBOUND) -> list[str]:
+        state = self.state("corp", direction)
+        return [rule.name for rule in state.rules if not rule.generated]
+
+    async def follows(self, *names: str) -> None:
+        await self.until(lambda: self.names() == [*names, "kernel-default-out"])
+
+    async def problems(self) -> list[str]:
+        status = await self.ask("show", what="status")
+        return [one for one in status["problems"] if one.startswith("SPD corp")]
+
+
+@pytest.fixture
+def kernel() -> Any:
+    kernel = FakeKernel()
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def mirror(play: Play, kernel: FakeKernel) -> Any:
+    world = type("World", (KernelWorld,), {"xfrm": {"corp": kernel}})
+
+    def filled(story: Any, tmp_path: Any) -> None:
+        text = CONFIG.format(state=tmp_path, target="sluice-switch")
+        play(story, text=text, world=world)
+
+    return filled
+
+
+def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        assert world.names() == ["kernel-out-9", "kernel-default-out"]
+        expected = ["kernel-fwd-18", "kernel-default-in", "kernel-default-fwd"]
+        assert world.names(INBOUND) == expected
+        world.miss(tcp(443, "10.9.0.1"))
+        (sent,) = await world.sent()
+        assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, FIRST)
+        bound = world.switch.of(Kind.BUNDLE_BINDING)
+        assert list(bound) == [BundleInVrf(0, FIRST)]
+
+    mirror(story, tmp_path)
+
+
+def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: Any) -> None:
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        await world.follows()
+        world.miss(tcp(443, "10.9.0.1"))
+        (sent,) = await world.sent()
+        assert sent["verdict"] == BYPASS
+        await world.until(world.switch.live)
+        kernel.has(protect())
+        await world.follows("kernel-out-9")
+        assert not world.switch.live(), "a flow that passed in clear outlived its rule"
+        await world.until(lambda: world.switch.of(Kind.BUNDLE_BINDING))
+        kernel.has(BLOCK)
+        await world.until(lambda: not world.switch.of(Kind.BUNDLE_BINDING))
+        assert world.state("corp", OUTBOUND).rules[-2].name == "kernel-out-9"
+        kernel.has()
+        await world.follows()
+
+    mirror(story, tmp_path)
+
+
+def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        with pytest.raises((PolicyError, BadRequestError), match="the kernel's IPsec policies"):
+            await world.commit(COMMIT.replace("bundle: branch, ", ""))
+        with pytest.raises(BadRequestError, match="in no file"):
+            await world.ask("spd commit", configured=["corp"])
+        assert (await world.ask("spd export", spd="corp"))["spd"] == "corp"
+
+    mirror(story, tmp_path)
+
+
+def test_what_cannot_be_mirrored_drops_and_is_a_problem(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): protect()._replace(if_id=3)}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.counted("dropped: policy discards outbound")
+        (problem,) = await world.problems()
+        assert "out-9" in problem
+        assert "if_id" in problem
+        kernel.has()
+        await world.follows()
+        assert await world.problems() == []
+
+    mirror(story, tmp_path)
+
+
+def test_policies_that_the_pipeline_has_no_room_for_close_the_spd(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        await world.follows()
+        world.policy.table._ids.maximum = 20
+        kernel.has(*(protect(OUT, number) for number in range(1, 30)))
+        await world.until(lambda: world.names() == [])
+        (problem,) = await world.problems()
+        assert "is closed" in problem
+        kernel.has(protect())
+        await world.until(lambda: world.names() == ["kernel-out-9", "kernel-default-out"])
+        assert await world.problems() == []
+
+    mirror(story, tmp_path)
+
+
+def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): protect()}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        drops = world.controller.packets.drop_reasons
+        (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
+        assert any(
+            key == "NO_SA" for kind, key in world.switch.entities if kind is Kind.AUDITED_DROP
+        )
+        for _ in range(5):
+            packet = punt(
+                tcp(443, "10.9.0.1"), "AUDIT", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
+            )
+            world.client.punt((packet.frame, tuple(packet[1:])))
+        counters = world.controller.mirrors
+        await world.until(lambda: counters.counters["acquires held back"] == 4)
+        ((policy, flow),) = kernel.acquired
+        assert policy == protect()
+        assert flow == KernelSelector(
+            Prefix.parse("10.0.3.7/32"),
+            Prefix.parse("10.9.0.1/32"),
+            6,
+            PortMatch(40000, 0xFFFF),
+            PortMatch(443, 0xFFFF),
+        )
+
+    mirror(story, tmp_path)
+
+
+def test_while_the_kernel_is_read_again_what_was_in_force_stays(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): protect()}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        kernel.synced = False
+        kernel.has()
+        await asyncio.sleep(0.1)
+        assert world.names() == ["kernel-out-9", "kernel-default-out"]
+        kernel.synced = True
+        kernel.has(protect())
+        await asyncio.sleep(0.1)
+        assert world.names() == ["kernel-out-9", "kernel-default-out"]
+
+    mirror(story, tmp_path)
+
+
+def test_a_kernel_that_refuses_to_be_read_closes_the_spd_until_it_answers(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        await world.follows()
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.until(world.switch.live)
+        kernel.refuses()
+        await world.until(lambda: world.names() == [])
+        assert not world.switch.live(), "a flow that passed in clear outlived the rules"
+        (problem,) = await world.problems()
+        assert "refuses to show them" in problem
+        await world.follows()
+        assert await world.problems() == []
+
+    mirror(story, tmp_path)
+
+
+OUTBOUND_STATE = KernelState(
+    StateKey(THERE, 0x1000, 50),
+    HERE,
+    7,
+    Mode.TUNNEL,
+    0,
+    KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0),
+    Limits(),
+    Limits(),
+    Usage(added=100),
+    0,
+    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(20)), 128),
+)
+
+
+def test_states_are_sas_of_the_bundles_that_policies_ask_for(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): protect()}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        (sa,) = await world.ask("show", what="sas")
+        assert (sa["bundle"], sa["direction"], sa["spi"]) == (BUNDLE, "outbound", 0x1000)
+        assert (sa["origin"], sa["state"]) == ("kernel", "waiting")
+        with pytest.raises(BadRequestError, match="the kernel's"):
+            await world.ask("sa del", name=sa["name"])
+        kernel.states = {}
+        kernel.has(protect())
+        await world.until(lambda: not world.controller.associations.table.wanted)
+
+    mirror(story, tmp_path)
+
+
+def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeKernel) -> None:
+    kernel.policies = {PolicyKey(9): protect()}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+    one = KernelMirror("corp", kernel, Place(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0)
+    known = SimpleNamespace(numbers=SimpleNamespace(by_name={BUNDLE: 40000}))
+    one.look_at_states(known)  # type: ignore[arg-type]
+    (mirrored,) = one.states
+    sa = mirrored.association
+
+    def held(packets: int, age: Age) -> list[SaReport]:
+        seen = HeldSa(sa.settings, 1, age, packets, packets, packets * 100)
+        return [SaReport(sa, SaState.IN_USE, 1, seen)]
+
+    for packets, age in (
+        *((0, Age.FRESH), (3, Age.FRESH), (3, Age.FRESH)),
+        *((9, Age.SOFT), (9, Age.SOFT), (9, Age.HARD)),
+    ):
+        one.report(held(packets, age))
+    assert kernel.told == [
+        (0x1000, 300, 3, True),
+        (0x1000, 900, 9, True),
+        (0x1000, "soft"),
+        (0x1000, "hard"),
+    ]

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's states as SAs: of the right bundle, the newest in use, and none that is unsafe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sluice.model import Prefix, parse_address
+from sluice.policy_model import Direction
+from sluice.sa_model import DontFragment, Lifetime, Origin, Ports
+from sluice.sa_model import Mode as SaMode
+from sluice.state.kernel_rules import KernelBundle
+from sluice.state.kernel_sas import MirroredStates, Numbers, mirror_states
+from sluice.xfrm_model import (
+    Algorithm,
+    Encapsulation,
+    KernelPolicy,
+    KernelSelector,
+    KernelState,
+    Key,
+    Limits,
+    Mark,
+    Mode,
+    PolicyDirection,
+    PolicyKey,
+    StateKey,
+    Usage,
+)
+
+HERE, THERE = parse_address("10.0.1.1"), parse_address("10.0.2.1")
+OPEN = KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0)
+BUNDLE = KernelBundle(HERE, THERE, 7, Mode.TUNNEL)
+OUT = KernelState(
+    StateKey(THERE, 0x1000, 50),
+    HERE,
+    7,
+    Mode.TUNNEL,
+    128,
+    OPEN,
+    Limits(bytes=1000, seconds=60),
+    Limits(packets=5, seconds=3600),
+    Usage(added=100),
+    0,
+    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128),
+)
+IN = OUT._replace(
+    key=StateKey(HERE, 0x2000, 50),
+    source=THERE,
+    replay_window=256,
+    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20, 40))), 128),
+)
+
+
+def mirrored(
+    *states: KernelState,
+    bundles: tuple[KernelBundle, ...] = (BUNDLE,),
+    policies: dict[str, tuple[KernelPolicy, ...]] | None = None,
+) -> MirroredStates:
+    numbers = Numbers({one.name: 40 + at for at, one in enumerate(bundles)}, 3)
+    return mirror_states(states, bundles, policies or {}, {HERE}, numbers)
+
+
+def test_a_pair_of_states_is_an_sa_each_way() -> None:
+    found = mirrored(OUT, IN)
+    assert found.problems == ()
+    out, back = (one.association for one in found.states)
+    assert (out.origin, out.name) == (Origin.KERNEL, f"{BUNDLE.name}-outbound")
+    sent = out.settings
+    assert (sent.direction, sent.spi, sent.bundle, sent.vrf) == (Direction.OUTBOUND, 0x1000, 40, 3)
+    assert (sent.algorithm, sent.mode, sent.esn) == ("aes-128-gcm", SaMode.TUNNEL, True)
+    assert (sent.local, sent.remote, sent.ports) == (HERE, THERE, None)
+    assert sent.df is DontFragment.COPY
+    assert (sent.soft, sent.hard) == (Lifetime(bytes=1000), Lifetime(packets=5, seconds=3600))
+    got = back.settings
+    assert (got.direction, got.spi, got.replay_window) == (Direction.INBOUND, 0x2000, 256)
+    assert (got.local, got.remote, got.in_udp) == (None, None, False)
+
+
+def test_keys_are_given_as_the_engine_takes_them_and_not_shown() -> None:
+    (one,) = mirrored(OUT).states
+    keys = one.association.keys.read()
+    assert bytes(keys.key) == bytes(range(20)).hex().encode()
+    assert keys.fingerprint() == one.association.settings.fingerprint
+    assert bytes(range(20)).hex() not in repr(mirrored(OUT))
+
+
+@pytest.mark.parametrize(
+    ("changes", "algorithm"),
+    [
+        ({"aead": Algorithm("rfc4106(gcm(aes))", Key(bytes(36)), 128)}, "aes-256-gcm"),
+        (
+            {"aead": Algorithm("rfc7539esp(chacha20,poly1305)", Key(bytes(36)), 128)},
+            "chacha20-poly1305",
+        ),
+        (
+            {
+                "aead": None,
+                "encryption": Algorithm("cbc(aes)", Key(bytes(32))),
+                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 128),
+            },
+            "aes-256-cbc-hmac-sha-256-128",
+        ),
+        (
+            {
+                "aead": None,
+                "encryption": Algorithm("ecb(cipher_null)", Key(b"")),
+                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 128),
+            },
+            "null-hmac-sha-256-128",
+        ),
+    ],
+)
+def test_algorithms_have_the_engines_names(changes: dict[str, Any], algorithm: str) -> None:
+    (one,) = mirrored(OUT._replace(**changes)).states
+    assert one.association.settings.algorithm == algorithm
+
+
+def test_encapsulation_and_flags() -> None:
+    in_udp = Encapsulation(2, 4500, 4501)
+    out = OUT._replace(encapsulation=in_udp, flags=1 | 4, extra_flags=1, tfc_pad=1000)
+    sent, got = (
+        one.association.settings for one in mirrored(out, IN._replace(encapsulation=in_udp)).states
+    )
+    assert sent.ports == Ports(4500, 4501)
+    assert (sent.ecn, sent.df, sent.dscp, sent.tfc_pad_to) == (False, DontFragment.CLEAR, 0, 1000)
+    assert got.in_udp
+
+
+def test_of_a_bundles_outbound_states_the_newest_serves() -> None:
+    newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
+    for order in ((OUT, newer), (newer, OUT)):
+        found = mirrored(*order, IN)
+        retiring = {one.state.key.spi: one.association.is_retiring for one in found.states}
+        assert retiring == {0x1000: True, 0x1001: False, 0x2000: False}
+
+
+def test_states_that_are_being_negotiated_are_none_yet() -> None:
+    assert mirrored(OUT._replace(aead=None)) == MirroredStates((), ())
+
+
+def test_a_template_without_a_reqid_takes_any_state_that_no_other_wants() -> None:
+    any_reqid = BUNDLE._replace(reqid=0)
+    bundles = (any_reqid, BUNDLE)
+    found = mirrored(OUT, OUT._replace(key=StateKey(THERE, 9999, 50), reqid=8), bundles=bundles)
+    assert [one.bundle for one in found.states] == [BUNDLE.name, any_reqid.name]
+
+
+def test_a_selector_of_its_own_is_one_of_its_policies() -> None:
+    hosts = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
+    key = PolicyKey(9)
+    policy = KernelPolicy(key, PolicyDirection.OUT, 1, 0, hosts)
+    state = OUT._replace(selector=hosts)
+    assert mirrored(state, policies={BUNDLE.name: (policy,)}).problems == ()
+    (problem,) = mirrored(state).problems
+    assert "selector" in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"key": StateKey(THERE, 0x1000, 51)}, "protocol 51"),
+        ({"mark": Mark(1, 1)}, "mark"),
+        ({"if_id": 5}, "if_id"),
+        ({"others": frozenset({28})}, "28"),
+        ({"flags": 2}, "DSCP"),
+        ({"flags": 8}, "wildrecv"),
+        ({"sequence": 1}, "used it itself"),
+        ({"encapsulation": Encapsulation(1, 4500, 4500)}, "RFC 3948"),
+        ({"mode": 4}, "mode 4"),
+        ({"reqid": 8}, "no policy asks for it"),
+        ({"source": parse_address("192.0.2.1")}, "neither"),
+        ({"key": StateKey(HERE, 0x1000, 50)}, "both"),
+        ({"aead": Algorithm("rfc4106(gcm(aes))", Key(bytes(20)), 64)}, "ICV 64"),
+        ({"aead": Algorithm("rfc4309(ccm(aes))", Key(bytes(19)), 128)}, "ccm"),
+        ({"aead": None, "encryption": Algorithm("cbc(aes)", Key(bytes(16)))}, "no integrity"),
+        (
+            {
+                "aead": None,
+                "encryption": Algorithm("cbc(aes)", Key(bytes(16))),
+                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 96),
+            },
+            "ICV 96",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_state_that_cannot_be_mirrored_is_left_out_and_named(
+    changes: dict[str, Any], why: str
+) -> None:
+    found = mirrored(OUT._replace(**changes))
+    assert found.states == ()
+    (problem,) = found.problems
+    assert why in problem
+    assert "SPI" in problem
