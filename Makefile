@@ -126,7 +126,7 @@ ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
 
 .PHONY: e2e
 e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namespaces, on TARGET
-	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e $(ARGS)
+	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e topo/interop $(ARGS)
 
 # ARGS="--packets N --seed S"; what it finds is saved under build/prove.
 .PHONY: prove
@@ -150,6 +150,17 @@ prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel 
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
+
+# IKE and ESP with implementations of others; what needs no ESP in the kernel is also in `make e2e`.
+.PHONY: interop
+interop: setup-run ## strongSwan, `ip xfrm` and Linux' own ESP at the other end, on Debian's stock kernel in emulation
+	@missing=; for package in strongswan-charon strongswan-swanctl libstrongswan-standard-plugins; do \
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing+=" $$package"; done; \
+	if test -n "$$missing"; then echo "interop: installing$$missing"; \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; fi
+	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
+	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..; \
+	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/interop $(ARGS)'
 
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A strongSwan of its own for a namespace: charon, and swanctl to ask it.
+
+Two charons of one machine would share /run, so that each has its own. Depends on namespaces,
+process and wait.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sluice_testkit.namespaces import Namespace
+from sluice_testkit.process import CommandFailed, Process, Supervisor
+from sluice_testkit.wait import patient, wait_until
+
+CHARON = Path("/usr/lib/ipsec/charon")
+SWANCTL = Path("/usr/sbin/swanctl")
+PLUGINS = (
+    *("random", "nonce", "aes", "sha1", "sha2", "hmac", "kdf", "gcm", "curve25519", "gmp"),
+    *("openssl", "pem", "pkcs1", "x509", "pubkey", "constraints"),
+    *("socket-default", "vici", "updown"),
+)
+CONFIG = """\
+charon {{
+  load = {plugins}
+  install_routes = no
+  install_virtual_ip = no
+  retransmit_timeout = 2
+  plugins {{ vici {{ socket = {uri} }} }}
+  filelog {{ log {{ path = {log}
+    flush_line = yes
+    default = 1
+    knl = 2 }} }}
+}}
+"""
+
+
+def is_installed() -> bool:
+    """Whether Debian's packages strongswan-charon and strongswan-swanctl are there."""
+    return CHARON.exists() and SWANCTL.exists()
+
+
+class StrongSwan:
+    """One IKE daemon. `kernel` is the plugin that has its SAs: the kernel's, or libipsec's."""
+
+    def __init__(
+        self,
+        label: str,
+        namespace: Namespace,
+        directory: Path,
+        supervisor: Supervisor,
+        kernel: Sequence[str] = ("kernel-netlink",),
+    ):
+        self.process: Process | None = None
+        self._label = label
+        self._namespace = namespace
+        self._directory = directory / label
+        self._directory.mkdir()
+        self._supervisor = supervisor
+        self._uri = f"unix://{self._directory}/vici"
+        self.log = self._directory / "charon.log"
+        self._settings = self._directory / "strongswan.conf"
+        self._settings.write_text(
+            CONFIG.format(plugins=" ".join((*PLUGINS, *kernel)), uri=self._uri, log=self.log),
+            encoding="utf-8",
+        )
+
+    def start(self, connections: str) -> None:
+        """Start charon with connections and secrets, as swanctl.conf has them."""
+        run = f"mount -t tmpfs tmpfs /run && exec env STRONGSWAN_CONF={self._settings} {CHARON}"
+        argv = self._namespace.argv(["sh", "-c", run])
+        self.process = self._supervisor.start(self._label, argv)
+        wait_until(self._answers, patient(20), f"{self._label} to answer")
+        self.load(connections)
+
+    def load(self, connections: str) -> None:
+        """Give it these connections and secrets, and no others."""
+        path = self._directory / "swanctl.conf"
+        path.write_text(connections, encoding="utf-8")
+        self.ctl("--load-all", "--clear", "--file", str(path))
+
+    def kill(self) -> None:
+        """End it as a crash would: nothing is told to the peer."""
+        assert self.process is not None
+        self.process.kill()
+        self.process = None
+
+    def ctl(self, *words: str) -> str:
+        """Run swanctl; return what it prints."""
+        command = (f"STRONGSWAN_CONF={self._settings}", str(SWANCTL), *words, "--uri", self._uri)
+        return str(self._namespace.run("env", *command, timeout=patient(60)).stdout)
+
+    def established(self, child: str) -> list[str]:
+        """The lines of `swanctl --list-sas` about a child SA that is installed."""
+        lines = self.ctl("--list-sas").splitlines()
+        return [line for line in lines if child in line and "INSTALLED" in line]
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        self.process.check()
+        try:
+            self.ctl("--stats")
+        except CommandFailed:
+            return False
+        return True

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of this package, started once, and clean kernels for each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.pytest_plugin import open_lab
+
+from .network import Interop
+
+
+@pytest.fixture(scope="package")
+def package_lab() -> Iterator[Lab]:
+    yield from open_lab()
+
+
+@pytest.fixture(scope="package")
+def started(package_lab: Lab) -> Interop:
+    network = Interop(package_lab)
+    network.start()
+    return network
+
+
+@pytest.fixture
+def network(started: Interop) -> Iterator[Interop]:
+    """The network; it begins and ends without IPsec."""
+    yield started
+    started.flush()

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4 router whose IPsec is mirrored from its kernel, and a peer whose kernel makes ESP itself.
+
+    h1 --- eth1 [ r ] eth2 --- from_r [ n ] from_p --- eth0 [ p ] eth1 --- h2
+                 engine                captures, NAT           Linux's own ESP
+
+r forwards by the switch; its kernel holds policies and states and encrypts nothing. n sees what is
+on the wire. Depends on the test kit and sluice_topo.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice_testkit.capture import Capture
+from sluice_testkit.esp_engine import ENGINE_MTU
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.packet import Frame
+from sluice_testkit.sluice_esp import SluiceEsp
+from sluice_testkit.strongswan import StrongSwan
+from sluice_testkit.wait import patient, wait_until
+from sluice_topo import probes
+from sluice_topo.description import Host, Kind, Router
+from sluice_topo.routers import HostNode, P4Router
+
+ENGINE_PORT = 9
+R, P = "10.0.1.1", "10.0.2.1"
+"""The ends of the tunnel."""
+H1, H2 = "10.1.0.2", "10.2.0.2"
+SITE1, SITE2 = "10.1.0.0/24", "10.2.0.0/24"
+NATTED = "10.0.2.2"
+"""What r's packets come from where n translates addresses."""
+PATTERN = bytes.fromhex("c1ea47e875")
+"""In the payload of each ping."""
+ESP, UDP = 50, 17
+FRR = f"""
+frr defaults traditional
+hostname r
+no zebra nexthop kernel enable
+no fpm use-next-hop-groups
+fpm address 127.0.0.1 port 2620
+ip route 10.0.2.0/24 10.0.1.2
+ip route {SITE2} 10.0.1.2
+"""
+
+
+def has_esp() -> bool:
+    """Whether this machine's kernel takes ESP states; it may load a module for them."""
+    with Lab() as lab:
+        words = ("src", R, "dst", P, "proto", "esp", "spi", "0x1000", "mode", "tunnel")
+        aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")
+        made = lab.namespace("esp").run("ip", "xfrm", "state", "add", *words, *aead, check=False)
+        return made.returncode == 0
+
+
+needs_esp = pytest.mark.skipif(not has_esp(), reason="the kernel has no ESP: make interop")
+
+
+def _configuration(engine: Path) -> dict[str, Any]:
+    """What r's operator would write."""
+    networks = {"eth1": "10.1.0.1/24", "eth2": f"{R}/24"}
+    interfaces = [
+        {
+            "name": name,
+            "port": number,
+            "device": f"port{number}",
+            "mac": f"02:00:00:00:01:{number:02x}",
+            "addresses": [address],
+            "spd": {"eth1": "none", "eth2": "wan"}[name],
+        }
+        for number, (name, address) in enumerate(networks.items(), 1)
+    ]
+    return {
+        "router": "r",
+        "switch": {"device_id": 1},
+        "fpm": {"quiet_seconds": 0.3},
+        "engines": [{"id": 1, "port": ENGINE_PORT, "device": "port9", "admin": str(engine)}],
+        "spds": [{"name": "wan", "source": "kernel"}],
+        "interfaces": interfaces,
+    }
+
+
+class Interop:
+    """The network, running."""
+
+    def __init__(self, lab: Lab):
+        self.lab = lab
+        self.r, self.n, self.p = (lab.namespace(name) for name in "rnp")
+        self.hosts = {
+            "h1": HostNode(Host("h1", (f"{H1}/24",), ("10.1.0.1",)), lab.namespace("h1")),
+            "h2": HostNode(Host("h2", (f"{H2}/24",), ("10.2.0.1",)), lab.namespace("h2")),
+        }
+        veth(self.hosts["h1"].namespace, "eth0", self.r, "port1")
+        veth(self.r, "port2", self.n, "from_r")
+        veth(self.n, "from_p", self.p, "eth0")
+        veth(self.p, "eth1", self.hosts["h2"].namespace, "eth0")
+        place = lab.namespace("r-engine")
+        veth(self.r, "port9", place, "engine", mtu=ENGINE_MTU)
+        place.silence("engine")
+        self.engine = SluiceEsp("r-esp", place, "engine", lab.directory, lab.supervisor)
+        admin = lab.directory / "r-esp" / "admin.sock"
+        self.router = P4Router(
+            Router("r", Kind.P4, Path()),
+            *(self.r, lab.directory, lab.supervisor),
+            target=os.environ.get("TARGET"),
+            config=_configuration(admin),
+            frr_config=FRR,
+        )
+        self.router.target.ports[ENGINE_PORT] = "port9"
+        self.controller = self.router.controller
+
+    def start(self) -> None:
+        """Start everything; return once hosts reach each other in clear."""
+        for place in (self.n, self.p):
+            place.sysctl(ipv4__ip_forward=1)
+        self.n.add_address("from_r", "10.0.1.2/24")
+        self.n.add_address("from_p", f"{NATTED}/24")
+        self.p.add_address("eth0", f"{P}/24")
+        self.p.add_address("eth1", "10.2.0.1/24")
+        for place, prefix, gateway in (
+            (self.n, SITE1, R),
+            (self.n, SITE2, P),
+            (self.p, "10.0.1.0/24", NATTED),
+            (self.p, SITE1, NATTED),
+        ):
+            place.run("ip", "route", "add", prefix, "via", gateway)
+        for host in self.hosts.values():
+            host.start()
+        self.engine.start()
+        self.router.start()
+        wait_until(lambda: self.ping(count=1).received, patient(60), "h1 to reach h2 in clear")
+        self.controller.wait_synced()
+
+    # -- what is asked
+
+    def ping(
+        self, to: str = "h2", *, count: int = 5, size: int = 100, options: Sequence[str] = ()
+    ) -> probes.Ping:
+        """Ping from the other host."""
+        source, address = {"h2": ("h1", H2), "h1": ("h2", H1)}[to]
+        words = ("-p", PATTERN.hex(), *options)
+        place = self.hosts[source].namespace
+        return probes.ping(place, address, count=count, interval=0.1, size=size, options=words)
+
+    def passes(self, to: str = "h2", *, count: int = 5, size: int = 100) -> None:
+        """All pings are answered."""
+        seen = self.ping(to, count=count, size=size)
+        assert seen.lost == 0, f"{seen.output}\n{self.where_lost()}"
+
+    def sas(self) -> list[dict[str, Any]]:
+        """What `sluice sa list` has."""
+        return list(self.controller.ask(command="show", what="sas"))
+
+    def in_use(self, direction: str) -> set[int]:
+        """SPIs of the SAs that are in use."""
+        return {
+            one["spi"]
+            for one in self.sas()
+            if one["direction"] == direction and one["state"] == "in use"
+        }
+
+    def problems(self) -> list[str]:
+        """What `show status` names about the mirror."""
+        status = self.controller.ask(command="show", what="status")
+        return [one for one in status["problems"] if "SPD wan" in one]
+
+    def drops(self, reason: str) -> int:
+        """Packets that the switch dropped for this reason."""
+        drops = self.controller.ask(command="show", what="counters")["switch_drops"]
+        return int(drops.get(reason, {"packets": 0})["packets"])
+
+    def counted(self, group: str, name: str) -> int:
+        """A counter of the controller's."""
+        counters = self.controller.ask(command="show", what="counters")["controller"]
+        return int(counters[group].get(name, 0))
+
+    def where_lost(self) -> str:
+        """For an error message."""
+        counters = self.controller.ask(command="show", what="counters")
+        drops = {k: v["packets"] for k, v in counters["switch_drops"].items() if v["packets"]}
+        lines = [f"switch {drops}", f"engine {self.engine.ctl('show')}", f"SAs {self.sas()}"]
+        lines += [f"problems {self.problems()}", self.p.run("ip", "-s", "xfrm", "state").stdout]
+        lines.append(self.p.run("cat", "/proc/net/xfrm_stat").stdout)
+        return "\n".join(lines)
+
+    @contextmanager
+    def witness(self, *, in_udp: bool = False) -> Iterator[list[Frame]]:
+        """What passes n meanwhile; at the end all pings were ESP, and there was some."""
+        found: list[Frame] = []
+        with Capture(self.n, "from_r") as capture:
+            yield found
+            found += capture.frames()
+        clear = [frame for frame in found if PATTERN in frame.data]
+        assert not clear, f"in clear: {clear}"
+        protocol = UDP if in_udp else ESP
+        assert [frame for frame in found if frame.protocol == protocol], "no ESP"
+
+    # -- ends
+
+    def flush(self) -> None:
+        """Take all policies and states from both kernels."""
+        for place in (self.r, self.p):
+            place.run("ip", "xfrm", "state", "flush")
+            place.run("ip", "xfrm", "policy", "flush")
+        wait_until(lambda: not self.sas(), patient(20), "no SA is left in r")
+
+    @contextmanager
+    def nat(self) -> Iterator[None]:
+        """n translates the addresses of what comes from r."""
+        rules = (
+            "table ip nat { chain post { type nat hook postrouting priority 100;"
+            f" oifname from_p ip saddr {R} masquerade }} }}"
+        )
+        self.n.run("nft", "-f", "-", stdin=rules)
+        try:
+            yield
+        finally:
+            self.n.run("nft", "delete", "table", "ip", "nat")
+
+    def charon(self, label: str, *, of_peer: bool, kernel: Sequence[str] = ()) -> StrongSwan:
+        """A strongSwan, not started."""
+        place = self.p if of_peer else self.r
+        more = {"kernel": tuple(kernel)} if kernel else {}
+        return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **more)
+
+
+SITES = """\
+connections {{
+  peer {{
+    version = 2
+    local_addrs = {local}
+    remote_addrs = {remote}
+    proposals = aes128-sha256-prfsha256-ecp256
+    dpd_delay = {dpd}
+    {connection}
+    local {{ auth = psk
+      id = {me} }}
+    remote {{ auth = psk
+      id = {other} }}
+    children {{
+      net {{
+        local_ts = {local_site}
+        remote_ts = {remote_site}
+        esp_proposals = {esp}
+        start_action = {start}
+        {child}
+      }}
+    }}
+  }}
+}}
+secrets {{
+  ike-both {{ secret = "a secret of both" }}
+}}
+"""
+
+
+def connections(
+    *,
+    of_peer: bool,
+    start: str = "none",
+    esp: str = "aes128gcm16-esn",
+    remote: str | None = None,
+    connection: str = "",
+    child: str = "",
+    dpd: str = "30s",
+) -> str:
+    """swanctl.conf of one end."""
+    ends = (
+        {"me": "r", "local": R, "local_site": SITE1},
+        {"me": "p", "local": P, "local_site": SITE2},
+    )
+    mine, theirs = reversed(ends) if of_peer else ends
+    return SITES.format(
+        **mine,
+        other=theirs["me"],
+        remote=remote or theirs["local"],
+        remote_site=theirs["local_site"],
+        start=start,
+        esp=esp,
+        connection=connection,
+        child=child,
+        dpd=dpd,
+    )

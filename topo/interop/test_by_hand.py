@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ip xfrm` at both ends: the switch and the engine at one, Linux's own ESP at the other."""
+
+import hashlib
+
+import pytest
+
+from sluice_testkit.wait import patient, wait_until
+
+from .network import H2, SITE1, SITE2, Interop, P, R, needs_esp
+
+SPI = {"out": 0x1001, "in": 0x2001}
+ALGORITHMS = {
+    "aes-128-gcm": (("aead", "rfc4106(gcm(aes))", 20, 128),),
+    "aes-256-gcm": (("aead", "rfc4106(gcm(aes))", 36, 128),),
+    "chacha20-poly1305": (("aead", "rfc7539esp(chacha20,poly1305)", 36, 128),),
+    "aes-128-cbc": (("enc", "cbc(aes)", 16, None), ("auth-trunc", "hmac(sha256)", 32, 128)),
+    "null": (("enc", "ecb(cipher_null)", 0, None), ("auth-trunc", "hmac(sha256)", 32, 128)),
+}
+
+
+def algorithms(name: str, direction: str) -> list[str]:
+    """Words of `ip xfrm state add`; each direction has keys of its own."""
+    words: list[str] = []
+    for kind, algorithm, size, bits in ALGORITHMS[name]:
+        digits = hashlib.shake_128(f"{kind} {direction} {name}".encode()).hexdigest(size)
+        key = f"0x{digits}" if digits else ""
+        words += [kind, algorithm, key, *([] if bits is None else [str(bits)])]
+    return words
+
+
+def install(
+    network: Interop, name: str, *more: str, esn: bool = False, states: bool = True
+) -> None:
+    """States and policies of a tunnel at both ends."""
+    flag = ["flag", "esn", "replay-window", "64"] if esn else ["replay-window", "32"]
+    ends = {"out": (R, P, SITE1, SITE2), "in": (P, R, SITE2, SITE1)}
+    for place, directions in (
+        (network.p, {"out": ("in", "fwd"), "in": ("out",)}),
+        (network.r, {"out": ("out",), "in": ("in", "fwd")}),
+    ):
+        for direction, (source, destination, from_site, to_site) in ends.items():
+            outer = ("src", source, "dst", destination)
+            if states:
+                place.run(
+                    *("ip", "xfrm", "state", "add", *outer, "proto", "esp"),
+                    *("spi", hex(SPI[direction]), "reqid", "7", "mode", "tunnel"),
+                    *flag,
+                    *algorithms(name, direction),
+                    *(more if place is network.r and direction == "out" else ()),
+                )
+            for kind in directions[direction]:
+                place.run(
+                    *("ip", "xfrm", "policy", "add", "src", from_site, "dst", to_site),
+                    *("dir", kind, "tmpl", *outer, "proto", "esp", "reqid", "7"),
+                    *("mode", "tunnel"),
+                )
+
+
+def wait_mirrored(network: Interop) -> None:
+    """Until the engine has both SAs, and the switch uses them."""
+    wait_until(
+        lambda: (
+            (network.in_use("outbound"), network.in_use("inbound")) == ({SPI["out"]}, {SPI["in"]})
+        ),
+        patient(10),
+        "the SAs in use",
+    )
+
+
+@needs_esp
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_linux_decrypts_what_the_engine_sends_and_the_reverse(network: Interop, name: str) -> None:
+    install(network, name)
+    wait_mirrored(network)
+    assert network.problems() == []
+    with network.witness() as seen:
+        network.passes("h2")
+        network.passes("h1")
+    assert len(seen) >= 20
+
+
+@needs_esp
+def test_with_extended_sequence_numbers(network: Interop) -> None:
+    install(network, "aes-128-gcm", esn=True)
+    wait_mirrored(network)
+    with network.witness():
+        network.passes()
+
+
+@needs_esp
+def test_large_packets(network: Interop) -> None:
+    """What fits no more is fragmented before encryption, or its sender is told."""
+    install(network, "aes-128-gcm")
+    wait_mirrored(network)
+    with network.witness():
+        network.passes(size=3000)
+        told = network.ping(size=1450, count=2, options=("-M", "do"))
+        assert told.received == 0
+        assert "mtu" in told.output.lower(), told.output
+        fits = network.ping(size=1380, count=2, options=("-M", "do"))
+        assert fits.received == 2, fits.output
+
+
+@needs_esp
+def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> None:
+    install(network, "aes-128-gcm")
+    wait_mirrored(network)
+    network.passes(count=5, size=100)
+    shown = ("ip", "-s", "xfrm", "state", "get", "src", R, "dst", P, "proto", "esp")
+    words = (*shown, "spi", hex(SPI["out"]))
+    wait_until(
+        lambda: "640(bytes), 5(packets)" in network.r.run(*words).stdout,
+        patient(10),
+        "the kernel's counters",
+    )
+
+
+@needs_esp
+def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
+    """The kernel hears of it, and takes the state away."""
+    install(network, "aes-128-gcm", "limit", "packet-hard", "5")
+    wait_mirrored(network)
+    with network.witness():
+        assert network.ping(count=8).received == 5
+    states = ("ip", "xfrm", "state")
+    wait_until(
+        lambda: hex(SPI["out"])[2:] not in network.r.run(*states).stdout,
+        patient(10),
+        "the state to go",
+    )
+    before = network.drops("NO_SA")
+    assert network.ping(count=3).received == 0
+    assert network.drops("NO_SA") == before + 3
+
+
+def test_traffic_without_an_sa_is_an_acquire_and_a_drop(network: Interop) -> None:
+    monitor = network.lab.supervisor.start(
+        "acquires", network.r.argv(["ip", "xfrm", "monitor", "acquire"])
+    )
+    install(network, "aes-128-gcm", states=False)
+    wait_until(lambda: network.counted("kernel_policies", "policies brought into force"), 10)
+    before = network.drops("NO_SA")
+    assert network.ping(count=3).received == 0
+    assert network.drops("NO_SA") == before + 3
+    wait_until(lambda: f"sel src 10.1.0.2/32 dst {H2}/32" in monitor.log(), patient(10))
+    monitor.kill()
+
+
+@needs_esp
+def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
+    """The kernel's policy matches them, and the kernel leaves them alone (disable_xfrm)."""
+    install(network, "aes-128-gcm")
+    wait_mirrored(network)
+    with network.witness():
+        own = network.r.run("ping", "-n", "-c", "3", "-i", "0.2", "-I", "10.1.0.1", H2)
+        assert "3 received" in own.stdout
+    out = network.r.run("cat", "/proc/net/xfrm_stat").stdout
+    assert out
+
+
+def test_a_policy_that_cannot_be_mirrored_drops_and_is_named(network: Interop) -> None:
+    for kind in ("out",):
+        network.r.run(
+            *("ip", "xfrm", "policy", "add", "src", SITE1, "dst", SITE2, "dir", kind),
+            *("mark", "1", "mask", "1", "tmpl", "src", R, "dst", P, "proto", "esp"),
+            *("reqid", "7", "mode", "tunnel"),
+        )
+    wait_until(network.problems, patient(10), "the problem")
+    assert "marks" in network.problems()[0]
+    assert network.ping(count=2).received == 0

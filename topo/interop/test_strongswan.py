@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strongSwan at both ends: IKEv2 between them, ESP by the engine at one, by Linux at the other."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from sluice_testkit.process import Process
+from sluice_testkit.strongswan import StrongSwan, is_installed
+from sluice_testkit.wait import patient, wait_until
+
+from .network import H1, H2, NATTED, Interop, connections, needs_esp
+
+pytestmark = [
+    needs_esp,
+    pytest.mark.skipif(not is_installed(), reason="strongSwan is not installed"),
+]
+
+
+class Peers:
+    """Two IKE daemons."""
+
+    def __init__(self, network: Interop):
+        self.network = network
+        self.r = network.charon(f"charon-r-{next(_numbers)}", of_peer=False)
+        self.p = network.charon(f"charon-p-{next(_numbers)}", of_peer=True)
+
+    def start(self, r: str, p: str) -> None:
+        """Start both, with these connections."""
+        self.p.start(p)
+        self.r.start(r)
+
+    def wait_in_use(self, different_from: frozenset[int] = frozenset()) -> frozenset[int]:
+        """Until the newest SAs of r are in use both ways; their SPIs."""
+
+        def found() -> frozenset[int]:
+            out, back = self.network.in_use("outbound"), self.network.in_use("inbound")
+            new_out = out - different_from
+            return frozenset(new_out | back) if new_out and back - different_from else frozenset()
+
+        return wait_until(found, patient(15), "new SAs in use")
+
+
+_numbers = iter(range(1, 1000))
+
+
+@pytest.fixture
+def peers(network: Interop) -> Iterator[Peers]:
+    peers = Peers(network)
+    yield peers
+    for daemon in (peers.r, peers.p):
+        if daemon.process is not None:
+            daemon.kill()
+
+
+def passes_soon(network: Interop, to: str = "h2") -> None:
+    """Packets get through once IKE has made SAs."""
+    wait_until(lambda: network.ping(to, count=1).received, patient(15), f"a ping to {to}")
+
+
+def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
+    """A trap at r: the first packet is an acquire, the ones after the negotiation get through."""
+    peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
+    wait_until(
+        lambda: network.controller.ask(command="show", what="spd", spd="wan")[1]["rules"],
+        patient(10),
+    )
+    with network.witness():
+        passes_soon(network)
+        network.passes("h2")
+        network.passes("h1")
+    assert network.counted("kernel_policies", "acquires") >= 1
+    assert peers.p.established("net")
+
+
+def test_the_peer_begins(network: Interop, peers: Peers) -> None:
+    peers.start(connections(of_peer=False), connections(of_peer=True))
+    peers.p.ctl("--initiate", "--child", "net")
+    peers.wait_in_use()
+    with network.witness():
+        network.passes("h1")
+
+
+@pytest.mark.parametrize("esp", ["aes256gcm16", "chacha20poly1305-esn", "aes128-sha256"])
+def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
+    ends = (connections(of_peer=of_peer, esp=esp) for of_peer in (False, True))
+    peers.start(*ends)
+    peers.r.ctl("--initiate", "--child", "net")
+    peers.wait_in_use()
+    with network.witness():
+        network.passes()
+
+
+@pytest.mark.parametrize("initiator", ["r", "p"])
+def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str) -> None:
+    """Made before the break, whichever end begins it, while packets pass in both directions."""
+    peers.start(connections(of_peer=False), connections(of_peer=True))
+    peers.r.ctl("--initiate", "--child", "net")
+    before = peers.wait_in_use()
+    streams = [
+        network.lab.supervisor.start(
+            f"ping-{host}-{next(_numbers)}",
+            network.hosts[host].namespace.argv(["ping", "-n", "-i", "0.1", "-c", "100", to]),
+        )
+        for host, to in (("h1", H2), ("h2", H1))
+    ]
+    daemon: StrongSwan = getattr(peers, initiator)
+    daemon.ctl("--rekey", "--child", "net")
+    after = peers.wait_in_use(before)
+    assert after != before
+    for stream in streams:
+        wait_until(partial(_has_ended, stream), patient(10), "the last ping")
+        assert " 0% packet loss" in stream.log(), stream.log()[-300:]
+
+
+def _has_ended(ping: Process) -> bool:
+    return "packets transmitted" in ping.log()
+
+
+def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
+    network: Interop, peers: Peers
+) -> None:
+    child = "rekey_bytes = 2000\n        life_bytes = 100000\n        rand_bytes = 0"
+    ends = connections(of_peer=False, child=child), connections(of_peer=True)
+    peers.start(*ends)
+    peers.r.ctl("--initiate", "--child", "net")
+    before = peers.wait_in_use()
+    with network.witness():
+        network.passes(count=20, size=200)
+        after = peers.wait_in_use(before)
+        assert after.isdisjoint(network.in_use("outbound") & before)
+        network.passes()
+
+
+def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers) -> None:
+    """Killed and started again; dead peer detection and traffic bring new SAs."""
+    mine = connections(of_peer=False, start="trap", dpd="2s", child="dpd_action = trap")
+    peers.start(mine, connections(of_peer=True))
+    passes_soon(network)
+    before = peers.wait_in_use()
+    peers.p.kill()
+    network.p.run("ip", "xfrm", "state", "flush")
+    network.p.run("ip", "xfrm", "policy", "flush")
+    peers.p.start(connections(of_peer=True))
+    with network.witness():
+        wait_until(lambda: network.ping(count=1).received, patient(30), "new SAs by themselves")
+    assert network.in_use("outbound").isdisjoint(before)
+
+
+def test_through_a_nat(network: Interop, peers: Peers) -> None:
+    """ESP in UDP, by both ends."""
+    with network.nat():
+        mine = connections(of_peer=False)
+        peers.start(mine, connections(of_peer=True, remote=NATTED))
+        peers.r.ctl("--initiate", "--child", "net")
+        peers.wait_in_use()
+        with network.witness(in_udp=True):
+            network.passes("h2")
+            network.passes("h1")
