@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of make that run a part of a suite, or a suite on a server of one's own."""
 
+import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +29,14 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def make(machine: Machine, text: str) -> str:
     """What a command of make prints in the checkout, whatever this test's own make was given."""
+    kept = {
+        name: os.environ[name] for name in ("RUSTUP_HOME", "CARGO_HOME") if name in os.environ
+    } | {"HOME": str(Path.home())}  # where Rust's toolchain is
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in kept.items())
     return machine.type(
-        f"unset MAKEFLAGS TARGET ARGS ADDR\n{text}", directory=where.repository(), timeout=600
+        f"unset MAKEFLAGS TARGET ARGS ADDR\nexport {exports}\n{text}",
+        directory=where.repository(),
+        timeout=600,
     )
 
 
