@@ -9,8 +9,8 @@ serves; otherwise all fragments of the datagram go to the controller. Without su
 final discard.
 
 The answer is exact: sources and destinations are cut where any rule's range begins or ends, and
-what is between two cuts is tried once. Generated rules are left out: they concern packets of this
-router itself only. Pure; depends on policy_model, policy_coverage and state.spd.
+what is between two cuts is tried once. Rules that no packet in transit is asked about are left out,
+generated ones among them: they concern packets of this router itself only. Pure; depends on policy_model, policy_coverage and state.spd.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
             )
             and (size == 4 or not isinstance(rule.protocol, tuple)),
         )
-        if not rule.generated and entry.sources and entry.destinations and entry.protocols:
+        in_transit = rule.looks_at(is_own=False)
+        if in_transit and entry.sources and entry.destinations and entry.protocols:
             yield entry
     protocols = _ALL_PROTOCOLS if size == 4 else 1
     yield _Entry(FINAL_DISCARD, (Action.DISCARD, None), every, every, protocols, True)

@@ -32,9 +32,10 @@ FINAL = Rule(FINAL_DISCARD, Action.DISCARD)
 
 
 def could_match(rule: Rule, source: Address, destination: Address, protocol: int | None) -> bool:
-    """A later fragment of these addresses; its protocol is None where it is not believed."""
+    """A later fragment in transit; its protocol is None where it is not believed."""
     return (
-        _holds(rule.source, source)
+        rule.looks_at(is_own=False)
+        and _holds(rule.source, source)
         and _holds(rule.destination, destination)
         and (protocol is None or rule.protocol is None or _lists(rule, protocol))
     )
