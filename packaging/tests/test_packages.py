@@ -427,6 +427,8 @@ def test_the_page_s_command_installs(router: Router, shown: Shown) -> None:
     there.mkdir(parents=True)
     for name in PACKAGES:
         shutil.copy(package(name), there)
+    answer = router.root.path / "etc" / "apt" / "apt.conf.d" / "answer"
+    answer.write_text('APT::Get::Assume-Yes "true";\n')  # what is asked on a terminal
     router.system.run("bash", "-euc", f"cd /; {shown.take('apt install').text}")
     for service in PACKAGES:
         assert router.system.run("dpkg-query", "--show", "--showformat=${Status}", service) == (
