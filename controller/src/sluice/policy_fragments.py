@@ -10,7 +10,8 @@ final discard.
 
 The answer is exact: sources and destinations are cut where any rule's range begins or ends, and
 what is between two cuts is tried once. Rules that no packet in transit is asked about are left out,
-generated ones among them: they concern packets of this router itself only. Pure; depends on policy_model, policy_coverage and state.spd.
+generated ones among them: they concern packets of this router itself only. Pure; depends on
+policy_model, policy_coverage and state.spd.
 """
 
 from __future__ import annotations
