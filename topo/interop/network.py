@@ -163,6 +163,19 @@ class Interop:
             if one["direction"] == direction and one["state"] == "in use"
         }
 
+    def rules(self, action: str) -> list[str]:
+        """Names of the kernel's outbound policies in force that say this."""
+        lists = self.controller.ask(command="show", what="spd", spd="wan")
+        (outbound,) = (one["rules"] for one in lists if one["direction"] == "outbound")
+        names = [one["name"] for one in outbound if one["action"] == action]
+        return [name for name in names if name.startswith("kernel-out-")]
+
+    def wait_for_rules(self, action: str, count: int) -> None:
+        """Until so many outbound policies that say this are in force."""
+        wait_until(
+            lambda: len(self.rules(action)) == count, patient(10), f"{count} rules that {action}"
+        )
+
     def problems(self) -> list[str]:
         """What `show status` names about the mirror."""
         status = self.controller.ask(command="show", what="status")
@@ -188,15 +201,19 @@ class Interop:
         return "\n".join(lines)
 
     @contextmanager
-    def witness(self, *, in_udp: bool = False) -> Iterator[list[Frame]]:
-        """What passes n meanwhile; at the end all pings were ESP, and there was some."""
+    def witness(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
+        """What passes n meanwhile; at the end all pings were ESP, and there was some.
+
+        Not `hidden`: the ESP encrypts nothing, so that it shows what it carries.
+        """
         found: list[Frame] = []
         with Capture(self.n, "from_r") as capture:
             yield found
             found += capture.frames()
-        clear = [frame for frame in found if PATTERN in frame.data]
-        assert not clear, f"in clear: {clear}"
         protocol = UDP if in_udp else ESP
+        showing = [frame for frame in found if PATTERN in frame.data]
+        clear = [frame for frame in showing if hidden or frame.protocol != protocol]
+        assert not clear, f"in clear: {clear}"
         assert [frame for frame in found if frame.protocol == protocol], "no ESP"
 
     # -- ends
@@ -207,6 +224,8 @@ class Interop:
             place.run("ip", "xfrm", "state", "flush")
             place.run("ip", "xfrm", "policy", "flush")
         wait_until(lambda: not self.sas(), patient(20), "no SA is left in r")
+        for action in ("protect", "discard", "bypass"):
+            self.wait_for_rules(action, 0)
 
     @contextmanager
     def nat(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from sluice_testkit.pages import blocks
 from sluice_testkit.process import Process
 from sluice_testkit.strongswan import StrongSwan, is_installed
 from sluice_testkit.wait import patient, wait_until
@@ -62,16 +63,23 @@ def passes_soon(network: Interop, to: str = "h2") -> None:
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
     """A trap at r: the first packet is an acquire, the ones after the negotiation get through."""
     peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
-    wait_until(
-        lambda: network.controller.ask(command="show", what="spd", spd="wan")[1]["rules"],
-        patient(10),
-    )
+    network.wait_for_rules("protect", 1)
     with network.witness():
         passes_soon(network)
         network.passes("h2")
         network.passes("h1")
     assert network.counted("kernel_policies", "acquires") >= 1
     assert peers.p.established("net")
+
+
+def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
+    """docs/how-to/ike.md; the peer has the same with its ends exchanged."""
+    (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
+    theirs = ours.replace("local_", "near_").replace("remote_", "local_")
+    peers.start(ours, theirs.replace("near_", "remote_"))
+    with network.witness():
+        passes_soon(network)
+        network.passes("h1")
 
 
 def test_the_peer_begins(network: Interop, peers: Peers) -> None:
