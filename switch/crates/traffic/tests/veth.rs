@@ -10,14 +10,17 @@ use serde_json::Value;
 
 const FLOWS: &str = "--src 10.0.0.1+10 --dst 10.1.0.1 --dst-mac 02:00:00:00:00:01";
 
-/// Runs `test` on a thread with a network namespace of its own, with veth pairs `a`-`b` and `c`-`d`.
+/// Runs `test` on a thread with a network namespace of its own, with veth pairs `a`-`b` and `c`-`d`. The
+/// kernel sends nothing by itself (no IPv6, so no neighbour discovery and no MLD): every packet counted is a test's.
 fn with_veths(test: impl FnOnce() + Send + 'static) {
     let run = move || {
         // SAFETY: no pointers; affects this thread only.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         let error = std::io::Error::last_os_error();
         assert_eq!(result, 0, "{error} (these tests need root)");
-        sh("ip link add name tf-a type veth peer name tf-b
+        sh("file=/proc/sys/net/ipv6/conf/default/disable_ipv6
+            if [ -e $file ]; then echo 1 >$file; fi
+            ip link add name tf-a type veth peer name tf-b
             ip link add name tf-c type veth peer name tf-d
             for i in tf-a tf-b tf-c tf-d; do ip link set dev $i up; done");
         test();
