@@ -17,7 +17,7 @@ from sluice_testkit.process import CommandFailed, Supervisor, run
 from sluice_testkit.wait import wait_until
 
 SUITE = "bookworm"
-FILES = ("etc", "usr", "var/lib/sluice")
+FILES = ("etc", "usr", "var/lib/sluice", "var/lib/sluice-switch", "var/lib/sluice-esp")
 PACKAGES = Path("root/packages")
 """Where package files are put in the root."""
 CGROUPS = Path("/sys/fs/cgroup")

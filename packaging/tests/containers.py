@@ -90,7 +90,7 @@ class Container:
         self.name = name
         self.process = process
         self._prefix = prefix
-        self._environment = environment
+        self.environment = environment
         self.pid = 0
         wait_until(self._find, 20, f"container {name} to run")
 
@@ -110,12 +110,12 @@ class Container:
 
     def run(self, *command: str, check: bool = True) -> str:
         """Runs a command in it, as its user; its output, and errors after it."""
-        done = run(self._argv(command), check=check, env=self._environment)
+        done = run(self._argv(command), check=check, env=self.environment)
         return done.stdout + done.stderr
 
     def succeeds(self, *command: str) -> bool:
         """True if a command in it ends with 0."""
-        return run(self._argv(command), check=False, env=self._environment).returncode == 0
+        return run(self._argv(command), check=False, env=self.environment).returncode == 0
 
     def _argv(self, command: Sequence[str]) -> list[str]:
         enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--uts"]

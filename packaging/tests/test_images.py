@@ -182,6 +182,20 @@ def test_health_checks_fail_without_a_switch(router: Router) -> None:
     assert not router.passes("10.1.0.3", "10.9.0.1")
 
 
+def test_the_switch_can_have_an_engine_inside(router: Router) -> None:
+    before = router.compose.running.pop("switch")
+    before.stop()
+    options = f"{before.environment['SWITCH_OPTIONS']} --engine-port 9@/run/sluice/engine.sock"
+    router.compose.services["switch"]["environment"] = {"SWITCH_OPTIONS": options}
+    switch = router.compose.start("switch")
+    show = partial(switch.run, "sluice-switch", "ctl", "esp", "show", check=False)
+    wait_until(lambda: "port: " in show(), 30, "the engine to answer")
+    paths = ("/var/lib/sluice-switch", "/run/sluice/engine.sock")
+    assert switch.run("stat", "-c", "%U %a", *paths).split("\n")[:2] == ["sluice 700", "sluice 600"]
+    wait_until(lambda: router.passes("10.1.0.2"), 60, "the switch to be programmed")
+    assert not router.passes("10.1.0.3")
+
+
 def legs(sites: Compose, prefix: str) -> int:
     """Over how many next hops the switch of r1 reaches a prefix."""
     shown = json.loads(sites.running["r1-controller"].run("sluice", "show", "routes", "--json"))
@@ -216,5 +230,6 @@ def test_the_demo_runs_in_one_container(lab: Lab) -> None:
         demo = lone.running["demo"].process
         assert demo.wait(300) == 0, demo.log()
         assert "demo passed" in demo.log()
+        assert "protected, seen in clear on the wire or by h2: 0" in demo.log()
     finally:
         lone.down()
