@@ -102,7 +102,8 @@ def covers(rule: Rule, other: Rule) -> bool:
     """Whether `rule` matches every packet that `other` matches."""
     sizes = {len(low) for ranges in (other.source, other.destination) for low, _ in ranges or ()}
     return (
-        _covers_protocols(rule.protocol, other.protocol)
+        all(rule.looks_at(is_own=own) or not other.looks_at(is_own=own) for own in (True, False))
+        and _covers_protocols(rule.protocol, other.protocol)
         and _covers_numbers(rule.source_port, _shown(other, other.source_port, PORT_PROTOCOLS))
         and _covers_numbers(
             rule.destination_port, _shown(other, other.destination_port, PORT_PROTOCOLS)

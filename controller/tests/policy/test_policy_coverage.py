@@ -20,6 +20,7 @@ from sluice.policy_model import (
     NumberRange,
     Numbers,
     Rule,
+    Scope,
     Selectors,
 )
 from sluice.spdfile import parse_spd
@@ -71,6 +72,27 @@ def read(*written: str) -> tuple[Rule, ...]:
 )
 def test_one_rule_against_one_other(wide: str, narrow: str, is_covered: bool) -> None:
     first, second = read(wide, narrow)
+    assert covers(first, second) == is_covered
+    assert find_covered([first, second]).by_rule == ({0: [1]} if is_covered else {})
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "is_covered"),
+    [
+        (Scope.ANY, Scope.OWN, True),
+        (Scope.ANY, Scope.TRANSIT, True),
+        (Scope.OWN, Scope.OWN, True),
+        (Scope.OWN, Scope.ANY, False),
+        (Scope.OWN, Scope.TRANSIT, False),
+        (Scope.TRANSIT, Scope.ANY, False),
+        (Scope.TRANSIT, Scope.OWN, False),
+    ],
+)
+def test_a_rule_covers_only_the_packets_that_it_looks_at(
+    wide: Scope, narrow: Scope, is_covered: bool
+) -> None:
+    (rule,) = read("source: any")
+    first, second = rule._replace(scope=wide), rule._replace(scope=narrow)
     assert covers(first, second) == is_covered
     assert find_covered([first, second]).by_rule == ({0: [1]} if is_covered else {})
 
