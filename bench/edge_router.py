@@ -33,6 +33,8 @@ PROGRAMS = ("bgpd", "zebra", "controller", "switch")
 QUIET_SECONDS = 1.0
 POLL = 0.05
 """Seconds between two looks at the controller's status: finer ones would be part of the load."""
+FAR, POLL_FAR = 100_000, 0.5
+"""So many routes take a second or more: until they are fewer, a look every `POLL_FAR` seconds does."""
 
 FRR = """frr defaults traditional
 hostname r
@@ -169,7 +171,10 @@ class EdgeRouter:
         """Wait until the routing daemon has sent `count` routes and the switch holds them."""
 
         def there(status: dict[str, Any]) -> bool:
-            return int(status["fpm"]["routes"]) == count and bool(status["synced"])
+            routes = int(status["fpm"]["routes"])
+            if abs(routes - count) > FAR:
+                time.sleep(POLL_FAR)
+            return routes == count and bool(status["synced"])
 
         try:
             return self.wait_status(there, deadline, f"{count:,} routes in the switch")
