@@ -203,7 +203,7 @@ loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables,
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) p4-cpu writes forwarding new-flows route-load failover
+BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Benchmarks against peers on this machine, results in bench/results; one: make bench-NAME
@@ -214,6 +214,10 @@ export BGP_TABLE
 $(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/bench
 	PYTHONPATH=testkit/src $(BENCH)/python -m bench.structures $* $(ARGS)
 	@test ! -e bench/results/$*.json || $(BENCH)/python -m bench.plot $*
+
+.PHONY: bench-esp
+bench-esp: bench-program $(STAMPS)/ptf ## The ESP engine against its library's AEAD, DPDK's tool and strongSwan's ESP
+	PYTHONPATH=testkit/src $(PTF)/python -m bench.esp $(ARGS)
 
 .PHONY: bench-p4-cpu
 bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench

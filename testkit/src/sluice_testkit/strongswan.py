@@ -40,7 +40,11 @@ def is_installed() -> bool:
 
 
 class StrongSwan:
-    """One IKE daemon. `kernel` is the plugin that has its SAs: the kernel's, or libipsec's."""
+    """One IKE daemon.
+
+    `kernel` are the plugins that have its SAs: the kernel's, or libipsec's before it. Of
+    `plugins` that offer the same algorithm, the first serves.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class StrongSwan:
         directory: Path,
         supervisor: Supervisor,
         kernel: Sequence[str] = ("kernel-netlink",),
+        plugins: Sequence[str] = PLUGINS,
     ):
         self.process: Process | None = None
         self._label = label
@@ -60,7 +65,7 @@ class StrongSwan:
         self.log = self._directory / "charon.log"
         self._settings = self._directory / "strongswan.conf"
         self._settings.write_text(
-            CONFIG.format(plugins=" ".join((*PLUGINS, *kernel)), uri=self._uri, log=self.log),
+            CONFIG.format(plugins=" ".join((*plugins, *kernel)), uri=self._uri, log=self.log),
             encoding="utf-8",
         )
 

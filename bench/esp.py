@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ESP engine: `make bench-esp`.
+
+    python -m bench.esp [--rounds N] [--quick]
+
+sluice-bench measures the engine and the library's AEAD in one process and in turn
+(switch/crates/bench/src/esp.rs). Beside it: DPDK's crypto performance tool and strongSwan's
+libipsec, where they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import command, crypto_perf, libipsec
+from bench.bars import judge
+from bench.structures import as_cases, measured
+from sluice_testkit.bench import Case, write_results
+from sluice_testkit.namespaces import Lab
+
+SIZES = (64, 256, 576, 1350)
+DPDK, LIBIPSEC = "dpdk-crypto-perf", "libipsec"
+
+
+def case_of(cases: list[Case], size: int) -> Case:
+    """The case that other programs are compared with: encryption by one SA."""
+    return next(case for case in cases if case.workload == f"{size} bytes, 1 SA, encrypt")
+
+
+def beside_dpdk(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+    """Add DPDK's figures."""
+    try:
+        for _ in range(rounds):
+            for size, (rate, driver) in crypto_perf.best(SIZES).items():
+                case = case_of(cases, size)
+                case.peers.setdefault(DPDK, []).append(rate)
+                case.details["dpdk_driver"] = driver
+    except crypto_perf.Missing as why:
+        missing[DPDK] = str(why)
+
+
+def beside_libipsec(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+    """Add strongSwan's figures."""
+    try:
+        with Lab() as lab:
+            found = libipsec.rates(lab, SIZES, rounds)
+    except libipsec.Missing as why:
+        missing[LIBIPSEC] = str(why)
+        return
+    for size, rates in found.items():
+        case = case_of(cases, size)
+        case.peers[LIBIPSEC] = [rate.per_second for rate in rates]
+        case.details["libipsec_system_share"] = round(rates[-1].system, 2)
+
+
+def main() -> int:
+    """Measure, write, and tell how the bars stand."""
+    parser = argparse.ArgumentParser(prog="esp", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7, help="default 7")
+    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    arguments = command.parsed(parser)
+    report = measured("esp", arguments.rounds, arguments.quick)
+    cases, missing = as_cases(report), dict(report["missing"])
+    if not arguments.quick:
+        beside_dpdk(cases, arguments.rounds, missing)
+        beside_libipsec(cases, arguments.rounds, missing)
+    verdicts = judge("esp", [case.as_dict() for case in cases])
+    if not arguments.quick:
+        more = {
+            "bars": [verdict.as_dict() for verdict in verdicts],
+            "missing": missing,
+            "input": report["input"],
+        }
+        print(write_results("esp", report["unit"], cases, more=more))
+    for peer, why in missing.items():
+        print(f"esp: peer {peer} is missing: {why}")
+    for verdict in verdicts:
+        print(f"esp: {verdict}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

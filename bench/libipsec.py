@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strongSwan's ESP in user space (kernel-libipsec): packets per CPU-second of its sending charon.
+
+Two network namespaces with a charon each, IKEv2 with a shared secret, AES-128-GCM in UDP.
+Packets go into the sender's TUN device; those that leave the other one's are counted, by the
+processor time of the sending charon, the kernel's part included.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cpu import process_seconds, system_share
+from sluice_testkit import strongswan
+from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.process import Process
+
+PLUGIN = Path("/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so")
+# OpenSSL's AES, which uses the processor's instructions, before strongSwan's own.
+ALGORITHMS = ("openssl", *(name for name in strongswan.PLUGINS if name != "openssl"))
+KERNEL = ("kernel-libipsec", "kernel-netlink")
+LINK = ("10.9.0.1", "10.9.0.2")
+INSIDE = ("10.9.1.1", "10.9.2.1")
+TUN = "ipsec0"
+OVERHEAD = 28  # IPv4 and UDP headers
+SECONDS = 2.0
+
+SWANCTL = """
+connections {{
+  peer {{
+    version = 2
+    encap = yes
+    local_addrs = {local}
+    remote_addrs = {remote}
+    proposals = aes128gcm16-prfsha256-ecp256
+    local {{ auth = psk
+      id = {local} }}
+    remote {{ auth = psk
+      id = {remote} }}
+    children {{ net {{
+        local_ts = {inside}/32
+        remote_ts = {beyond}/32
+        esp_proposals = aes128gcm16
+    }} }}
+  }}
+}}
+secrets {{ ike {{ secret = 0x5a5a5a5a5a5a5a5a5a5a5a5a }} }}
+"""
+
+SENDER = """
+import socket, sys, time
+source, destination, size, seconds = sys.argv[1:]
+output = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+output.bind((source, 0))
+data, to, end = bytes(int(size)), (destination, 9), time.monotonic() + float(seconds)
+while time.monotonic() < end:
+    for _ in range(64):
+        try:
+            output.sendto(data, to)
+        except OSError:
+            pass
+"""
+
+
+class Missing(Exception):
+    """Says what is not installed, or does not work here."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Packets per CPU-second, and the kernel's part of the charon's time since it began."""
+
+    per_second: float
+    system: float
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the tunnel."""
+
+    namespace: Namespace
+    charon: Process
+
+
+def require_installed() -> None:
+    """Raise `Missing` with the name of Debian's packages if something is not installed."""
+    if not strongswan.is_installed():
+        raise Missing("strongSwan is not installed (Debian: strongswan-charon, strongswan-swanctl)")
+    if not PLUGIN.exists():
+        raise Missing(f"{PLUGIN} is not installed (Debian: libcharon-extra-plugins)")
+
+
+def tunnel(lab: Lab) -> tuple[End, End]:
+    """Make a tunnel between two charons. Raises `Missing` if there is none in the end."""
+    require_installed()
+    names = [lab.namespace("left"), lab.namespace("right")]
+    veth(names[0], "wire", names[1], "wire")
+    for namespace, link, inside in zip(names, LINK, INSIDE, strict=True):
+        namespace.add_address("wire", f"{link}/24")
+        namespace.add_address("lo", f"{inside}/32")
+    ends = []
+    try:
+        for own, namespace in enumerate(names):
+            place = (f"charon-{own}", namespace, lab.directory, lab.supervisor)
+            daemon = strongswan.StrongSwan(*place, kernel=KERNEL, plugins=ALGORITHMS)
+            addresses = {"local": LINK[own], "remote": LINK[1 - own]}
+            addresses |= {"inside": INSIDE[own], "beyond": INSIDE[1 - own]}
+            daemon.start(SWANCTL.format(**addresses))
+            namespace.run("ip", "route", "add", f"{INSIDE[1 - own]}/32", "dev", TUN)
+            assert daemon.process is not None
+            ends.append(End(namespace, daemon.process))
+        daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
+    except AssertionError as why:
+        raise Missing(f"no tunnel between two charons: {why}") from why
+    return ends[0], ends[1]
+
+
+def arrived(namespace: Namespace) -> int:
+    """Packets that have come out of a namespace's TUN device."""
+    for line in namespace.run("cat", "/proc/net/dev").stdout.splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == TUN:
+            return int(counts.split()[1])
+    raise Missing(f"charon has made no {TUN}")
+
+
+def measure(left: End, right: End, size: int, seconds: float = SECONDS) -> Rate:
+    """Send as many packets of `size` bytes as there is time for."""
+    before, cpu = arrived(right.namespace), process_seconds(left.charon.pid)
+    words = [sys.executable, "-c", SENDER, INSIDE[0], INSIDE[1], str(size - OVERHEAD)]
+    left.namespace.run(*words, str(seconds), timeout=seconds + 30)
+    time.sleep(0.2)  # what is under way arrives
+    spent = process_seconds(left.charon.pid) - cpu
+    came = arrived(right.namespace) - before
+    if came == 0:
+        raise Missing("no packet came through the tunnel")
+    return Rate(came / spent, system_share(left.charon.pid))
+
+
+def rates(lab: Lab, sizes: Sequence[int], rounds: int) -> dict[int, list[Rate]]:
+    """All rounds of each size, the sizes in turn."""
+    found: dict[int, list[Rate]] = {size: [] for size in sizes}
+    left, right = tunnel(lab)
+    for _ in range(rounds):
+        for size in sizes:
+            found[size].append(measure(left, right, size))
+    return found
