@@ -25,7 +25,10 @@ REPOSITORY = "repository"
 COMMANDS = {
     "sluice": ".venv/controller/bin/sluice",
     "sluice-switch": "switch/target/release/sluice-switch",
+    "sluice-esp": "switch/target/release/sluice-esp",
 }
+# Commands that a program's own help has below its options, not in its list.
+UNLISTED = {"sluice-esp": ["ctl"]}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -77,6 +80,8 @@ def _help_page(name: str, program: Path) -> Iterator[str]:
     yield ""
     yield f"What `{name} --help` says, and `--help` of every command below it."
     yield from _help(program, [name])
+    for command in UNLISTED.get(name, ()):
+        yield from _help(program, [name, command])
 
 
 def _help(program: Path, words: list[str]) -> Iterator[str]:

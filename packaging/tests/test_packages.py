@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,8 +148,8 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
     replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
-    for service in PACKAGES:  # signs of life sooner than a unit asks for
-        drop_in = etc / f"systemd/system/{service}.service.d"
+    for unit in UNITS:  # signs of life sooner than a unit asks for
+        drop_in = etc / f"systemd/system/{unit}.d"
         drop_in.mkdir(parents=True)
         (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
     made = Router(installed, lab)
@@ -180,9 +179,8 @@ def test_files_are_where_they_belong(installed: BareRoot) -> None:
 
 
 def test_programs_say_version_commit_and_pipeline(installed: BareRoot) -> None:
-    pattern = (
-        rf"{re.escape(version())} \(commit [0-9a-f]{{12}}(-dirty)?, pipeline ([0-9a-f]{{12}})\)"
-    )
+    built_from = rf"{re.escape(version())} \(commit [0-9a-f]{{12}}(-dirty)?"
+    pattern = rf"{built_from}, pipeline ([0-9a-f]{{12}})\)"
     digests = set()
     for program in ("sluice", "sluice-switch"):
         said = installed.run(program, "--version").strip()
@@ -190,6 +188,9 @@ def test_programs_say_version_commit_and_pipeline(installed: BareRoot) -> None:
         assert found, said
         digests.add(found[2])
     assert len(digests) == 1
+    assert re.fullmatch(
+        rf"sluice-esp {built_from}\)", installed.run("sluice-esp", "--version").strip()
+    )
 
 
 def test_bash_completes_the_installed_programs(installed: BareRoot) -> None:
@@ -305,17 +306,30 @@ def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
     assert re.search(r"^process_resident_memory_bytes [0-9.e+]+$", text, re.MULTILINE), text
 
 
+def wait_until_alive(router: Router, service: str) -> None:
+    """Waits for a sign of life that is newer than the last."""
+
+    def sign() -> int:
+        return int(router.system.property(service, "WatchdogTimestampMonotonic"))
+
+    first = sign()
+    wait_until(lambda: sign() > first, 10, f"{service} to be alive")
+
+
+def wait_until_restarted(router: Router, service: str) -> None:
+    """Waits for the watchdog to restart a service that hangs, and for the new one to be ready."""
+    wait_until(lambda: router.system.property(service, "NRestarts") == "1", 30, "the watchdog")
+    router.system.start(service)
+
+
 def test_an_engine_runs_in_its_sandbox(router: Router) -> None:
     uid = router.system.run("id", "-u", "sluice").strip()
     router.namespace.run("ip", "link", "add", "engine", "type", "veth", "peer", "name", "port9")
     router.system.run("systemctl", "start", "sluice-esp")
     try:
-
-        def answers() -> bool:
-            return "port: " in router.system.run("sluice-esp", "ctl", "show", check=False)
-
-        wait_until(answers, 20, "the engine to answer")
-        text = Path(f"/proc/{router.system.pid('sluice-esp')}/status").read_text()
+        assert "port: " in router.system.run("sluice-esp", "ctl", "show")
+        engine = router.system.pid("sluice-esp")
+        text = Path(f"/proc/{engine}/status").read_text()
         status = dict(re.findall(r"^(\w+):\s+(.*)$", text, re.MULTILINE))
         assert int(status["CapPrm"], 16) == CAPABILITIES["sluice-switch"]
         assert int(status["CapBnd"], 16) == CAPABILITIES["sluice-switch"]
@@ -323,28 +337,25 @@ def test_an_engine_runs_in_its_sandbox(router: Router) -> None:
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         state = router.system.run("stat", "-c", "%U %a", "/var/lib/sluice-esp")
         assert state.strip() == "sluice 700"
+        wait_until_alive(router, "sluice-esp")
+        os.kill(engine, signal.SIGSTOP)
+        wait_until_restarted(router, "sluice-esp")
+        assert router.system.pid("sluice-esp") != engine
+        assert "port: " in router.system.run("sluice-esp", "ctl", "show")
     finally:
         router.system.run("systemctl", "stop", "sluice-esp")
         router.namespace.run("ip", "link", "delete", "engine")
 
 
 def test_both_give_signs_of_life(router: Router) -> None:
-    def sign(service: str) -> int:
-        return int(router.system.property(service, "WatchdogTimestampMonotonic"))
-
-    def later(service: str, first: int) -> bool:
-        return sign(service) > first
-
     for service in PACKAGES:
-        first = sign(service)
-        wait_until(partial(later, service, first), 10, f"{service} to be alive")
+        wait_until_alive(router, service)
 
 
 def test_a_service_that_hangs_is_started_again(router: Router) -> None:
     hung = router.system.pid("sluice")
     os.kill(hung, signal.SIGSTOP)
-    wait_until(lambda: router.system.property("sluice", "NRestarts") == "1", 30, "the watchdog")
-    router.system.start("sluice")
+    wait_until_restarted(router, "sluice")
     assert router.system.pid("sluice") != hung
     wait_until(router.healthy, 30, "no problems in `sluice show status`")
 

@@ -9,9 +9,17 @@ use sluice_esp_control::ctl::Command;
 /// Where the engine listens unless told otherwise.
 pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
 
+/// The version, and what it was built from (build.rs).
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("SLUICE_BUILT_FROM"),
+    ")"
+);
+
 /// Sluice's ESP engine on a network interface. `sluice-esp ctl` gives it SAs.
 #[derive(Debug, Parser)]
-#[command(name = "sluice-esp", version, max_term_width = 100)]
+#[command(name = "sluice-esp", version = VERSION, max_term_width = 100)]
 pub(crate) struct Options {
     /// The interface whose other end is the switch's engine port
     #[arg(short, long, value_name = "IFACE")]
@@ -36,7 +44,7 @@ pub(crate) struct Options {
 
 /// Give SAs to a running engine, end them, show them.
 #[derive(Debug, Parser)]
-#[command(name = "sluice-esp ctl", version, max_term_width = 100)]
+#[command(name = "sluice-esp ctl", version = VERSION, max_term_width = 100)]
 pub(crate) struct Ctl {
     /// The engine's admin socket
     #[arg(long, value_name = "PATH", global = true, default_value = ADMIN_SOCKET)]

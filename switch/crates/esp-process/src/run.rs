@@ -15,10 +15,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluice_esp::Reservations;
 use sluice_esp_control::admin::{self, Admin};
+use sluice_esp_control::command::{Command, Handle};
 use sluice_esp_control::sas;
 use sluice_ports::host_filter::Checked;
 use sluice_ports::interface::SilentInterface;
 use sluice_ports::privilege;
+use sluice_service_manager::ServiceManager;
 
 use crate::options::Options;
 use crate::worker::Worker;
@@ -82,6 +84,9 @@ pub(crate) fn main() -> anyhow::Result<()> {
             }
         })?;
     tracing::info!(interface = options.interface, "ready");
+    let manager = Arc::new(ServiceManager::from_environment());
+    manager.tell("READY=1");
+    keep_informed(Arc::clone(&manager), engine.clone())?;
     loop {
         match happened.recv_timeout(CHECK) {
             Ok(Event::Stop) => break,
@@ -93,10 +98,26 @@ pub(crate) fn main() -> anyhow::Result<()> {
             Err(RecvTimeoutError::Disconnected) => bail!("the worker has ended"),
         }
     }
+    manager.tell("STOPPING=1");
     engine.stop();
     moving
         .join()
         .map_err(|_| anyhow!("the worker has panicked"))
+}
+
+/// Gives the service manager signs of life for as long as the worker answers. On a thread of its own.
+fn keep_informed(manager: Arc<ServiceManager>, engine: Handle) -> io::Result<()> {
+    let Some(interval) = manager.interval() else {
+        return Ok(());
+    };
+    let informing = thread::Builder::new().name("watchdog".into());
+    informing.spawn(move || {
+        while engine.ask(Command::Totals).is_some() {
+            manager.tell("WATCHDOG=1");
+            thread::sleep(interval);
+        }
+    })?;
+    Ok(())
 }
 
 /// The interface stays closed to the host, and stays the one that was taken.

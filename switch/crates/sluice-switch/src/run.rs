@@ -14,12 +14,13 @@ use sluice_p4runtime::listen::Listener;
 use sluice_p4runtime::proto::v1::ForwardingPipelineConfig;
 use sluice_p4runtime::{Hub, Server, Tls, p4info};
 use sluice_program::Program;
+use sluice_service_manager::ServiceManager;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::engine_ports::{EnginePorts, Sockets};
 use crate::options::Options;
-use crate::service_manager::ServiceManager;
+use crate::service_manager::keep_informed;
 use crate::{admin, metrics, privileges, trace_log};
 
 /// How long connections may take to end when the switch stops.
@@ -220,7 +221,7 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let address = server.address()?;
     manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));
-    tokio::spawn(Arc::clone(&manager).keep_informed(Arc::clone(device)));
+    tokio::spawn(keep_informed(Arc::clone(&manager), Arc::clone(device)));
     let overdue = async {
         // Never sent: then the server has failed, and says so.
         if stopped.await.is_err() {

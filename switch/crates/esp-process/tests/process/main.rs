@@ -4,4 +4,5 @@
 
 mod keys;
 mod running;
+mod service_manager;
 mod serving;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which commit is built: for build scripts, which put it into `--version`.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Characters of a digest or commit that are shown, as `sluice --version` does.
+pub const SHOWN: usize = 12;
+
+/// Returns the commit, `SLUICE_COMMIT` or that of the checkout at `root`, and has cargo look at both again.
+pub fn commit(root: &Path) -> String {
+    println!("cargo::rerun-if-env-changed=SLUICE_COMMIT");
+    if let Ok(named) = std::env::var("SLUICE_COMMIT") {
+        return named;
+    }
+    // Written at each commit and checkout.
+    if let Some(log) = git(root, &["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={}", root.join(log).display());
+    }
+    let length = format!("--short={SHOWN}");
+    git(root, &["rev-parse", &length, "HEAD"]).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(root)
+        .args(arguments)
+        .output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().to_owned())
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tells the program what it was built from.
+
+use std::env::{self, VarError};
+use std::path::PathBuf;
+
+fn main() -> Result<(), VarError> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../..");
+    let commit = sluice_built_from::commit(&root);
+    println!("cargo::rustc-env=SLUICE_BUILT_FROM=commit {commit}");
+    Ok(())
+}
