@@ -218,8 +218,9 @@ $(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/
 	@test ! -e bench/results/$*.json || $(BENCH)/python -m bench.plot $*
 
 .PHONY: bench-esp
-bench-esp: bench-program $(STAMPS)/ptf ## The ESP engine against its library's AEAD, DPDK's tool and strongSwan's ESP
+bench-esp: bench-program setup-run $(STAMPS)/ptf ## ESP against its library's AEAD, DPDK's tool, strongSwan, and the router in clear
 	PYTHONPATH=testkit/src $(PTF)/python -m bench.esp $(ARGS)
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.esp_router $(ARGS)
 
 .PHONY: bench-p4-cpu
 bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench

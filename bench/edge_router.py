@@ -34,7 +34,7 @@ QUIET_SECONDS = 1.0
 POLL = 0.05
 """Seconds between two looks at the controller's status: finer ones would be part of the load."""
 FAR, POLL_FAR = 100_000, 0.5
-"""So many routes take a second or more: until they are fewer, a look every `POLL_FAR` seconds does."""
+"""So many routes take a second or more: until fewer are left, it looks every `POLL_FAR` seconds."""
 
 FRR = """frr defaults traditional
 hostname r

@@ -149,7 +149,7 @@ def _entity(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.Entity:
 
 
 def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
-    """Encoded inserts of all routes and flows."""
+    """Encoded inserts of all routes, and of all flows with the verdict bypass."""
     prefix, nexthop = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
     templates = {}
     for length in LENGTHS:
@@ -159,15 +159,22 @@ def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
         templates[length] = bulk.Template(_entity(entry), (prefix, nexthop))
     for (address, length), to in tables.routes.items():
         yield templates[length].fill(address.to_bytes(4), to.to_bytes(2))
+    yield from flow_updates(schema, tables.flows, LIST_ID, "BYPASS")
+
+
+def flow_updates(
+    schema: Schema, flows: Iterable[Flow], list_id: int, verdict: str, bundle: int = 0
+) -> Iterator[bytes]:
+    """Encoded inserts of flows into an outbound list's cache, all with one verdict."""
     marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
     key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
-    key |= {"list_id": LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
+    key |= {"list_id": list_id, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
     key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
-    verdict: dict[str, Any] = {"epoch": EPOCH, "rule": 3, "verdict": "BYPASS", "sa_bundle": 0}
-    entry = schema.entry("outbound.ipv4_flow", key, "outbound.set_ipv4_flow", **verdict)
-    flow_template = bulk.Template(_entity(entry), marks)
-    for flow in tables.flows:
-        yield flow_template.fill(
+    answer: dict[str, Any] = {"epoch": EPOCH, "rule": 3, "verdict": verdict, "sa_bundle": bundle}
+    entry = schema.entry("outbound.ipv4_flow", key, "outbound.set_ipv4_flow", **answer)
+    template = bulk.Template(_entity(entry), marks)
+    for flow in flows:
+        yield template.fill(
             flow.source.to_bytes(4),
             flow.destination.to_bytes(4),
             flow.source_port.to_bytes(2),
@@ -201,14 +208,17 @@ class Switch:
         self.target = target
         self.ends = far_ends(prefix)
         self._client = client
-        self._schema = schema
+        self.schema = schema
         self._kind = "INSERT"
 
     def leave_by(self, port: int) -> None:
         """Have all next hops lead to a port."""
-        entries = next_hops(self._schema, port)
-        self._client.write(update(self._kind, entry) for entry in entries)
+        self.write(self._kind, next_hops(self.schema, port))
         self._kind = "MODIFY"
+
+    def write(self, kind: str, entries: Iterable[Any]) -> None:
+        """Insert, modify or delete entries."""
+        self._client.write(update(kind, entry) for entry in entries)
 
 
 @dataclass(frozen=True)
@@ -325,13 +335,18 @@ def best_rate(measure: Callable[[float], Steady]) -> float:
 
 @contextlib.contextmanager
 def loaded(
-    lab: Lab, namespace: Namespace, name: str, tables: Content, admin: str = "none"
+    lab: Lab,
+    namespace: Namespace,
+    name: str,
+    tables: Content,
+    admin: str = "none",
+    more: Sequence[str] = (),
 ) -> Iterator[Switch]:
-    """A target with the pipeline and its tables."""
+    """A target with the pipeline and its tables; `more` are options of sluice-switch."""
     prefix = name[:4]
     ports = plug(namespace, prefix)
     own = name in ENGINES
-    options = ["--admin", admin, "--engine", ENGINES[name]] if own else []
+    options = ["--admin", admin, "--engine", ENGINES[name], *more] if own else []
     if own:
         options.append("--writes-from-any-connection")  # bulk.write() has one of its own
     target = Target(

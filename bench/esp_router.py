@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The router program end to end in memory, encrypting or not: part of `make bench-esp`.
+
+    python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
+
+One sluice-switch with an ESP engine inside, ports in memory, 100,000 routes and 10,000 flows of a
+guarded interface. Each packet is routed, finds its verdict in the flow cache, is encrypted by one
+SA (AES-128-GCM, ESN) and is routed again by its outer address. The peer `bypass` is the same switch
+in turn, by a list that lets the same flows pass in clear. CPU-seconds are those of all its threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench import bulk, command, p4_cpu
+from bench.frames import udp, write_pcap
+from bench.p4_cpu import EPOCH, GENERATION, LIST_ID, MEMORY_OUT, Content, Ctl, Switch
+from sluice_ptf.schema import Schema
+from sluice_testkit.bench import Case, write_results
+from sluice_testkit.namespaces import Lab, Namespace
+
+ETHERNET = 14
+IMIX = (64, 64, 64, 64, 64, 64, 64, 576, 576, 576, 576, 1350)
+WORKLOADS = {f"{size} bytes": (size,) for size in (64, 256, 576, 1350)} | {"IMIX": IMIX}
+"""Lengths of the IP packets, in turn."""
+ROUTES, FLOWS, FRAMES = 100_000, 10_000, 1 << 16
+ENGINE, ENGINE_PORT, BUNDLE, SA, SPI = 1, 9, 3, 7, 0x1001
+PROTECTED = LIST_ID + 1
+"""The list that protects; LIST_ID bypasses."""
+LOCAL, REMOTE = "192.0.2.1", "192.0.2.2"
+BYPASS = "bypass"
+
+
+def entries(schema: Schema) -> Iterator[Any]:
+    """The list that protects, its bundle and the engine."""
+    state = {"epoch": EPOCH, "generation": GENERATION}
+    yield schema.entry("outbound.list_state", {"list_id": PROTECTED}, "outbound.set_list", **state)
+    door: dict[str, Any] = {"ingress_port": ENGINE_PORT, "vlan_id": 0}
+    yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=900, vrf=0, role="ENGINE")
+    yield schema.entry("engine", {"engine": ENGINE}, "set_engine", port=ENGINE_PORT)
+    bundle: dict[str, Any] = {"vrf": 0, "bundle": BUNDLE}
+    to: dict[str, Any] = {"engine": ENGINE, "sa": SA, "path_mtu": 1500, "overhead": 57}
+    yield schema.entry("outbound_sa", bundle, "encrypt", **to)
+    yield schema.entry("esp_source_ipv4", bundle | {"src_addr": LOCAL}, "from_bundle")
+    peer: dict[str, Any] = {"vrf": 0, "dst_addr": f"{REMOTE}/32"}
+    yield schema.entry("ipv4_fib", peer, "set_nexthop", nexthop_id=p4_cpu.NEXTHOPS[0])
+
+
+def outbound_sa() -> Mapping[str, Any]:
+    """The SA that encrypts."""
+    return {
+        "direction": "out",
+        "sa": SA,
+        "spi": SPI,
+        "bundle": BUNDLE,
+        "mode": "tunnel",
+        "algorithm": "aes-128-gcm",
+        "key": "42" * 20,
+        "esn": True,
+        "local": LOCAL,
+        "remote": REMOTE,
+    }
+
+
+def guard_by(switch: Switch, list_id: int) -> None:
+    """Have the packets that leave checked against a list."""
+    guarded = {"l3_if": MEMORY_OUT}
+    bound = switch.schema.entry("outbound_binding", guarded, "check_outbound", list_id=list_id)
+    switch.write("MODIFY", [bound])
+
+
+def captures(folder: Path, tables: Content) -> dict[str, Path]:
+    """The frames of each workload, of all flows in turn."""
+    macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
+    paths = {}
+    for name, sizes in WORKLOADS.items():
+        paths[name] = folder / f"{name.replace(' ', '')}.pcap"
+        flows = (tables.flows[at % FLOWS] for at in range(FRAMES))
+        frames = (
+            udp(flow, macs, ETHERNET + sizes[at % len(sizes)]) for at, flow in enumerate(flows)
+        )
+        write_pcap(paths[name], frames)
+    return paths
+
+
+@contextlib.contextmanager
+def protecting(
+    lab: Lab, namespace: Namespace, folder: Path, tables: Content
+) -> Iterator[tuple[Switch, Ctl]]:
+    """A switch that can bypass all flows or protect them."""
+    admin = f"unix:{folder}/admin"
+    engine = [f"--engine-port={ENGINE_PORT}", f"--engine-state-directory={folder}/state"]
+    with p4_cpu.loaded(lab, namespace, p4_cpu.OURS, tables, admin, engine) as switch:
+        updates = p4_cpu.flow_updates(switch.schema, tables.flows, PROTECTED, "PROTECT", BUNDLE)
+        bulk.write(switch.target.grpc, bulk.requests(updates, switch.target.device_id))
+        ctl = Ctl(admin)
+        ctl.ask("add-port", f"{MEMORY_OUT}@discard:out")
+        switch.leave_by(MEMORY_OUT)
+        switch.write("INSERT", entries(switch.schema))
+        sas = folder / "sas.json"
+        sas.touch(mode=0o600)
+        sas.write_text(json.dumps([outbound_sa()]), encoding="utf-8")
+        ctl.ask("esp", "add", str(sas))
+        yield switch, ctl
+
+
+def encrypted(ctl: Ctl) -> int:
+    """Packets that the SA has encrypted."""
+    (sa,) = ctl.ask("esp", "show")["sas"]
+    return int(sa["counters"]["packets"])
+
+
+def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
+    """Measure all workloads, both lists in turn, and write the results."""
+    tables = p4_cpu.content(ROUTES, FLOWS)
+    cases = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        traffic = captures(folder, tables)
+        with protecting(lab, namespace, folder, tables) as (switch, ctl):
+            for workload, capture in traffic.items():
+                case = Case(workload, peers={BYPASS: []})
+                for _ in range(arguments.rounds):
+                    guard_by(switch, PROTECTED)
+                    before = encrypted(ctl)
+                    case.ours.append(p4_cpu.in_memory(switch, ctl, capture, arguments.seconds))
+                    if encrypted(ctl) - before < case.ours[-1] * arguments.seconds / 2:
+                        raise RuntimeError("not all packets were encrypted")
+                    guard_by(switch, LIST_ID)
+                    before = encrypted(ctl)
+                    clear = p4_cpu.in_memory(switch, ctl, capture, arguments.seconds)
+                    case.peers[BYPASS].append(clear)
+                    if encrypted(ctl) != before:
+                        raise RuntimeError("what was to pass in clear was encrypted")
+                cases.append(case)
+                show(case)
+    if arguments.quick:
+        return
+    unit = "packets per CPU-second of the switch"
+    about = {"routes": ROUTES, "flows": FLOWS, "algorithm": "aes-128-gcm"}
+    print(write_results("esp-router", unit, cases, more={"input": about}))
+
+
+def show(case: Case) -> None:
+    """Say what came of a workload."""
+    found = case.as_dict()
+    print(
+        f"{case.workload}: {found['ours']:,.0f} packets a CPU-second encrypted,"
+        f" {found['peers'][BYPASS]:,.0f} in clear, ratio {found['ratio'][BYPASS]:.3f}",
+        flush=True,
+    )
+
+
+def main() -> int:
+    """Parse, measure, write."""
+    parser = command.parser("esp_router", "the router program, encrypting and not", seconds=1.0)
+    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    arguments = command.parsed(parser)
+    if arguments.quick:
+        arguments.seconds = 0.1
+    command.in_lab(lambda lab, namespace: measure(arguments, lab, namespace))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
