@@ -132,6 +132,7 @@ e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namesp
 .PHONY: prove
 prove: setup-run ## A million hostile packets, random restarts, parts that die under traffic: nothing leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
+	$(if $(filter sluice-switch,$(TARGET)),PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --engine --packets 200000)
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 	$(MAKE) --no-print-directory prove-restarts ARGS=

@@ -19,6 +19,8 @@ from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
 from . import report
 from .campaign import Campaign
 from .network import Arena
+from .peer import WithEngine
+from .reference import Reference
 
 
 def main() -> int:
@@ -27,6 +29,11 @@ def main() -> int:
     parser.add_argument("--packets", type=int, default=1_000_000, help="send at least so many")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
     parser.add_argument("--target", choices=NAMES, default=None, help="default: TARGET")
+    parser.add_argument(
+        "--engine",
+        action="store_true",
+        help="with the ESP engine inside the switch: what is encrypted is seen as ESP",
+    )
     parser.add_argument(
         "--no-results", action="store_true", help="write no result under bench/results"
     )
@@ -41,30 +48,38 @@ def main() -> int:
     except (TargetUnavailable, FileNotFoundError) as missing:
         print(f"sluice_adversary: {missing}", file=sys.stderr)
         return 2
+    if arguments.engine and target != "sluice-switch":
+        print("sluice_adversary: --engine is for sluice-switch", file=sys.stderr)
+        return 2
     seed = secrets.randbelow(1 << 32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
-    return attack(arguments.packets, seed, target, not arguments.no_results)
+    results = not (arguments.no_results or arguments.engine)
+    return attack(arguments.packets, seed, target, results, arguments.engine)
 
 
-def attack(packets: int, seed: int, target: str, results: bool) -> int:
+def attack(packets: int, seed: int, target: str, results: bool, engine: bool) -> int:
     """One campaign, from an empty machine to the verdict."""
     with Lab() as lab:
-        arena = Arena(lab, target)
+        arena = Arena(lab, target, engine)
         try:
             arena.start()
-            campaign = Campaign(arena, seed)
+            campaign = Campaign(arena, seed, WithEngine if engine else Reference)
             campaign.run(packets, report.progress)
-            bounds = arena.bounds_hit()
+            bounds, taken = arena.bounds_hit(), arena.taken_wrongly()
             print(f"\n{report.summary(campaign, seed, target)}")
+            if arena.peer is not None:
+                print(arena.peer.summary(arena.engine_status()))
             for path in report.save_reproducers(campaign, seed):
                 print(f"reproducer: {path}")
         finally:
             arena.close()
     for name, count in bounds.items():
         print(f"not proved: a bound was hit: {name}: {count}", file=sys.stderr)
+    for text in taken:
+        print(f"the engine took what it must not: {text}", file=sys.stderr)
     if results:
         print(f"written: {report.write_results(campaign, seed, target, bounds)}")
-    return 1 if campaign.judge.findings or bounds else 0
+    return 1 if campaign.judge.findings or bounds or taken else 0
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 from random import Random
 
 from sluice_testkit.wait import Timeout, wait_until
 
 from . import marks, plan
-from .datagrams import Datagram, Entry
+from .datagrams import DECRYPTED, Datagram, Entry, Shim
 from .drafts import Draft
 from .judge import Finding, Judge
 from .network import Arena
@@ -93,7 +94,7 @@ class Campaign:
         self._arena.commit(policy)
         self.policies.append(policy)
         if self._shapes is None:
-            self._shapes = Shapes(self.random, policy)
+            self._shapes = Shapes(self.random, policy, self._arena.without)
         self._shapes.policy = policy
         self.judge.new_round(self._make_reference(policy))
         self.listen()
@@ -160,14 +161,17 @@ class Campaign:
         self.totals.packets += len(frames)
 
     def _send_sentinels(self) -> None:
-        """One on each way between two links: allowed by the first rule of every list."""
-        for one in plan.LINKS.values():
-            for two in plan.LINKS.values():
-                if one is not two:
-                    self._sentinels += 1
-                    sentinel = _sentinel(self._sentinels, one, two)
-                    self.judge.sent(sentinel)
-                    self._arena.links[one.name].send(sentinel.frames()[0])
+        """Send one on each way, allowed by the first rules of every list. When they have arrived,
+        all datagrams before them are through the router and its engine.
+        """
+        ways = _ways_in_clear()
+        if self._arena.peer is not None:
+            ways += _ways_by_bundle()
+        for entry, source, destination in ways:
+            self._sentinels += 1
+            sentinel = _sentinel(self._sentinels, entry, source, destination)
+            self.judge.sent(sentinel)
+            self._arena.links[entry.port].send(sentinel.frames()[0])
 
     def listen(self) -> None:
         """Judge all that the witnesses have by now."""
@@ -194,9 +198,39 @@ class Campaign:
         return any(one.kind == finding.kind for one in again.judge.findings)
 
 
-def _sentinel(number: int, one: plan.Link, two: plan.Link) -> Datagram:
-    source = packed(one.host(4, plan.SENTINEL_HOST))
-    destination = packed(two.host(4, plan.SENTINEL_HOST))
+Way = tuple[Entry, bytes, bytes]
+"""Where a sentinel enters, its source and its destination."""
+
+
+def _ways_in_clear() -> list[Way]:
+    """From each link to each other."""
+    pairs = permutations(plan.LINKS.values(), 2)
+    return [(Entry(one.name), _host(one), _host(two)) for one, two in pairs]
+
+
+def _ways_by_bundle() -> list[Way]:
+    """Into each bundle; and out of each, by each link, into one of the other SPD's bundles: the
+    engine decrypts such a sentinel, and then encrypts it.
+    """
+    link, ends = plan.LINKS["a"], [one for one in plan.BUNDLES.values() if one.local is not None]
+    ways = [(Entry(link.name), _host(link), _behind(one)) for one in ends]
+    for bundle in plan.BUNDLES.values():
+        others = [one for one in ends if one.spd != bundle.spd]
+        for at, link in enumerate(plan.LINKS.values()):
+            entry = Entry(plan.ENGINE, Shim(DECRYPTED, bundle.number, ingress_l3_if=link.number))
+            ways.append((entry, _behind(bundle), _behind(others[at % len(others)])))
+    return ways
+
+
+def _host(link: plan.Link, bundle: int = 0) -> bytes:
+    return packed(link.host(4, plan.SENTINEL_HOST + bundle))
+
+
+def _behind(bundle: plan.Bundle) -> bytes:
+    return _host(plan.BY_SPD[bundle.spd], bundle.number)
+
+
+def _sentinel(number: int, entry: Entry, source: bytes, destination: bytes) -> Datagram:
     data = marks.fill(number, 32)
     draft = Draft(4, source, destination, plan.SENTINEL_PROTOCOL, data, number & 0xFFFF)
-    return Datagram(number, "sentinel", Entry(one.name), [draft.whole()])
+    return Datagram(number, "sentinel", entry, [draft.whole()])

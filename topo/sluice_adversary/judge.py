@@ -16,6 +16,7 @@ from .errors import is_error, lengthened
 from .lists import TO_DECRYPT, Outcome, Outcomes
 from .reference import Expectation, Reference
 from .wire import (
+    ESP,
     ETHERTYPE_ARP,
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -240,6 +241,9 @@ class Judge:
             self._leak(shape, f"unknown source at {_name(outcome)}", case, frame)
             return
         self.seen["the router's own"] += 1
+        if read_upper(piece.version, piece.start, piece.payload).protocol == ESP:
+            self._leak(shape, f"ESP that no SA explains at {_name(outcome)}", case, frame)
+            return
         if _is_error(piece) and self._may_be_about(piece, outcome):
             self.seen["errors about what a bundle carried"] += 1
             return

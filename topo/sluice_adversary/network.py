@@ -7,20 +7,22 @@ socket hear what the kernel takes for its own, by whatever way it came.
 Depends on the test kit, sluice_topo and plan.
 """
 
-import errno
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from sluice_testkit.namespaces import Lab, Namespace, veth
+from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.sluice_esp import SwitchEsp
 from sluice_testkit.wait import wait_until
 from sluice_topo.description import Kind, Router
 from sluice_topo.routers import P4Router
 
 from . import plan
+from .ears import Ear, bound, on_link, raw
+from .peer import NEEDS_A_DOUBLE, Peer, Watched, router_sas
 from .policy import Policy
 from .wire import ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP
 
@@ -42,11 +44,7 @@ FRR = "\n".join(
     ]
 )
 ENGINE_MTU = 2000
-RECEIVE_BUFFER = 256 << 20
-SO_RCVBUFFORCE, SOL_PACKET, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 33, 263, 6, 23
-ETH_P_ALL = 3
 RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
-HEARD_UDP_PORT = 7001
 
 
 def configuration() -> dict[str, Any]:
@@ -105,81 +103,21 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
     return text
 
 
-class Ear:
-    """One socket that hears, and what the kernel could not hand over."""
-
-    def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
-        self._socket = place.inside(opened)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
-        self._socket.setblocking(False)
-
-    def heard(self) -> Iterator[bytes]:
-        """All that has come by now."""
-        while True:
-            try:
-                yield self._socket.recv(65535)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.ENETDOWN:
-                    raise
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame as it is."""
-        self._socket.setblocking(True)
-        self._socket.send(frame)
-        self._socket.setblocking(False)
-
-    def lost(self) -> int:
-        """Frames that found no room since this was asked last (packet sockets)."""
-        statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
-        return int.from_bytes(statistics[4:8], "little")
-
-    def close(self) -> None:
-        """Hear no more."""
-        self._socket.close()
-
-
-def _on_link(interface: str) -> Callable[[], socket.socket]:
-    def opened() -> socket.socket:
-        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        packets.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        packets.bind((interface, ETH_P_ALL))
-        return packets
-
-    return opened
-
-
-def _raw(family: int, protocol: int) -> Callable[[], socket.socket]:
-    return lambda: socket.socket(family, socket.SOCK_RAW, protocol)
-
-
-def _bound(family: int) -> Callable[[], socket.socket]:
-    def opened() -> socket.socket:
-        bound = socket.socket(family, socket.SOCK_DGRAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.bind(("", HEARD_UDP_PORT))
-        return bound
-
-    return opened
-
-
 class Arena:
-    """The router under attack."""
+    """The router under attack: with a witness in the place of its ESP engine, or with the engine
+    inside its switch and a peer.
+    """
 
-    def __init__(self, lab: Lab, target: str | None = None):
+    def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):
         self._place = lab.namespace("r")
         self._world = lab.namespace("world")
         for link in plan.LINKS.values():
-            veth(self._world, link.name, self._place, f"port{link.number}")
+            # What a bundle carries is longer than what comes in clear.
+            mtu = ENGINE_MTU if engine else 1500
+            veth(self._world, link.name, self._place, f"port{link.number}", mtu=mtu)
             self._world.silence(link.name)
             port = f"port{link.number}"
             self._place.run("ip", "link", "set", "dev", port, "address", link.port_mac)
-        engine = f"port{plan.ENGINE_PORT}"
-        veth(self._world, plan.ENGINE, self._place, engine, mtu=ENGINE_MTU)
-        self._world.silence(plan.ENGINE)
         self.router = P4Router(
             Router("r", Kind.P4, Path()),
             self._place,
@@ -189,12 +127,31 @@ class Arena:
             config=configuration(),
             frr_config=FRR,
         )
-        self.router.target.ports[plan.ENGINE_PORT] = engine
-        self.links: dict[str, Ear] = {}
+        self.peer: Peer | None = None
+        self.links: dict[str, Ear | Peer | Watched] = {}
         self.hosts: list[Ear] = []
         self.sockets: list[Ear] = []
         self._bounds_before: Mapping[str, int] = {}
         self._missed = 0
+        if engine:
+            router = self.router
+            self._engine = SwitchEsp(
+                "r-esp", router.target, plan.ENGINE_PORT, router.controller, lab.directory
+            )
+            self.peer = Peer()
+        else:
+            self._add_witness()
+
+    def _add_witness(self) -> None:
+        port = f"port{plan.ENGINE_PORT}"
+        veth(self._world, plan.ENGINE, self._place, port, mtu=ENGINE_MTU)
+        self._world.silence(plan.ENGINE)
+        self.router.target.ports[plan.ENGINE_PORT] = port
+
+    @property
+    def without(self) -> frozenset[str]:
+        """Shapes that cannot be sent here."""
+        return frozenset() if self.peer is None else NEEDS_A_DOUBLE
 
     @property
     def burst(self) -> int:
@@ -216,15 +173,24 @@ class Arena:
                 self._place.run("ip", *words)
         wait_until(self._has_routes, 30, "routes to all sites")
         self.router.controller.wait_synced()
-        for name in (*plan.LINKS, plan.ENGINE):
-            self.links[name] = Ear(self._world, _on_link(name))
+        self._listen_to_links()
         for link in plan.LINKS.values():
-            self.hosts.append(Ear(self._place, _on_link(link.interface)))
+            self.hosts.append(Ear(self._place, on_link(link.interface)))
         for protocol in RAW_PROTOCOLS:
             families = (socket.AF_INET, socket.AF_INET6)
-            self.sockets += [Ear(self._place, _raw(family, protocol)) for family in families]
-        self.sockets += [Ear(self._place, _bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
+            self.sockets += [Ear(self._place, raw(family, protocol)) for family in families]
+        self.sockets += [Ear(self._place, bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
         self._bounds_before = self._bounds()
+
+    def _listen_to_links(self) -> None:
+        for link in plan.LINKS.values():
+            ear = Ear(self._world, on_link(link.name))
+            self.links[link.name] = ear if self.peer is None else self.peer.watched(link, ear)
+        if self.peer is None:
+            self.links[plan.ENGINE] = Ear(self._world, on_link(plan.ENGINE))
+        else:
+            self._engine.add(router_sas())
+            self.links[plan.ENGINE] = self.peer
 
     def _close_ports(self) -> None:
         """What sluice-switch does with its own ports. BMv2 leaves them open to the host's stack,
@@ -272,6 +238,26 @@ class Arena:
             if count > self._bounds_before.get(name, 0)
         }
 
+    def engine_status(self) -> Mapping[str, Any]:
+        """SAs and counters of the engine inside the switch."""
+        return self._engine.status()
+
+    def taken_wrongly(self) -> list[str]:
+        """What the engine has decrypted and should not have, by its own counters."""
+        return [] if self.peer is None else self.peer.taken_wrongly(self.engine_status())
+
+    def _sealing_drops(self) -> Mapping[str, int]:
+        """What the router's engine should have encrypted and did not, and lost frames."""
+        status = self.engine_status()
+        found: dict[str, int] = {}
+        for sa in status["sas"]:
+            if sa["spec"]["direction"] == "out":
+                for name, count in sa["counters"]["drops"].items():
+                    found[name] = found.get(name, 0) + count
+        found["unknown_sa"] = status["others"]["drops"].get("unknown_sa", 0)
+        found["lost"] = status["port"]["receive_dropped"] + status["port"]["send_dropped"]
+        return found
+
     def _bounds(self) -> Mapping[str, int]:
         counters = self.router.controller.ask(command="show", what="counters")
         found = {"PUNT_METERED": int(counters["switch_drops"]["PUNT_METERED"]["packets"])}
@@ -280,4 +266,6 @@ class Arena:
                 if any(word in name for word in ("full", "too many", "rate_limited")):
                     found[name] = int(count)
         self._missed += sum(ear.lost() for ear in (*self.links.values(), *self.hosts))
+        if self.peer is not None:
+            found |= {f"the engine's drops: {name}": n for name, n in self._sealing_drops().items()}
         return found | {"frames that a witness missed": self._missed}

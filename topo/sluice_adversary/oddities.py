@@ -245,11 +245,13 @@ def _other_mac(shapes: Shapes) -> Datagram:
 
 def _vlan_tag(shapes: Shapes) -> Datagram:
     """Tags that no interface has, and priority tags, also in front of a shim."""
-    made = shapes.of_shape("plain")
-    shapes.made["plain"] -= 1
-    made.vlan = shapes.random.choice((0, 0, 1, 4095))
-    if made.entry.port in plan.LINKS and shapes.random.random() < 0.2:
-        made.entry = Entry(made.entry.port, Shim(DECRYPTED, 1, ingress_l3_if=2))
+    random = shapes.random
+    entry = Entry(random.choice(tuple(plan.LINKS)))
+    draft = shapes.draft(entry)
+    if random.random() < 0.2:
+        entry = Entry(entry.port, Shim(DECRYPTED, 1, ingress_l3_if=2))
+    made = shapes.datagram(entry, [draft.whole()])
+    made.vlan = random.choice((0, 0, 1, 4095))
     return made
 
 

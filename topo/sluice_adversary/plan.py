@@ -77,6 +77,9 @@ ENGINE, ENGINE_PORT = "engine", 9
 HOSTS = (1, 2, 3, 4)
 """Hosts of each site that rules and datagrams choose from."""
 SENTINEL_HOST, SENTINEL_PROTOCOL = 250, 254
+"""The host of each site that sends and gets sentinels in clear. This and a bundle's number is the
+host that does so by the bundle.
+"""
 NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
 """No route leads there."""
 
@@ -90,7 +93,7 @@ class Bundle:
     spd: str
     spi: int
     local: str | None
-    overhead: int = 73
+    overhead: int = 77  # AES-GCM over IPv6
     path_mtu: int = 1500
 
 

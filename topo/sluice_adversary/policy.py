@@ -29,6 +29,7 @@ PORTS = (53, 500, 4500, 7000, 7001, 7002, 7003, 65535)
 ICMP_TYPES = {ICMP: (0, 3, 5, 8, 11, 12, 13), ICMPV6: (1, 2, 3, 4, 128, 129, 133, 135, 136)}
 ND_TYPES = range(133, 138)
 OTHER_PROTOCOLS = (GRE, ESP, 253, 89)
+SENTINEL = "sentinel"
 
 
 class _Unknown:
@@ -90,6 +91,11 @@ class Rule:
     source_ports: Numbers = None
     destination_ports: Numbers = None
     icmp: Numbers = None
+
+    @property
+    def is_sentinels(self) -> bool:
+        """It lets sentinels pass, and nothing else."""
+        return self.name.startswith(SENTINEL)
 
     def matches(self, seen: Seen) -> bool | None:
         """Whether it matches; None: it could, by what has not been seen."""
@@ -254,8 +260,8 @@ def random_spd(random: Random, name: str) -> Spd:
     """Two lists of up to a dozen rules; in front of them stands what lets sentinels pass."""
     return Spd(
         name,
-        (_sentinel(), *_random_list(random, name, inbound=True)),
-        (_sentinel(), *_random_list(random, name, inbound=False)),
+        (*_sentinels(name, inbound=True), *_random_list(random, name, inbound=True)),
+        (*_sentinels(name, inbound=False), *_random_list(random, name, inbound=False)),
         errors_checked=name in plan.ERRORS_CHECKED,
     )
 
@@ -274,27 +280,42 @@ def edited(random: Random, policy: Policy) -> Policy:
 
 
 def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """One edit behind the sentinels' rule. A name says nothing, so any that is free will do."""
+    """One edit behind the sentinels' rules. A name says nothing, so any that is free will do."""
     rules = list(before)
-    kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > 1 else "add"
+    first = sum(rule.is_sentinels for rule in rules)
+    kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > first else "add"
     if kind == "add":
         taken = {rule.name for rule in rules}
         name = next(f"edit{n}" for n in count() if f"edit{n}" not in taken)
-        rules.insert(random.randint(1, len(rules)), _random_rule(random, name, spd, inbound))
+        rules.insert(random.randint(first, len(rules)), _random_rule(random, name, spd, inbound))
         return tuple(rules)
-    rule = rules.pop(random.randrange(1, len(rules)))
+    rule = rules.pop(random.randrange(first, len(rules)))
     if kind == "move":
-        rules.insert(random.randint(1, len(rules)), rule)
+        rules.insert(random.randint(first, len(rules)), rule)
     elif kind == "turn":
         turned = replace(rule, verdict=_random_verdict(random, spd))
-        rules.insert(random.randint(1, len(rules)), turned)
+        rules.insert(random.randint(first, len(rules)), turned)
     return tuple(rules)
 
 
-def _sentinel() -> Rule:
-    hosts = [packed(link.host(4, plan.SENTINEL_HOST)) for link in plan.LINKS.values()]
-    ranges = tuple((one, one) for one in hosts)
-    return Rule("sentinel", BYPASS, source=ranges, protocols=(plan.SENTINEL_PROTOCOL,))
+def _sentinels(spd: str, inbound: bool) -> tuple[Rule, ...]:
+    """Rules that let sentinels pass: by each bundle those of its own host, the others in clear."""
+    home, rules = plan.BY_SPD[spd], []
+    for bundle in plan.BUNDLES.values():
+        if bundle.spd == spd:
+            end = _host(home, bundle.number)
+            rule = Rule(f"{SENTINEL}{bundle.number}", Verdict("protect", bundle.number))
+            rule = replace(rule, protocols=(plan.SENTINEL_PROTOCOL,))
+            rules.append(_with(rule, **{"source" if inbound else "destination": (end,)}))
+    numbers = range(len(plan.BUNDLES) + 1)
+    ends = tuple(_host(link, number) for link in plan.LINKS.values() for number in numbers)
+    clear = Rule(SENTINEL, BYPASS, source=ends, protocols=(plan.SENTINEL_PROTOCOL,))
+    return (*rules, clear)
+
+
+def _host(link: plan.Link, bundle: int) -> tuple[bytes, bytes]:
+    address = packed(link.host(4, plan.SENTINEL_HOST + bundle))
+    return address, address
 
 
 def _random_list(random: Random, spd: str, inbound: bool) -> tuple[Rule, ...]:

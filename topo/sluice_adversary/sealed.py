@@ -131,7 +131,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_confused(shapes: Shapes) -> Datagram:
-    """From the engine's port: no shim, a kind that is no answer, no bundle, another VRF."""
+    """From the engine's port: no shim, a kind that is no answer, no bundle, another VRF, a tag."""
     random = shapes.random
     draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
     shims = (
@@ -144,7 +144,11 @@ def _engine_confused(shapes: Shapes) -> Datagram:
         Shim(DECRYPTED, 9, ingress_l3_if=2),
         Shim(DECRYPTED, 1, ingress_l3_if=2, vrf=7),
     )
-    return shapes.datagram(Entry(plan.ENGINE, random.choice(shims)), [draft.whole()])
+    made = shapes.datagram(Entry(plan.ENGINE, random.choice(shims)), [draft.whole()])
+    if random.random() < 0.2:
+        made.entry = Entry(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
+        made.vlan = random.choice((0, 1))
+    return made
 
 
 def _forged_shim(shapes: Shapes) -> Datagram:

@@ -50,9 +50,9 @@ class Selectors(NamedTuple):
 
 
 class Shapes:
-    """The generator. `policy` may be replaced between datagrams."""
+    """The generator, of all shapes but some. `policy` may be replaced between datagrams."""
 
-    def __init__(self, random: Random, policy: Policy):
+    def __init__(self, random: Random, policy: Policy, without: frozenset[str] = frozenset()):
         from .oddities import ODDITIES
         from .sealed import SEALED
 
@@ -67,6 +67,7 @@ class Shapes:
             *ODDITIES,
             *SEALED,
         )
+        kinds = tuple(kind for kind in kinds if kind[0] not in without)
         self._names = [name for name, _, _ in kinds]
         self._weights = [weight for _, weight, _ in kinds]
         self._makers = {name: maker for name, _, maker in kinds}
@@ -153,7 +154,7 @@ class Shapes:
         link = plan.route(destination)
         if link is not None and (spd := self.policy.of_link(link)) is not None:
             lists.append(spd.outbound)
-        rules = [rule for one in lists for rule in one[1:]]
+        rules = [rule for one in lists for rule in one if not rule.is_sentinels]
         return self.random.choice(rules) if rules else None
 
     def _numbers(self, protocol: int, rule: Rule | None) -> tuple[int, int]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules, datagrams and captured frames made by hand, for tests of reference and judge."""
 
+from dataclasses import replace
+
 from sluice_adversary import marks, plan
 from sluice_adversary.datagrams import ENCRYPT, Datagram, Entry, Shim, mac
 from sluice_adversary.drafts import Draft, transport
@@ -57,3 +59,22 @@ def to_engine(bundle: int, packet: bytes, kind: int = ENCRYPT) -> bytes:
 def filled(size: int) -> bytes:
     """Payload with the number of these datagrams."""
     return marks.fill(NUMBER, size)
+
+
+def altered(policy: Policy, old: str, rule: Rule) -> Policy:
+    """The policy with a verdict exchanged in every rule but the sentinels'."""
+
+    def exchange(one: Rule) -> Rule:
+        is_meant = one.verdict.action == old and not one.is_sentinels
+        return replace(one, verdict=rule.verdict) if is_meant else one
+
+    return Policy(
+        {
+            name: replace(
+                spd,
+                inbound=tuple(map(exchange, spd.inbound)),
+                outbound=tuple(map(exchange, spd.outbound)),
+            )
+            for name, spd in policy.spds.items()
+        }
+    )

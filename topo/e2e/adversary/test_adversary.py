@@ -7,17 +7,18 @@ reference that is wrong on purpose the same captures have to show leaks and loss
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from sluice_adversary import report
 from sluice_adversary.campaign import Campaign
 from sluice_adversary.network import Arena
-from sluice_adversary.policy import BYPASS, DISCARD, Policy, Rule, random_policy
+from sluice_adversary.policy import BYPASS, DISCARD, Rule, random_policy
 from sluice_adversary.reference import Reference
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import target_name
+
+from .made import altered
 
 SEED = 12
 PACKETS = {"sluice-switch": 60_000, "bmv2": 10_000}
@@ -50,25 +51,6 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         assert campaign.judge.seen[kind], f"no witness has seen anything of kind {kind}"
 
 
-def _altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """The policy with a verdict exchanged in every rule but the sentinels'."""
-
-    def exchange(one: Rule) -> Rule:
-        is_meant = one.verdict.action == old and one.name != "sentinel"
-        return replace(one, verdict=rule.verdict) if is_meant else one
-
-    return Policy(
-        {
-            name: replace(
-                spd,
-                inbound=tuple(map(exchange, spd.inbound)),
-                outbound=tuple(map(exchange, spd.outbound)),
-            )
-            for name, spd in policy.spds.items()
-        }
-    )
-
-
 @pytest.mark.parametrize(("old", "new", "kind"), [
     ("bypass", DISCARD, "leak"),
     ("protect", DISCARD, "leak"),
@@ -80,7 +62,7 @@ def test_a_wrong_reference_is_found_out(
     """What it calls forbidden is then a leak, and what it calls allowed is lost."""
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)
-    campaign = Campaign(arena, SEED, lambda policy: Reference(_altered(policy, old, wrong)))
+    campaign = Campaign(arena, SEED, lambda policy: Reference(altered(policy, old, wrong)))
     for _ in range(3):
         campaign.begin(random_policy(campaign.random))
         campaign.batch([campaign.shapes.of_shape(PLAIN) for _ in range(150)])

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adversary with the ESP engine on: the far end of the router's bundles.
+
+The router's engine is inside its switch, so no witness sees what it is given. The peer has the
+other halves of the SAs. A frame on a link that is ESP of one of them, authentic to its last byte,
+is ciphertext; the judge sees what was in it, as it sees what a double of the engine is given.
+Every other frame is plaintext, and is judged so. The peer encrypts the packets that bundles carry
+to the router, and sends them by a link: some in fragments, some with an altered copy in front or
+with themselves repeated. The router takes each packet once, or it is a finding.
+
+ESP is written here from RFC 4303 and RFC 4106, by another library than the engine's.
+"""
+
+import hashlib
+import struct
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from . import plan
+from .datagrams import DECRYPTED, ENCRYPT, SHIM_LENGTH, Datagram, Shim, mac, read_shim
+from .drafts import Draft
+from .ears import Ear
+from .lists import TO_DECRYPT
+from .plan import packed
+from .reference import Expectation, Reference
+from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
+
+FROM_ROUTER = 0x5100
+"""The SPI of what a bundle encrypts here is this and the bundle's number."""
+INBOUND = 100
+"""The number of the SA that a bundle decrypts by is this and the bundle's number."""
+NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
+"""Shapes that only who plays the engine can send."""
+HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}
+"""ESP that the router must not take, and the name that its engine drops it by."""
+REPLAY_WINDOW = 4096
+KEY_LENGTH, SALT_LENGTH = 16, 4
+HEADER, IV, ICV = 8, 8, 16
+INNER = {4: 4, 41: 6}
+"""The IP version that a Next Header in a tunnel stands for."""
+
+
+class WithEngine(Reference):
+    """The reference where no witness sees what the engine is given to decrypt."""
+
+    def expect(self, datagram: Datagram) -> Expectation:
+        """What may become of it. The engine drops all ESP but the peer's."""
+        found = super().expect(datagram)
+        if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
+            return replace(found, must=False, excuse=found.excuse or "dropped by the engine")
+        return found
+
+
+def _key(sender: str, bundle: int) -> bytes:
+    seed = f"{sender} {bundle}".encode()
+    return hashlib.shake_128(seed).digest(KEY_LENGTH + SALT_LENGTH)
+
+
+def _ends(bundle: plan.Bundle) -> tuple[str, str]:
+    """The router's end of a bundle, and the peer's."""
+    link = plan.BY_SPD[bundle.spd]
+    local = bundle.local or link.own(4)
+    return local, link.next_hop(6 if ":" in local else 4)
+
+
+def router_sas() -> list[dict[str, Any]]:
+    """The SAs of the router's engine, as its command line takes them."""
+    found = []
+    for bundle in plan.BUNDLES.values():
+        number, (local, remote) = bundle.number, _ends(bundle)
+        common = {"bundle": number, "mode": "tunnel", "algorithm": "aes-128-gcm", "esn": True}
+        inbound = {"direction": "in", "sa": INBOUND + number, "spi": bundle.spi}
+        inbound |= {"key": _key("peer", number).hex(), "replay_window": REPLAY_WINDOW}
+        found.append(common | inbound)
+        if bundle.local is not None:
+            outbound = {"direction": "out", "sa": number, "spi": FROM_ROUTER + number}
+            outbound |= {"key": _key("router", number).hex(), "local": local, "remote": remote}
+            found.append(common | outbound)
+    return found
+
+
+@dataclass
+class Sealer:
+    """An outbound SA of the peer's: AES-GCM with extended sequence numbers, below 2^32 here."""
+
+    spi: int
+    key: bytes
+    sequence: int = 0
+
+    def seal(self, packet: bytes) -> bytes:
+        """ESP with a packet in tunnel mode."""
+        self.sequence += 1
+        padding = -(len(packet) + 2) % 4
+        following = 4 if packet[0] >> 4 == 4 else 41
+        clear = packet + bytes(range(1, padding + 1)) + bytes((padding, following))
+        iv = struct.pack("!Q", self.sequence)
+        header = struct.pack("!II", self.spi, self.sequence)
+        sealed = _cipher(self.key).encrypt(self.key[KEY_LENGTH:] + iv, clear, _aad(header))
+        return header + iv + sealed
+
+
+@dataclass
+class Opener:
+    """An inbound SA of the peer's. No sequence number and no IV may come twice."""
+
+    spi: int
+    key: bytes
+    seen: set[bytes] = field(default_factory=set)
+
+    def open(self, esp: bytes) -> bytes | None:
+        """The packet in ESP that is authentic as a whole and new; None if it is not."""
+        if len(esp) < HEADER + IV + ICV + 2:
+            return None
+        header, iv = esp[:HEADER], esp[HEADER : HEADER + IV]
+        nonce = self.key[KEY_LENGTH:] + iv
+        try:
+            clear = _cipher(self.key).decrypt(nonce, esp[HEADER + IV :], _aad(header))
+        except InvalidTag:
+            return None
+        if iv in self.seen or header in self.seen:
+            return None
+        self.seen |= {iv, header}
+        padding, following = clear[-2:]
+        packet = clear[: len(clear) - 2 - padding]
+        is_padded = clear[len(packet) : -2] == bytes(range(1, padding + 1))
+        is_inner = bool(packet) and INNER.get(following) == packet[0] >> 4
+        return packet if is_padded and is_inner else None
+
+
+@cache
+def _cipher(key: bytes) -> AESGCM:
+    return AESGCM(key[:KEY_LENGTH])
+
+
+def _aad(header: bytes) -> bytes:
+    """SPI and 64-bit sequence number (RFC 4106, 5)."""
+    return header[:4] + bytes(4) + header[4:]
+
+
+class Peer:
+    """The far end of all bundles, in the place of a witness at the engine's port.
+
+    `watched` makes the sockets on the links: they hear all but the router's ESP.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[int, Ear] = {}
+        self._opened: deque[bytes] = deque()
+        self._sealers = {
+            one.number: Sealer(one.spi, _key("peer", one.number)) for one in plan.BUNDLES.values()
+        }
+        self._openers = {
+            one.number: Opener(FROM_ROUTER + one.number, _key("router", one.number))
+            for one in plan.BUNDLES.values()
+            if one.local is not None
+        }
+        self.hostile = dict.fromkeys(HOSTILE, 0)
+        """How many of them were sent."""
+        self.opened = 0
+        """Packets of the router's that were decrypted."""
+
+    @property
+    def sealed(self) -> int:
+        """Packets that were encrypted for the router."""
+        return sum(sealer.sequence for sealer in self._sealers.values())
+
+    def watched(self, link: plan.Link, ear: Ear) -> "Watched":
+        """The socket of a link, without the router's ESP."""
+        self._links[link.number] = ear
+        return Watched(link, ear, self)
+
+    # -- what the router encrypted
+
+    def takes(self, link: plan.Link, frame: bytes) -> bool:
+        """Takes a frame that left by a link if it is a bundle's ESP as a whole: nothing is in front
+        of ESP but a plain IP header, and nothing behind it.
+        """
+        packet = frame[14:]
+        piece = read_piece(packet)
+        if piece is None or piece.broken or piece.is_fragment or piece.start != ESP:
+            return False
+        esp, header = piece.payload, 20 if piece.version == 4 else 40
+        if len(packet) != header + len(esp):
+            return False
+        bundle = self._bundle(link, piece.source, piece.destination, esp)
+        opened = None if bundle is None else self._openers[bundle].open(esp)
+        if bundle is None or opened is None:
+            return False
+        self.opened += 1
+        shim = Shim(ENCRYPT, bundle).pack(opened)
+        self._opened.append(bytes(12) + ETHERTYPE_SHIM.to_bytes(2, "big") + shim + opened)
+        return True
+
+    def _bundle(self, link: plan.Link, source: bytes, destination: bytes, esp: bytes) -> int | None:
+        """The bundle of an SPI that sends by this link, between its own two ends."""
+        number = int.from_bytes(esp[:4], "big") - FROM_ROUTER
+        if number not in self._openers:
+            return None
+        bundle = plan.BUNDLES[number]
+        ends = source, destination
+        is_its = bundle.spd == link.spd and ends == tuple(map(packed, _ends(bundle)))
+        return number if is_its else None
+
+    def heard(self) -> Iterator[bytes]:
+        """Packets that the router's engine encrypted, as a double of it would hear them."""
+        while self._opened:
+            yield self._opened.popleft()
+
+    # -- what comes to the router
+
+    def send(self, frame: bytes) -> None:
+        """Have a bundle carry a packet to the router: the frame is what a double would send."""
+        shim = read_shim(frame[14:])
+        assert shim is not None, frame
+        assert shim.kind == DECRYPTED, frame
+        packet = frame[14 + SHIM_LENGTH :]
+        bundle, sealer = plan.BUNDLES[shim.bundle], self._sealers[shim.bundle]
+        esp = sealer.seal(packet)
+        remote, local = map(packed, _ends(bundle))
+        outer = Draft(4 if len(local) == 4 else 6, local, remote, ESP, esp, sealer.sequence)
+        turn = sealer.sequence % 16
+        if turn == 3:
+            at = HEADER + sealer.sequence * 7 % (len(esp) - HEADER)
+            altered = esp[:at] + bytes((esp[at] ^ 1 << at % 8,)) + esp[at + 1 :]
+            self._inject(shim.ingress_l3_if, replace(outer, payload=altered).whole())
+            self.hostile["altered"] += 1
+        for one in outer.cut(32) if turn == 7 else [outer.whole()]:
+            self._inject(shim.ingress_l3_if, one)
+        if turn == 11:
+            self._inject(shim.ingress_l3_if, outer.whole())
+            self.hostile["replayed"] += 1
+
+    def _inject(self, number: int, packet: bytes) -> None:
+        link = next(link for link in plan.LINKS.values() if link.number == number)
+        kind = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+        macs = mac(link.router_mac) + mac(link.host_mac)
+        self._links[number].send(macs + kind.to_bytes(2, "big") + packet)
+
+    # -- the router's engine, by its own counters
+
+    def taken_wrongly(self, status: Mapping[str, Any]) -> list[str]:
+        """Packets that it decrypted and should not have, and hostile ones without a named drop."""
+        served, drops = _inbound(status)
+        found = []
+        if served > self.sealed:
+            found.append(f"{served} packets were decrypted, {self.sealed} were encrypted")
+        for kind, reason in HOSTILE.items():
+            if drops[reason] < self.hostile[kind]:
+                found.append(f"{self.hostile[kind]} {kind}, {drops[reason]} dropped as {reason}")
+        return found
+
+    def summary(self, status: Mapping[str, Any]) -> str:
+        """Both directions for people."""
+        served, drops = _inbound(status)
+        hostile = ", ".join(f"{count:,} {kind}" for kind, count in self.hostile.items())
+        others = status["others"]["drops"]
+        counted = sorted((drops + Counter(others)).items())
+        named = ", ".join(f"{name} {count:,}" for name, count in counted)
+        return "\n".join(
+            [
+                f"ESP: the router encrypted {self.opened:,} packets, all authentic and new; "
+                f"the peer {self.sealed:,}, of which the router decrypted {served:,}",
+                f"ESP: the peer sent beside them: {hostile}; the engine dropped: {named}",
+            ]
+        )
+
+    # -- as a witness
+
+    def lost(self) -> int:
+        """Frames that found no room: none, since the links' sockets count theirs."""
+        return 0
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
+    """Packets that an engine decrypted, and its drops of inbound SAs by name."""
+    counted = [sa["counters"] for sa in status["sas"] if sa["spec"]["direction"] == "in"]
+    drops: Counter[str] = Counter()
+    for counters in counted:
+        drops.update(counters["drops"])
+    return sum(counters["packets"] for counters in counted), drops
+
+
+class Watched:
+    """A link's socket that gives the peer what the router encrypted."""
+
+    def __init__(self, link: plan.Link, ear: Ear, peer: Peer):
+        self._link, self._ear, self._peer = link, ear, peer
+
+    def heard(self) -> Iterator[bytes]:
+        """All that has come by now and is plaintext."""
+        return (frame for frame in self._ear.heard() if not self._peer.takes(self._link, frame))
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame as it is."""
+        self._ear.send(frame)
+
+    def lost(self) -> int:
+        """Frames that found no room since this was asked last."""
+        return self._ear.lost()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._ear.close()
