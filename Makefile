@@ -152,16 +152,20 @@ prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel 
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# IKE and ESP with implementations of others; what needs no ESP in the kernel is also in `make e2e`.
+# IKE and ESP with implementations of others; what needs no ESP in the kernel is in `make e2e`, too.
+# ARGS="-x topo/interop/test_strongswan.py" runs this file alone.
+INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
+INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
+	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..;
 .PHONY: interop
 interop: setup-run ## strongSwan, `ip xfrm` and Linux' own ESP at the other end, on Debian's stock kernel in emulation
 	@missing=; for package in strongswan-charon strongswan-swanctl libstrongswan-standard-plugins; do \
 	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing+=" $$package"; done; \
 	if test -n "$$missing"; then echo "interop: installing$$missing"; \
 	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; fi
-	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
-	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..; \
-	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/interop $(ARGS)'
+	topo/debian_kernel/run bash -ec '$(if $(INTEROP_TESTS),,$(INTEROP_UNITS)) \
+	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
+	  $(or $(INTEROP_TESTS),topo/interop --ignore topo/interop/test_libipsec.py) $(filter-out $(INTEROP_TESTS),$(ARGS))'
 
 .PHONY: differential
 differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2

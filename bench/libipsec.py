@@ -12,20 +12,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.cpu import process_seconds, system_share
 from sluice_testkit import strongswan
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.process import Process
 
-PLUGIN = Path("/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so")
 # OpenSSL's AES, which uses the processor's instructions, before strongSwan's own.
 ALGORITHMS = ("openssl", *(name for name in strongswan.PLUGINS if name != "openssl"))
-KERNEL = ("kernel-libipsec", "kernel-netlink")
 LINK = ("10.9.0.1", "10.9.0.2")
 INSIDE = ("10.9.1.1", "10.9.2.1")
-TUN = "ipsec0"
 OVERHEAD = 28  # IPv4 and UDP headers
 SECONDS = 2.0
 
@@ -90,8 +86,8 @@ def require_installed() -> None:
     """Raise `Missing` with the name of Debian's packages if something is not installed."""
     if not strongswan.is_installed():
         raise Missing("strongSwan is not installed (Debian: strongswan-charon, strongswan-swanctl)")
-    if not PLUGIN.exists():
-        raise Missing(f"{PLUGIN} is not installed (Debian: libcharon-extra-plugins)")
+    if not strongswan.LIBIPSEC.exists():
+        raise Missing(f"{strongswan.LIBIPSEC} is not installed (Debian: libcharon-extra-plugins)")
 
 
 def tunnel(lab: Lab) -> tuple[End, End]:
@@ -106,11 +102,13 @@ def tunnel(lab: Lab) -> tuple[End, End]:
     try:
         for own, namespace in enumerate(names):
             place = (f"charon-{own}", namespace, lab.directory, lab.supervisor)
-            daemon = strongswan.StrongSwan(*place, kernel=KERNEL, plugins=ALGORITHMS)
+            daemon = strongswan.StrongSwan(
+                *place, kernel=strongswan.USERSPACE_ESP, plugins=ALGORITHMS
+            )
             addresses = {"local": LINK[own], "remote": LINK[1 - own]}
             addresses |= {"inside": INSIDE[own], "beyond": INSIDE[1 - own]}
             daemon.start(SWANCTL.format(**addresses))
-            namespace.run("ip", "route", "add", f"{INSIDE[1 - own]}/32", "dev", TUN)
+            namespace.run("ip", "route", "add", f"{INSIDE[1 - own]}/32", "dev", strongswan.TUN)
             assert daemon.process is not None
             ends.append(End(namespace, daemon.process))
         daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
@@ -123,9 +121,9 @@ def arrived(namespace: Namespace) -> int:
     """Packets that have come out of a namespace's TUN device."""
     for line in namespace.run("cat", "/proc/net/dev").stdout.splitlines():
         name, _, counts = line.partition(":")
-        if name.strip() == TUN:
+        if name.strip() == strongswan.TUN:
             return int(counts.split()[1])
-    raise Missing(f"charon has made no {TUN}")
+    raise Missing(f"charon has made no {strongswan.TUN}")
 
 
 def measure(left: End, right: End, size: int, seconds: float = SECONDS) -> Rate:

@@ -8,9 +8,15 @@ r forwards by the switch; its kernel holds policies and states and encrypts noth
 on the wire. Depends on the test kit and sluice_topo.
 """
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+import re
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +25,9 @@ import pytest
 from sluice_testkit.capture import Capture
 from sluice_testkit.esp_engine import ENGINE_MTU
 from sluice_testkit.namespaces import Lab, veth
+from sluice_testkit.nftables import nft
 from sluice_testkit.packet import Frame
+from sluice_testkit.process import Process
 from sluice_testkit.sluice_esp import SluiceEsp
 from sluice_testkit.strongswan import StrongSwan
 from sluice_testkit.wait import patient, wait_until
@@ -37,6 +45,8 @@ NATTED = "10.0.2.2"
 PATTERN = bytes.fromhex("c1ea47e875")
 """In the payload of each ping."""
 ESP, UDP = 50, 17
+MIRRORED = {"spds": [{"name": "wan", "source": "kernel"}]}
+"""Policy that r takes from its kernel."""
 FRR = f"""
 frr defaults traditional
 hostname r
@@ -60,7 +70,7 @@ def has_esp() -> bool:
 needs_esp = pytest.mark.skipif(not has_esp(), reason="the kernel has no ESP: make interop")
 
 
-def _configuration(engine: Path) -> dict[str, Any]:
+def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
     """What r's operator would write."""
     networks = {"eth1": "10.1.0.1/24", "eth2": f"{R}/24"}
     interfaces = [
@@ -79,15 +89,15 @@ def _configuration(engine: Path) -> dict[str, Any]:
         "switch": {"device_id": 1},
         "fpm": {"quiet_seconds": 0.3},
         "engines": [{"id": 1, "port": ENGINE_PORT, "device": "port9", "admin": str(engine)}],
-        "spds": [{"name": "wan", "source": "kernel"}],
         "interfaces": interfaces,
+        **policy,
     }
 
 
 class Interop:
-    """The network, running."""
+    """The network, running. `policy` is the SPD `wan` of r, and its bundles."""
 
-    def __init__(self, lab: Lab):
+    def __init__(self, lab: Lab, policy: Mapping[str, Any] = MIRRORED):
         self.lab = lab
         self.r, self.n, self.p = (lab.namespace(name) for name in "rnp")
         self.hosts = {
@@ -107,7 +117,7 @@ class Interop:
             Router("r", Kind.P4, Path()),
             *(self.r, lab.directory, lab.supervisor),
             target=os.environ.get("TARGET"),
-            config=_configuration(admin),
+            config=_configuration(admin, policy),
             frr_config=FRR,
         )
         self.router.target.ports[ENGINE_PORT] = "port9"
@@ -132,7 +142,7 @@ class Interop:
             host.start()
         self.engine.start()
         self.router.start()
-        wait_until(lambda: self.ping(count=1).received, patient(60), "h1 to reach h2 in clear")
+        wait_until(lambda: self.ping(count=1).received, 60, "h1 to reach h2 in clear")
         self.controller.wait_synced()
 
     # -- what is asked
@@ -140,16 +150,63 @@ class Interop:
     def ping(
         self, to: str = "h2", *, count: int = 5, size: int = 100, options: Sequence[str] = ()
     ) -> probes.Ping:
-        """Ping from the other host."""
+        """Ping from the other host, all requests at once: ping waits for the last answer as long
+        as the interval or twice the longest round trip, and an emulated machine is later than a
+        short one.
+        """
         source, address = {"h2": ("h1", H2), "h1": ("h2", H1)}[to]
-        words = ("-p", PATTERN.hex(), *options)
-        place = self.hosts[source].namespace
-        return probes.ping(place, address, count=count, interval=0.1, size=size, options=words)
+        at_once = ("-l", str(count), "-W", f"{patient(1):g}", "-p", PATTERN.hex())
+        return probes.ping(
+            self.hosts[source].namespace,
+            address,
+            count=count,
+            interval=patient(1),
+            size=size,
+            options=(*at_once, *options),
+        )
 
     def passes(self, to: str = "h2", *, count: int = 5, size: int = 100) -> None:
         """All pings are answered."""
         seen = self.ping(to, count=count, size=size)
         assert seen.lost == 0, f"{seen.output}\n{self.where_lost()}"
+
+    @contextmanager
+    def lossless(self) -> Iterator[None]:
+        """Hosts ping each other meanwhile, ten times a second, and all pings are answered."""
+        streams = [
+            self.lab.supervisor.start(
+                f"stream-{host}-{next(_numbers)}",
+                self.hosts[host].namespace.argv(
+                    ["ping", "-n", "-i", "0.1", "-p", PATTERN.hex(), to]
+                ),
+            )
+            for host, to in (("h1", H2), ("h2", H1))
+        ]
+        for stream in streams:
+            wait_until(partial(_answered, stream), 10, "a first answer")
+        yield
+        for stream in streams:
+            _goes_on(stream)
+            stream.stop(signal_number=signal.SIGINT)
+            answered = _answered(stream)
+            # The last ones may be under way.
+            missing = set(range(1, max(answered) - 2)) - answered
+            assert not missing, f"{stream.name} lost {sorted(missing)}\n{self.where_lost()}"
+
+    def transfers(self, size: int) -> None:
+        """`size` bytes go from h1 to h2 by TCP, and arrive as they were."""
+        data = os.urandom(size)
+        h1, h2 = (self.hosts[name].namespace for name in ("h1", "h2"))
+        with h2.socket(socket.AF_INET, socket.SOCK_STREAM) as server, ThreadPoolExecutor(1) as pool:
+            server.settimeout(patient(20))
+            server.bind((H2, 0))
+            server.listen(1)
+            received = pool.submit(_receive, server)
+            with h1.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+                client.settimeout(patient(20))
+                client.connect(server.getsockname())
+                client.sendall(data)
+            assert received.result() == data, self.where_lost()
 
     def sas(self) -> list[dict[str, Any]]:
         """What `sluice sa list` has."""
@@ -172,9 +229,7 @@ class Interop:
 
     def wait_for_rules(self, action: str, count: int) -> None:
         """Until so many outbound policies that say this are in force."""
-        wait_until(
-            lambda: len(self.rules(action)) == count, patient(10), f"{count} rules that {action}"
-        )
+        wait_until(lambda: len(self.rules(action)) == count, 10, f"{count} rules that {action}")
 
     def problems(self) -> list[str]:
         """What `show status` names about the mirror."""
@@ -223,7 +278,7 @@ class Interop:
         for place in (self.r, self.p):
             place.run("ip", "xfrm", "state", "flush")
             place.run("ip", "xfrm", "policy", "flush")
-        wait_until(lambda: not self.sas(), patient(20), "no SA is left in r")
+        wait_until(lambda: not self.sas(), 20, "no SA is left in r")
         for action in ("protect", "discard", "bypass"):
             self.wait_for_rules(action, 0)
 
@@ -231,20 +286,44 @@ class Interop:
     def nat(self) -> Iterator[None]:
         """n translates the addresses of what comes from r."""
         rules = (
-            "table ip nat { chain post { type nat hook postrouting priority 100;"
-            f" oifname from_p ip saddr {R} masquerade }} }}"
+            "add table ip nat\n"
+            "add chain ip nat post { type nat hook postrouting priority 100; }\n"
+            f"add rule ip nat post oifname from_p ip saddr {R} masquerade\n"
         )
-        self.n.run("nft", "-f", "-", stdin=rules)
+        nft(self.n, rules)
         try:
             yield
         finally:
-            self.n.run("nft", "delete", "table", "ip", "nat")
+            nft(self.n, "delete table ip nat")
 
-    def charon(self, label: str, *, of_peer: bool, kernel: Sequence[str] = ()) -> StrongSwan:
-        """A strongSwan, not started."""
+    def charon(self, of_peer: bool, **options: Any) -> StrongSwan:
+        """A strongSwan of r or p, not started, with options of `StrongSwan`."""
+        label = f"charon-{'p' if of_peer else 'r'}-{next(_numbers)}"
         place = self.p if of_peer else self.r
-        more = {"kernel": tuple(kernel)} if kernel else {}
-        return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **more)
+        return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **options)
+
+
+_numbers = itertools.count(1)
+"""Processes have names of their own."""
+
+
+def _receive(server: socket.socket) -> bytes:
+    """All that the first client of a server sends."""
+    connection, _ = server.accept()
+    with connection, connection.makefile("rb") as file:
+        connection.settimeout(patient(20))
+        return file.read()
+
+
+def _answered(stream: Process) -> set[int]:
+    """Sequence numbers of a ping's answers so far."""
+    return set(map(int, re.findall(r"icmp_seq=(\d+) ttl=", stream.log())))
+
+
+def _goes_on(stream: Process) -> None:
+    """Wait until a ping has had ten answers more."""
+    enough = len(_answered(stream)) + 10
+    wait_until(lambda: len(_answered(stream)) >= enough, 10, f"{stream.name} to go on")
 
 
 SITES = """\

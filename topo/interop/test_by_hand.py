@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from sluice_testkit.capture import Capture
-from sluice_testkit.wait import patient, wait_until
+from sluice_testkit.wait import wait_until
 
 from .network import H2, PATTERN, SITE1, SITE2, Interop, P, R, needs_esp
 
@@ -64,7 +64,7 @@ def wait_mirrored(network: Interop) -> None:
         lambda: (
             (network.in_use("outbound"), network.in_use("inbound")) == ({SPI["out"]}, {SPI["in"]})
         ),
-        patient(10),
+        10,
         "the SAs in use",
     )
 
@@ -104,6 +104,14 @@ def test_large_packets(network: Interop) -> None:
 
 
 @needs_esp
+def test_tcp(network: Interop) -> None:
+    install(network, "aes-128-gcm")
+    wait_mirrored(network)
+    with network.witness():
+        network.transfers(1_000_000)
+
+
+@needs_esp
 def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> None:
     install(network, "aes-128-gcm")
     wait_mirrored(network)
@@ -112,7 +120,7 @@ def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> N
     words = (*shown, "spi", hex(SPI["out"]))
     wait_until(
         lambda: "640(bytes), 5(packets)" in network.r.run(*words).stdout,
-        patient(10),
+        10,
         "the kernel's counters",
     )
 
@@ -127,7 +135,7 @@ def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
     states = ("ip", "xfrm", "state")
     wait_until(
         lambda: hex(SPI["out"])[2:] not in network.r.run(*states).stdout,
-        patient(10),
+        10,
         "the state to go",
     )
     before = network.drops("NO_SA")
@@ -144,7 +152,7 @@ def test_traffic_without_an_sa_is_an_acquire_and_a_drop(network: Interop) -> Non
     before = network.drops("NO_SA")
     assert network.ping(count=3).received == 0
     assert network.drops("NO_SA") == before + 3
-    wait_until(lambda: f"sel src 10.1.0.2/32 dst {H2}/32" in monitor.log(), patient(10))
+    wait_until(lambda: f"sel src 10.1.0.2/32 dst {H2}/32" in monitor.log(), 10)
     monitor.kill()
 
 
@@ -180,7 +188,7 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
         network.passes(count=2)
         words = ("dst", P, "proto", "esp", "spi", hex(SPI["out"]))
         network.r.run("ip", "xfrm", "state", "delete", *words)
-        wait_until(lambda: not network.in_use("outbound"), patient(10), "the SA to go")
+        wait_until(lambda: not network.in_use("outbound"), 10, "the SA to go")
         before = network.drops("NO_SA")
         assert network.ping(count=3).received == 0
         assert network.drops("NO_SA") >= before + 3
@@ -207,6 +215,6 @@ def test_a_policy_that_cannot_be_mirrored_drops_and_is_named(network: Interop) -
             *("mark", "1", "mask", "1", "tmpl", "src", R, "dst", P, "proto", "esp"),
             *("reqid", "7", "mode", "tunnel"),
         )
-    wait_until(network.problems, patient(10), "the problem")
+    wait_until(network.problems, 10, "the problem")
     assert "marks" in network.problems()[0]
     assert network.ping(count=2).received == 0

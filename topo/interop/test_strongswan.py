@@ -2,16 +2,14 @@
 """strongSwan at both ends: IKEv2 between them, ESP by the engine at one, by Linux at the other."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
 from sluice_testkit.pages import blocks
-from sluice_testkit.process import Process
 from sluice_testkit.strongswan import StrongSwan, is_installed
-from sluice_testkit.wait import patient, wait_until
+from sluice_testkit.wait import wait_until
 
-from .network import H1, H2, NATTED, Interop, connections, needs_esp
+from .network import NATTED, Interop, connections, needs_esp
 
 pytestmark = [
     needs_esp,
@@ -24,8 +22,8 @@ class Peers:
 
     def __init__(self, network: Interop):
         self.network = network
-        self.r = network.charon(f"charon-r-{next(_numbers)}", of_peer=False)
-        self.p = network.charon(f"charon-p-{next(_numbers)}", of_peer=True)
+        self.r = network.charon(of_peer=False)
+        self.p = network.charon(of_peer=True)
 
     def start(self, r: str, p: str) -> None:
         """Start both, with these connections."""
@@ -40,10 +38,7 @@ class Peers:
             new_out = out - different_from
             return frozenset(new_out | back) if new_out and back - different_from else frozenset()
 
-        return wait_until(found, patient(15), "new SAs in use")
-
-
-_numbers = iter(range(1, 1000))
+        return wait_until(found, 15, "new SAs in use")
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 def passes_soon(network: Interop, to: str = "h2") -> None:
     """Packets get through once IKE has made SAs."""
-    wait_until(lambda: network.ping(to, count=1).received, patient(15), f"a ping to {to}")
+    wait_until(lambda: network.ping(to, count=1).received, 15, f"a ping to {to}")
 
 
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
@@ -106,24 +101,11 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     before = peers.wait_in_use()
-    streams = [
-        network.lab.supervisor.start(
-            f"ping-{host}-{next(_numbers)}",
-            network.hosts[host].namespace.argv(["ping", "-n", "-i", "0.1", "-c", "100", to]),
-        )
-        for host, to in (("h1", H2), ("h2", H1))
-    ]
     daemon: StrongSwan = getattr(peers, initiator)
-    daemon.ctl("--rekey", "--child", "net")
-    after = peers.wait_in_use(before)
-    assert after != before
-    for stream in streams:
-        wait_until(partial(_has_ended, stream), patient(10), "the last ping")
-        assert " 0% packet loss" in stream.log(), stream.log()[-300:]
-
-
-def _has_ended(ping: Process) -> bool:
-    return "packets transmitted" in ping.log()
+    with network.witness(), network.lossless():
+        daemon.ctl("--rekey", "--child", "net")
+        assert peers.wait_in_use(before) != before
+    wait_until(lambda: not network.in_use("outbound") & before, 10, "the old SA to go")
 
 
 def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
@@ -152,7 +134,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     network.p.run("ip", "xfrm", "policy", "flush")
     peers.p.start(connections(of_peer=True))
     with network.witness():
-        wait_until(lambda: network.ping(count=1).received, patient(30), "new SAs by themselves")
+        wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
     assert network.in_use("outbound").isdisjoint(before)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sluice_testkit.namespaces import Namespace
 from sluice_testkit.process import CommandFailed, Process, Supervisor
-from sluice_testkit.wait import patient, wait_until
+from sluice_testkit.wait import wait_until
 
 CHARON = Path("/usr/lib/ipsec/charon")
 SWANCTL = Path("/usr/sbin/swanctl")
@@ -19,17 +19,23 @@ PLUGINS = (
     *("openssl", "pem", "pkcs1", "x509", "pubkey", "constraints"),
     *("socket-default", "vici", "updown"),
 )
+LIBIPSEC = Path("/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so")
+USERSPACE_ESP = ("kernel-libipsec", "kernel-netlink")
+"""Plugins for SAs in user space: charon makes the ESP itself, in UDP, of what enters `TUN`."""
+TUN = "ipsec0"
 CONFIG = """\
 charon {{
   load = {plugins}
   install_routes = no
   install_virtual_ip = no
   retransmit_timeout = 2
+  retransmit_tries = 3
   plugins {{ vici {{ socket = {uri} }} }}
   filelog {{ log {{ path = {log}
     flush_line = yes
     default = 1
-    knl = 2 }} }}
+    knl = 2
+    chd = {children} }} }}
 }}
 """
 
@@ -39,11 +45,17 @@ def is_installed() -> bool:
     return CHARON.exists() and SWANCTL.exists()
 
 
+def has_userspace_esp() -> bool:
+    """Whether Debian's libcharon-extra-plugins is there, too."""
+    return is_installed() and LIBIPSEC.exists()
+
+
 class StrongSwan:
     """One IKE daemon.
 
     `kernel` are the plugins that have its SAs: the kernel's, or libipsec's before it. Of
-    `plugins` that offer the same algorithm, the first serves.
+    `plugins` that offer the same algorithm, the first serves. With `keys_in_log` its log has the
+    keys of its SAs, for `charon_keys`.
     """
 
     def __init__(
@@ -54,6 +66,8 @@ class StrongSwan:
         supervisor: Supervisor,
         kernel: Sequence[str] = ("kernel-netlink",),
         plugins: Sequence[str] = PLUGINS,
+        *,
+        keys_in_log: bool = False,
     ):
         self.process: Process | None = None
         self._label = label
@@ -65,7 +79,12 @@ class StrongSwan:
         self.log = self._directory / "charon.log"
         self._settings = self._directory / "strongswan.conf"
         self._settings.write_text(
-            CONFIG.format(plugins=" ".join((*plugins, *kernel)), uri=self._uri, log=self.log),
+            CONFIG.format(
+                plugins=" ".join((*plugins, *kernel)),
+                uri=self._uri,
+                log=self.log,
+                children=4 if keys_in_log else 1,
+            ),
             encoding="utf-8",
         )
 
@@ -74,7 +93,7 @@ class StrongSwan:
         run = f"mount -t tmpfs tmpfs /run && exec env STRONGSWAN_CONF={self._settings} {CHARON}"
         argv = self._namespace.argv(["sh", "-c", run])
         self.process = self._supervisor.start(self._label, argv)
-        wait_until(self._answers, patient(20), f"{self._label} to answer")
+        wait_until(self._answers, 20, f"{self._label} to answer")
         self.load(connections)
 
     def load(self, connections: str) -> None:
@@ -92,7 +111,7 @@ class StrongSwan:
     def ctl(self, *words: str) -> str:
         """Run swanctl; return what it prints."""
         command = (f"STRONGSWAN_CONF={self._settings}", str(SWANCTL), *words, "--uri", self._uri)
-        return str(self._namespace.run("env", *command, timeout=patient(60)).stdout)
+        return str(self._namespace.run("env", *command).stdout)
 
     def established(self, child: str) -> list[str]:
         """The lines of `swanctl --list-sas` about a child SA that is installed."""

@@ -40,6 +40,11 @@ def outbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
     return _spec("out", number, bundle) | ends | more
 
 
+def inbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
+    """An SA at the end that decrypts."""
+    return _spec("in", number, bundle) | more
+
+
 def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
     return {
         "direction": direction,
@@ -59,7 +64,7 @@ def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
     for bundle in config["bundles"]:
         if "outbound" in bundle:
             found.append(outbound_spec(bundle["outbound"]["sa"], bundle["id"]))
-        found += [_spec("in", sa["sa"], bundle["id"]) for sa in bundle.get("inbound", ())]
+        found += [inbound_spec(sa["sa"], bundle["id"]) for sa in bundle.get("inbound", ())]
     return found
 
 

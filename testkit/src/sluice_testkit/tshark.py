@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wireshark's view of ESP: tshark decrypts a capture by the keys of its SAs, and checks the ICVs.
+
+Depends on process.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from sluice_testkit.process import run
+
+PROGRAM = shutil.which("tshark")
+needed = pytest.mark.skipif(
+    PROGRAM is None, reason="tshark is not installed (Debian: tshark, by `make setup`)"
+)
+"""Marks a test that runs tshark."""
+
+_HMAC = "HMAC-SHA-256-128 [RFC4868]"
+_GCM, _CBC = "AES-GCM with 16 octet ICV [RFC4106]", "AES-CBC [RFC3602]"
+ALGORITHMS = {
+    "aes-128-gcm": (_GCM, "NULL"),
+    "aes-256-gcm": (_GCM, "NULL"),
+    "chacha20-poly1305": ("ChaCha20 with Poly1305 [RFC7634]", "NULL"),
+    "aes-128-cbc-hmac-sha-256-128": (_CBC, _HMAC),
+    "aes-256-cbc-hmac-sha-256-128": (_CBC, _HMAC),
+    "null-hmac-sha-256-128": ("NULL", _HMAC),
+}
+"""Names of the engine's algorithms, and tshark's for encryption and authentication."""
+_FIELDS = (
+    *("esp.spi", "esp.sequence", "esp.icv_good"),
+    *("ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "data.data"),
+)
+
+
+@dataclass(frozen=True)
+class EspSa:
+    """An SA in a capture. Keys are hexadecimal digits; an AEAD's ends with its salt."""
+
+    source: str
+    destination: str
+    spi: int
+    algorithm: str
+    key: str = ""
+    integrity_key: str = ""
+
+    def preference(self) -> str:
+        """A line of Wireshark's table `esp_sa`."""
+        encryption, authentication = ALGORITHMS[self.algorithm]
+        family = "IPv6" if ":" in self.source else "IPv4"
+        keys = [f"0x{key}" if key else "" for key in (self.key, self.integrity_key)]
+        fields = (family, self.source, self.destination, hex(self.spi), encryption, keys[0])
+        return "uat:esp_sa:" + ",".join(f'"{one}"' for one in (*fields, authentication, keys[1]))
+
+    def is_refused(self) -> bool:
+        """Whether tshark refuses the line: it checks options before it opens the file."""
+        done = _tshark(["-r", os.devnull, "-o", self.preference()], check=False)
+        return "Invalid -o flag" in done.stderr
+
+
+@dataclass(frozen=True)
+class EspPacket:
+    """An ESP packet as tshark reads it.
+
+    `inner` are the addresses of the packet inside, None where it was not decrypted; `payload` is
+    what that packet carries, as far as tshark calls it data.
+    """
+
+    spi: int
+    sequence: int
+    icv_is_good: bool
+    inner: tuple[str, str] | None
+    payload: bytes
+
+
+def require(algorithm: str) -> None:
+    """Skip the test where this tshark does not know the algorithm."""
+    if EspSa("192.0.2.1", "192.0.2.2", 256, algorithm).is_refused():
+        pytest.skip(f"this tshark has no {ALGORITHMS[algorithm][0]}")
+
+
+def esp_packets(capture: Path, sas: Iterable[EspSa]) -> list[EspPacket]:
+    """The ESP packets of a capture file, in order, decrypted with these SAs."""
+    sas = tuple(sas)
+    options = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
+    options += [sa.preference() for sa in sas]
+    words = ["-n", "-r", str(capture), "-Y", "esp", "-T", "fields", "-E", "separator=|"]
+    words += [word for option in options for word in ("-o", option)]
+    words += [word for field in _FIELDS for word in ("-e", field)]
+    done = _tshark(words)
+    ends = {sa.spi: (sa.source, sa.destination) for sa in sas}
+    return [_packet(line.split("|"), ends) for line in done.stdout.splitlines()]
+
+
+def _tshark(words: Sequence[str], *, check: bool = True) -> CompletedProcess[str]:
+    """Run it without anybody's settings."""
+    assert PROGRAM is not None
+    with tempfile.TemporaryDirectory() as settings:
+        environment = {"WIRESHARK_CONFIG_DIR": settings, "HOME": settings}
+        return run([PROGRAM, *words], check=check, env=environment)
+
+
+def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPacket:
+    """One line of tshark's; `ends` are the outer addresses by SPI."""
+    number, sequence, good, source, destination, source6, destination6, payload = fields
+    spi = int(number, 16)
+    found = [*_pairs(source, destination), *_pairs(source6, destination6)]
+    inner = [pair for pair in found if spi in ends and pair != ends[spi]]
+    return EspPacket(
+        spi,
+        int(sequence),
+        good in ("1", "True"),
+        inner[0] if inner else None,
+        bytes.fromhex(payload),
+    )
+
+
+def _pairs(sources: str, destinations: str) -> Iterable[tuple[str, str]]:
+    """Source and destination of each header, of tshark's lists."""
+    return zip(filter(None, sources.split(",")), filter(None, destinations.split(",")), strict=True)
