@@ -18,6 +18,7 @@ from sluice import associations as module
 from sluice.associations import AssociationError, Associations
 from sluice.config import load_config
 from sluice.entities import Changes, Encrypt, Kind
+from sluice.model import parse_address
 from sluice.sa_config import parse_associations
 from sluice.sa_keys import KeyFiles
 from sluice.sa_model import (
@@ -28,6 +29,7 @@ from sluice.sa_model import (
     KeyMaterial,
     SaSettings,
 )
+from sluice.state.path_mtus import LEAST_INSIDE, PathMtu, PathMtus
 from sluice.state.sa_table import SaState
 
 CONFIG = """\
@@ -103,6 +105,7 @@ class World:
         self.engine, self.switch = PlayedEngine(), PlayedSwitch()
         self.now = 1000.0
         self.answers: list[bool] = []
+        self.mtu_of_the_link = 1500
         self.make()
 
     def key(self, name: str, digit: str) -> Path:
@@ -122,7 +125,15 @@ class World:
         config = config or self.config()
         clock = asyncio.get_running_loop().time
         engines = {1: self.engine}
-        self.sas = Associations(config, engines, self.switch, clock, lambda: self.now)  # type: ignore[arg-type]
+        path_mtus = PathMtus(lambda vrf, address: {1}, lambda l3_if: self.mtu_of_the_link)
+        self.sas = Associations(
+            config,
+            engines,
+            self.switch,  # type: ignore[arg-type]
+            path_mtus,
+            clock=clock,
+            wall_clock=lambda: self.now,
+        )
         self.sas.on_changed = self.switch.take
         self.sas.on_engine = lambda _, answers: self.answers.append(answers)
 
@@ -139,6 +150,11 @@ class World:
         values = list(self.switch.installed.by_kind[Kind.OUTBOUND_SA].values())
         assert len(values) <= 1
         return values[0] if values else None
+
+    def path_mtu(self) -> int:
+        found = self.outbound()
+        assert found is not None
+        return found.path_mtu
 
     def state(self, spi: int) -> SaState:
         self.sas.table.desired()
@@ -377,5 +393,51 @@ def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
         world.engine.held.clear()
         world.make()
         assert world.state(0x100) is SaState.EXPIRED
+
+    play(body)
+
+
+def test_the_link_to_the_peer_bounds_the_path_mtu(play: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        world.mtu_of_the_link = 1400
+
+        async def serves() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            assert world.path_mtu() == 1400
+            world.mtu_of_the_link = 1300
+            world.sas.links_changed()
+            assert world.path_mtu() == 1300
+            world.mtu_of_the_link = 9000
+            world.sas.links_changed()
+            assert world.path_mtu() == 1500, "as configured"
+
+        await world.running(serves)
+
+    play(body)
+
+
+def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
+    play: Callable[[Body], None],
+) -> None:
+    async def body(world: World) -> None:
+        sender = parse_address("10.0.0.9")
+
+        async def told() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            (sa,) = world.sas.table.wanted
+            assert world.sas.path_mtu_told(sa, 1420, sender)
+            assert world.path_mtu() == 1420
+            assert world.sas.path_mtu_told(sa, 68, sender)
+            assert world.path_mtu() == LEAST_INSIDE + sa.settings.overhead
+            assert not world.sas.path_mtu_told(sa, 1500, sender)
+            found = world.sas.path_mtu_of(sa)
+            assert isinstance(found, PathMtu)
+            assert found.told is not None
+            assert found.told.sender == sender
+            keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
+            await world.sas.rekey("out", 0x101, keys)
+            assert world.path_mtu() == found.mtu, "over a rekey"
+
+        await world.running(told)
 
     play(body)

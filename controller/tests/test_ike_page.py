@@ -56,7 +56,7 @@ def test_names_of_rules_and_bundles() -> None:
         f"at most {ACQUIRES_PER_SECOND:.0f} a second",
         f"reported to the kernel every {REPORTING:.0f} s",
         f"replay window up to {MAX_REPLAY_WINDOW:,}",
-        f"One path MTU, {DEFAULT_PATH_MTU:,} bytes",
+        f"its `path_mtu`, {DEFAULT_PATH_MTU:,} bytes unless given",
     ],
 )
 def test_figures(sentence: str) -> None:

@@ -8,7 +8,8 @@ comes first, the record on disk (`sa_uses`) second, the switch last. So whatever
 the next look finds a state that drops or protects.
 
 An engine that does not answer is down: the switch drops what names it, as NO_ENGINE.
-Depends on state.sa_table, sa_store, sa_uses and the reconciler; engines come as `EngineInput`.
+Depends on state.sa_table, state.path_mtus, sa_store, sa_uses and the reconciler; engines come as
+`EngineInput`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from itertools import islice
 from sluice.config import Config
 from sluice.entities import Changes, Key, Kind, Value
 from sluice.inputs import EngineInput
+from sluice.model import Address
 from sluice.policy_config import bundles_of_sas
 from sluice.reconciler import Reconciler
 from sluice.sa_config import BundleOfSas, Taken
@@ -32,6 +34,7 @@ from sluice.sa_model import (
     Age,
     EngineRefusalError,
     EngineUnreachableError,
+    Fragmentation,
     HeldSa,
     KeyUnavailableError,
     Origin,
@@ -40,6 +43,7 @@ from sluice.sa_model import (
 )
 from sluice.sa_store import SaStore, StoredSa
 from sluice.sa_uses import SaStoreError, SaUses
+from sluice.state.path_mtus import AGE, LEAST_INSIDE, PathMtu, PathMtus, Peer, Told
 from sluice.state.sa_table import (
     Add,
     BundleSpec,
@@ -70,7 +74,8 @@ class AssociationError(Exception):
 
 
 class Associations:
-    """All SAs. `engines` are those that can be told, by number.
+    """All SAs. `engines` are those that can be told, by number; `path_mtus` knows the ways to
+    their peers.
 
     `on_changed` is given what the switch shall hold otherwise than before, `on_engine` whether an
     engine answers. Raises SaStoreError.
@@ -81,9 +86,12 @@ class Associations:
         config: Config,
         engines: Mapping[int, EngineInput],
         reconciler: Reconciler,
+        path_mtus: PathMtus,
+        *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._path_mtus = path_mtus
         self._engines = dict(engines)
         self._reconciler = reconciler
         self._clock, self._wall_clock = clock, wall_clock
@@ -100,7 +108,7 @@ class Associations:
             for one in config.policy.bundles
             if one.engines
         ]
-        self.table = SaTable(specs, engines, self._uses.uses)
+        self.table = SaTable(specs, engines, self._uses.uses, self._path_mtu)
         self._specs = dict(self.table.bundles)
         self._store = SaStore(config.state_dir, self.bundles)
         self._configured = config.policy.security_associations
@@ -151,6 +159,8 @@ class Associations:
         """Takes notice of what time alone changes."""
         while True:
             await asyncio.sleep(POLL)
+            if self._review_path_mtus():
+                self._changed()
             try:
                 await self._end_expired()
                 retired = [
@@ -353,6 +363,46 @@ class Associations:
     def progressed(self) -> None:
         """The switch has taken something in."""
         self._progress.set()
+
+    # -- path MTUs
+
+    def _path_mtu(self, bundle: BundleSpec, settings: SaSettings) -> int:
+        peer = _peer(settings)
+        if peer is None:
+            return bundle.path_mtu
+        return self._path_mtus.of(bundle.id, peer, bundle.path_mtu).mtu
+
+    def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
+        """The path MTU that the packets of an outbound SA are held to; None where they are
+        fragmented after encryption."""
+        bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
+        if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
+            return None
+        return self._path_mtus.of(bundle.id, peer, bundle.path_mtu)
+
+    def links_changed(self) -> None:
+        """Takes notice of links, whose MTUs bound those of paths."""
+        self._review_path_mtus()
+        self._changed()
+
+    def _review_path_mtus(self) -> bool:
+        """Looks at the routes to peers, and at the age of what errors told."""
+        found = (_peer(sa.settings) for sa in self.table.wanted)
+        peers = {one for one in found if one is not None}
+        return self._path_mtus.review(peers, self._clock())
+
+    def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
+        """An authentic error tells that the path of an outbound SA takes this many bytes. Returns
+        whether that counts."""
+        bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
+        if bundle is None or peer is None:
+            return False
+        least = LEAST_INSIDE + sa.settings.overhead
+        told = Told(max(mtu, least), sender, self._clock() + AGE)
+        counts = self._path_mtus.tell(bundle.id, peer, bundle.path_mtu, told)
+        if counts:
+            self._changed()
+        return counts
 
     # -- what is wanted
 
@@ -606,6 +656,11 @@ class Associations:
         if _is_soft(one) and not is_kernels:  # whose daemon is told
             return "soft limit", f"SA {name} has reached a soft limit: rekey it (sluice sa rekey)"
         return None
+
+
+def _peer(settings: SaSettings) -> Peer | None:
+    """Where an outbound SA leads."""
+    return None if settings.remote is None else Peer(settings.vrf, settings.remote)
 
 
 def _name(sa: SecurityAssociation) -> str:

@@ -85,6 +85,7 @@ from sluice.p4.settings import SettingsCodec
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session, SwitchPorts
+from sluice.path_mtu_errors import PathMtuErrors
 from sluice.policy import Policy
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
@@ -100,6 +101,7 @@ from sluice.state.engine_links import EngineLinks, EngineSpec
 from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
+from sluice.state.path_mtus import PathMtus
 from sluice.state.takeover import Closing, Entities
 from sluice.turns import Turns
 
@@ -217,6 +219,7 @@ class Controller:
             if bundle.outbound is not None
         }
         self.associations = self._make_associations()
+        self.path_mtu_errors = PathMtuErrors(self.associations)
         self.punts = PuntHandler(
             self.fib,
             self.packets,
@@ -226,7 +229,7 @@ class Controller:
             first_packets=self.first_packets,
             tunnels=self._tunnels,
             audit_drop=self._packet_dropped,
-            delivering=self.host_errors.delivered,
+            delivering=self._delivering,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
         """Is told how many events of the routing daemon were taken in."""
@@ -279,7 +282,10 @@ class Controller:
         return made
 
     def _make_associations(self) -> Associations:
-        made = Associations(self.config, self.sources.engines, self.reconciler, self._clock)
+        path_mtus = PathMtus(self.fib.interfaces_to, self.fib.interfaces.mtu_of)
+        made = Associations(
+            self.config, self.sources.engines, self.reconciler, path_mtus, clock=self._clock
+        )
         made.on_changed = self._associations_changed
         made.on_engine = self._engine_answers
         self.mirrors.attach(self.policy, made)
@@ -518,6 +524,7 @@ class Controller:
         ):
             self.mirrors.addresses_changed()
             self.policy.addresses_changed()
+            self.associations.links_changed()
         return bool(events)
 
     def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: Outcome) -> None:
@@ -564,7 +571,7 @@ class Controller:
         """Packets that the host has got without this loop."""
         if self.sources.fast_path is not None:
             for packet in self.sources.fast_path.told():
-                self.host_errors.delivered(packet)
+                self._delivering(packet)
         return False
 
     def _drain_routes(self, daemon: Daemon) -> bool:
@@ -643,6 +650,11 @@ class Controller:
     def _packets_in(self, packets: list[tuple[bytes, Metadata]]) -> None:
         self.sources.punts.offer(packets)
         self.scheduler.serve(self._punts)
+
+    def _delivering(self, packet: PuntedPacket) -> None:
+        """The host is given an IP packet."""
+        self.host_errors.delivered(packet)
+        self.path_mtu_errors.delivered(packet)
 
     def _packet_dropped(self, reason: str, packet: PuntedPacket, now: float) -> None:
         """The pipeline has dropped a packet and given a copy of it."""

@@ -17,7 +17,6 @@ from sluice.inputs import XfrmInput
 from sluice.kernel_mirror import REPORTING, KernelMirror, Place
 from sluice.model import Address, PuntedPacket
 from sluice.policy import Mirrored, Policy
-from sluice.policy_config import DEFAULT_PATH_MTU
 from sluice.scheduler import Inlet
 
 
@@ -33,11 +32,12 @@ class KernelMirrors:
         clock: Callable[[], float],
     ) -> None:
         engines = tuple(one.id for one in config.policy.engines if one.admin is not None)
+        path_mtus = {one.name: one.path_mtu for one in config.policy.spds}
         self._mirrors = {
             spd: KernelMirror(
                 spd,
                 kernel,
-                Place(policy_entities.vrf_of(config, spd), engines, DEFAULT_PATH_MTU),
+                Place(policy_entities.vrf_of(config, spd), engines, path_mtus[spd]),
                 own,
                 clock,
             )

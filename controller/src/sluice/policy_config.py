@@ -7,7 +7,7 @@
     security_associations: [...]
     spds:
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
-      - {name: wan, source: kernel}
+      - {name: wan, source: kernel, path_mtu: 1500}
 
 A part of `config`, which reads the rest of the file; without any of these sections there is no
 policy, and an interface's `spd` stays None. An SPD's rules stand in a file of their own (relative
@@ -67,7 +67,8 @@ class FlowCacheConfig:
 @dataclass(frozen=True, slots=True)
 class SpdConfig:
     """An SPD as it is at start; `file` where its rules come from a file. One that `is_mirrored` has
-    the rules of the kernel's IPsec policies."""
+    the rules of the kernel's IPsec policies; `path_mtu` (bytes of IP packet) is then that of its
+    bundles."""
 
     name: str
     file: Path | None
@@ -76,6 +77,7 @@ class SpdConfig:
     icmp_errors_checked: bool = False
     """Whether an inbound ICMP error in clear that no rule matches is judged by what it quotes."""
     is_mirrored: bool = False
+    path_mtu: int = DEFAULT_PATH_MTU
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,11 @@ class SpdKeys(Section, title="spds"):
         "Where its rules come from; `kernel`: the IPsec policies that an IKE daemon or `ip xfrm`"
         " gives the kernel ([ike.md](../how-to/ike.md)).",
         "`configuration`",
+    )
+    path_mtu = defaulted(
+        _PATH_MTU,
+        DEFAULT_PATH_MTU,
+        "The longest ESP packet that the paths to peers take; with `source: kernel` only.",
     )
     inbound = SpdFileKeys.inbound
     outbound = SpdFileKeys.outbound
@@ -383,17 +390,20 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
     file = section.value(SpdKeys.file)
     inline = read_lists(section, bundles)
     is_mirrored = section.optional(SpdKeys.source, False)
+    path_mtu = section.defaulted(SpdKeys.path_mtu)
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     if is_mirrored and (file is not None or any(inline.values())):
         section.problem(SpdKeys.source, "the rules come from the kernel: no file, no rules here")
+    if section.value(SpdKeys.path_mtu) is not None and not is_mirrored:
+        section.problem(SpdKeys.path_mtu, "is for `source: kernel`; else each bundle has its own")
     if is_mirrored and bundles:
         names = ", ".join(sorted(bundles))
         section.problem(SpdKeys.source, f"the kernel's templates are its bundles; take out {names}")
     if file is None:
         if name is None:
             return None
-        return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored)
+        return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu)
     if any(inline.values()):
         section.problem(SpdKeys.file, "rules from a file or rules here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))

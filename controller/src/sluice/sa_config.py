@@ -45,6 +45,7 @@ from sluice.sa_model import (
     UNLIMITED,
     Algorithm,
     DontFragment,
+    Fragmentation,
     KeyUnavailableError,
     Lifetime,
     Mode,
@@ -59,6 +60,7 @@ E = TypeVar("E", bound=Enum)
 
 DEFAULT_REPLAY_WINDOW = 64
 LARGEST = (1 << 63) - 1
+IPV4_OCTETS = 4
 
 
 # --- the schema ----------------------------------------------------------------------------------
@@ -149,6 +151,13 @@ class SaKeys(Section, title="security_associations"):
     ttl = optional(scalars.integer(1, 255), "Outbound: TTL of the outer header.", "64")
     dscp = optional(scalars.integer(0, 63), "Outbound: DSCP of the outer header.", "as inside")
     df = defaulted(_member(DontFragment), DontFragment.SET, "Outbound: DF of the outer header.")
+    fragmentation = defaulted(
+        _member(Fragmentation),
+        Fragmentation.BEFORE,
+        "Outbound: whether packets that ESP makes too long are fragmented before encryption, or ESP"
+        " is after it, which takes `df: clear` and IPv4"
+        " ([protect.md](../how-to/protect.md#the-path-mtu)).",
+    )
     tfc_pad_to = defaulted(
         scalars.integer(0, 65535, "bytes"),
         0,
@@ -169,7 +178,7 @@ class SaFileKeys(Section, title="a file for `sluice sa add`"):
 
 
 KEY_FILES = (SaKeys.key_file, SaKeys.integrity_key_file)
-TUNNEL_KEYS = (SaKeys.ttl, SaKeys.dscp, SaKeys.df, SaKeys.tfc_pad_to)
+TUNNEL_KEYS = (SaKeys.ttl, SaKeys.dscp, SaKeys.df, SaKeys.fragmentation, SaKeys.tfc_pad_to)
 OUTBOUND_KEYS = (SaKeys.local, SaKeys.remote, SaKeys.encapsulation, *TUNNEL_KEYS)
 INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
@@ -288,6 +297,7 @@ def _read(
     keys = None if algorithm is None else _read_keys(section, directory, algorithm)
     esn = section.defaulted(SaKeys.esn)
     own = _read_outbound(section, mode) if direction is Direction.OUTBOUND else {}
+    fragmentation = _read_fragmentation(section, own)
     if direction is Direction.INBOUND:
         own = _read_inbound(section, esn=esn)
     others: tuple[Key, ...] = () if direction is None else INBOUND_KEYS
@@ -313,7 +323,7 @@ def _read(
         hard=hard,
         **own,
     )
-    return SecurityAssociation(name, settings, origin, keys[0], engine)
+    return SecurityAssociation(name, settings, origin, keys[0], engine, fragmentation=fragmentation)
 
 
 def _read_keys(
@@ -380,6 +390,16 @@ def _read_outbound(section: Mapping, mode: Mode) -> dict[str, Any] | None:
     return None if local is None or remote is None else found
 
 
+def _read_fragmentation(section: Mapping, outbound: Names[str, Any] | None) -> Fragmentation:
+    found = section.defaulted(SaKeys.fragmentation)
+    if found is Fragmentation.AFTER and outbound:
+        if outbound["df"] is not DontFragment.CLEAR:
+            section.problem(SaKeys.fragmentation, "after encryption takes df: clear")
+        if len(outbound["local"]) != IPV4_OCTETS:
+            section.problem(SaKeys.fragmentation, "after encryption takes IPv4 addresses")
+    return found
+
+
 def _read_ports(section: Mapping) -> Ports:
     ports = Ports(
         section.defaulted(EncapsulationKeys.local_port),
@@ -427,6 +447,8 @@ def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
         if lifetime != UNLIMITED:
             limits = lifetime._asdict().items()
             found[key] = {name: value for name, value in limits if value is not None}
+    if sa.fragmentation is not Fragmentation.BEFORE:
+        found["fragmentation"] = sa.fragmentation.value
     return found | (_outbound_document(settings) if sa.is_outbound else _inbound_document(settings))
 
 

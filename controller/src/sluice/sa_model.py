@@ -43,6 +43,13 @@ class DontFragment(Enum):
     COPY = "copy"
 
 
+class Fragmentation(Enum):
+    """When a packet is fragmented that ESP makes too long (RFC 4301, sections 7 and 8)."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
 class Algorithm(NamedTuple):
     """Encryption with integrity; sizes in bytes. An AEAD's key ends with its salt (RFC 4106)."""
 
@@ -225,7 +232,8 @@ class SecurityAssociation:
     """An SA that is wanted. `engine`: the only engine that may serve it, None for its bundle's.
 
     `name` says what it is for, and its successor takes it over: with the SPI it identifies the SA.
-    `is_retiring`: its successor serves, and it stays for what is still under way.
+    `is_retiring`: its successor serves, and it stays for what is still under way. `fragmentation`
+    is the router's part of an outbound SA, of which its engine knows nothing.
     """
 
     name: str
@@ -234,6 +242,7 @@ class SecurityAssociation:
     keys: KeySource = field(compare=False, repr=False)
     engine: int | None = None
     is_retiring: bool = False
+    fragmentation: Fragmentation = Fragmentation.BEFORE
 
     @property
     def is_outbound(self) -> bool:

@@ -38,6 +38,7 @@ SA = {
     "origin": "configuration",
     "local": "10.0.1.1",
     "remote": "10.0.1.9",
+    "fragmentation": "before",
     "soft": {},
     "hard": {"seconds": 86400},
     "state": "in use",
@@ -49,6 +50,7 @@ SA = {
     "packets": 1234,
     "bytes": 99,
     "drops": {"too_long": 7},
+    "path_mtu": {"bytes": 1400, "interface": "eth2", "told_by": None, "forgotten_in": None},
 }
 ANSWERS: dict[str, Any] = {
     "status": {
@@ -323,6 +325,7 @@ ANSWERS |= {
             "packets": None,
             "bytes": None,
             "drops": {},
+            "path_mtu": None,
         },
     ],
     "sa del": [SA],

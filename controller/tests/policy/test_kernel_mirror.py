@@ -158,8 +158,8 @@ def kernel() -> Any:
 def mirror(play: Play, kernel: FakeKernel) -> Any:
     world = type("World", (KernelWorld,), {"xfrm": {"corp": kernel}})
 
-    def filled(story: Any, tmp_path: Any) -> None:
-        text = CONFIG.format(state=tmp_path, target="sluice-switch")
+    def filled(story: Any, tmp_path: Any, config: str = CONFIG) -> None:
+        text = config.format(state=tmp_path, target="sluice-switch")
         play(story, text=text, world=world)
 
     return filled
@@ -357,6 +357,20 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
         await world.until(lambda: not world.controller.associations.table.wanted)
 
     mirror(story, tmp_path)
+
+
+def test_bundles_have_the_path_mtu_of_the_spd(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): protect()}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        (sa,) = await world.ask("show", what="sas")
+        assert sa["path_mtu"]["bytes"] == 1430
+
+    mirror(story, tmp_path, CONFIG.replace("source: kernel", "source: kernel, path_mtu: 1430"))
 
 
 def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeKernel) -> None:

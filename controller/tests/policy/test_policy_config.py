@@ -104,6 +104,15 @@ def test_rules_may_stand_in_the_configuration(tmp_path: Path) -> None:
     assert spd.rules[Direction.OUTBOUND] == ()
 
 
+def test_a_mirrored_spd_has_a_path_mtu_and_no_other_has(tmp_path: Path) -> None:
+    text = INTERFACES + "spds: [{name: corp, source: kernel, path_mtu: 1400}]"
+    (spd,) = load(tmp_path, text).policy.spds
+    assert (spd.is_mirrored, spd.path_mtu) == (True, 1400)
+    found = problems(tmp_path, text.replace("source: kernel, ", ""))
+    assert "each bundle has its own" in found
+    assert "1280 to 9216" in problems(tmp_path, text.replace("1400", "1279"))
+
+
 @pytest.mark.parametrize(
     ("written", "is_checked"),
     [("", False), ("icmp_errors: off", False), ("icmp_errors: 'off'", False),

@@ -573,3 +573,40 @@ class TestAdoption:
         wanted.fib.confirm_deleted(Kind.NEXTHOP, first.id)
         wanted.apply(route("192.0.2.0/24", gateway(GW2, 2)))
         assert wanted.target("192.0.2.0/24") == first
+
+
+class TestInterfacesTo:
+    """By which interfaces packets to an address leave, as the longest prefix says."""
+
+    def to(self, wanted: Desired, text: str) -> set[int]:
+        return set(wanted.fib.interfaces_to(0, parse_address(text)))
+
+    def test_on_a_link(self, wanted: Desired) -> None:
+        assert self.to(wanted, "10.0.2.77") == {2}
+        assert self.to(wanted, "2001:db8:3::77") == {3}
+        assert self.to(wanted, "192.0.2.1") == set()
+
+    def test_by_the_longest_route(self, wanted: Desired) -> None:
+        wanted.apply(
+            route("0.0.0.0/0", gateway(GW1, 1)),
+            route("192.0.2.0/24", gateway(GW2, 2)),
+            route("2001:db8:ff::/48", gateway("2001:db8:3::9", 3)),
+        )
+        assert self.to(wanted, "192.0.2.1") == {2}
+        assert self.to(wanted, "198.51.100.1") == {1}
+        assert self.to(wanted, "2001:db8:ff::1") == {3}
+        wanted.apply(no_route("192.0.2.0/24"))
+        assert self.to(wanted, "192.0.2.1") == {1}
+
+    def test_by_all_members_of_a_group(self, wanted: Desired) -> None:
+        wanted.apply(route("192.0.2.0/24", gateway(GW1, 1), gateway(GW3, 3)))
+        assert self.to(wanted, "192.0.2.1") == {1, 3}
+
+    def test_a_route_that_leads_nowhere_hides_shorter_ones(self, wanted: Desired) -> None:
+        nowhere = NexthopSpec(None, None, 1, NexthopKind.BLACKHOLE)
+        wanted.apply(route("0.0.0.0/0", gateway(GW1, 1)), route("192.0.2.0/24", nowhere))
+        assert self.to(wanted, "192.0.2.1") == set()
+
+    def test_by_a_neighbours_host_route(self, wanted: Desired) -> None:
+        wanted.apply(neighbor(2, "10.0.2.9", 9))
+        assert self.to(wanted, "10.0.2.9") == {2}

@@ -10,6 +10,7 @@ from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, Reassembly
 from sluice.policy_model import Direction
 from sluice.sa_model import (
     Age,
+    Fragmentation,
     HeldSa,
     KeyMaterial,
     Lifetime,
@@ -345,3 +346,18 @@ def test_an_engine_is_told_no_key_twice() -> None:
 
 def replace_settings(one: SecurityAssociation, **changes: Any) -> SaSettings:
     return one.settings._replace(**changes)
+
+
+def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
+    world = World()
+    world.table.want([OUT])
+    world.up(1)
+    world.settle()
+    before = world.outbound()
+    assert isinstance(before, Encrypt)
+    assert (before.path_mtu, before.overhead) == (1500, OVERHEAD)
+    told = len(world.held[1])
+    world.table.want([replace(OUT, fragmentation=Fragmentation.AFTER)])
+    assert world.outbound() == before._replace(path_mtu=0xFFFF, overhead=0)
+    assert not world.commands()
+    assert len(world.held[1]) == told, "it is the same SA for its engine"

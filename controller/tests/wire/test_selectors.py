@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,15 +24,19 @@ from sluice.wire.packet import (
     ROUTING,
     TCP,
     UDP,
+    internet_checksum,
+    pseudo_header,
 )
 from sluice.wire.selectors import (
     PARSED_EXTENSIONS,
     Fragment,
     Quoted,
+    TooBig,
     is_neighbor_discovery,
     packet_identity,
     quoted_packet,
     selectors,
+    too_big,
 )
 from wire.strategies import damaged
 
@@ -440,3 +446,61 @@ def test_a_key_says_all_that_rules_look_at(protocol: int, is_own: bool) -> None:
     key = seen.key(bundle=3)
     assert key is not None
     assert key.selectors() == seen.selectors
+
+
+# --- what is too big
+
+
+ESP_HEADER = (0x1234).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(1400)
+ESP4 = packets.ipv4(A4, B4, ESP_HEADER, ESP)
+ESP6 = packets.ipv6(A6, B6, ESP_HEADER, ESP)
+ROUTER4, ROUTER6 = "203.0.113.9", "2001:db8:9::9"
+
+
+def too_big4(mtu: int, about: bytes = ESP4, kind: int = 3, code: int = 4) -> bytes:
+    message = bytes([kind, code]) + bytes(4) + mtu.to_bytes(2, "big") + about[:200]
+    message = message[:2] + internet_checksum(message).to_bytes(2, "big") + message[4:]
+    return packets.ethernet(packets.ipv4(ROUTER4, A4, message, ICMP))
+
+
+def too_big6(mtu: int, about: bytes = ESP6) -> bytes:
+    message = bytes([2, 0]) + bytes(2) + mtu.to_bytes(4, "big") + about[:400]
+    pseudo = pseudo_header(parse_address(ROUTER6), parse_address(A6), len(message), ICMPV6)
+    message = message[:2] + internet_checksum(pseudo + message).to_bytes(2, "big") + message[4:]
+    return packets.ethernet(packets.ipv6(ROUTER6, A6, message, ICMPV6))
+
+
+@pytest.mark.parametrize(
+    ("error", "sender", "ends"),
+    [(too_big4(1400), ROUTER4, (A4, B4)), (too_big6(1400), ROUTER6, (A6, B6))],
+    ids=["ipv4", "ipv6"],
+)
+def test_an_error_about_esp_that_is_too_big(
+    error: bytes, sender: str, ends: tuple[str, str]
+) -> None:
+    found = too_big(error)
+    assert isinstance(found, TooBig)
+    assert (found.sender, found.mtu) == (parse_address(sender), 1400)
+    assert found.length == len(ESP4 if len(found.sender) == 4 else ESP6)
+    assert found.quoted.spi == 0x1234
+    quoted = found.quoted.selectors
+    assert (quoted.destination, quoted.source) == tuple(map(parse_address, ends))
+
+
+def test_other_errors_and_other_packets_tell_no_mtu() -> None:
+    assert too_big(too_big4(1400, code=1)) is None
+    assert too_big(too_big4(1400, kind=11, code=0)) is None
+    assert too_big(packets.ethernet(packets.ipv4(A4, B4, PORTS, UDP))) is None
+    assert too_big(packets.ethernet(packets.ipv4(A4, B4, ECHO, ICMP))) is None
+
+
+@pytest.mark.parametrize("error", [too_big4(1400), too_big6(1400)], ids=["ipv4", "ipv6"])
+def test_an_error_with_a_wrong_checksum_is_none(error: bytes) -> None:
+    with pytest.raises(WireError, match="icmp_checksum"):
+        too_big(error[:-1] + bytes([error[-1] ^ 1]))
+
+
+@given(damaged([too_big4(1400), too_big6(1400)]))
+def test_a_damaged_error_is_refused_or_read(frame: bytes) -> None:
+    with contextlib.suppress(WireError):
+        too_big(frame)

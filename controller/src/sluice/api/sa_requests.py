@@ -6,6 +6,7 @@ Depends on the controller's associations.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,22 @@ class SaRequests:
             "packets": None if held is None else held.packets,
             "bytes": None if held is None else held.bytes,
             "drops": {} if held is None else dict(held.drops),
+            "path_mtu": self._path_mtu(report.sa),
+        }
+
+    def _path_mtu(self, sa: SecurityAssociation) -> dict[str, Any] | None:
+        """The path MTU of an outbound SA, and what bounds it."""
+        found = self._associations.path_mtu_of(sa)
+        if found is None:
+            return None
+        interfaces = self._controller.fib.interfaces.by_l3_if
+        bound = None if found.l3_if is None else interfaces.get(found.l3_if)
+        told, now = found.told, asyncio.get_running_loop().time()
+        return {
+            "bytes": found.mtu,
+            "interface": None if bound is None else bound.spec.name,
+            "told_by": None if told is None else format_address(told.sender),
+            "forgotten_in": None if told is None else round(max(0.0, told.until - now), 1),
         }
 
     def _described(self, sa: SecurityAssociation) -> dict[str, Any]:
@@ -120,6 +137,7 @@ class SaRequests:
             "origin": sa.origin.value,
             "local": None if local is None else format_address(local),
             "remote": None if remote is None else format_address(remote),
+            "fragmentation": sa.fragmentation.value if sa.is_outbound else None,
             "soft": _limits(settings.soft),
             "hard": _limits(settings.hard),
         }

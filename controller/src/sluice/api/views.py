@@ -405,6 +405,7 @@ class Views:
             "flow_invalidation": controller.policy.invalidation.counters,
             "audit": controller.audit.counters,
             "security_associations": controller.associations.counters,
+            "path_mtu_errors": controller.path_mtu_errors.counters,
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}

@@ -40,7 +40,19 @@ def _notes(item: dict[str, Any]) -> str:
     notes += [f"{name}: {count:,}" for name, count in sorted(item["drops"].items())]
     if item["remote"] is not None and not notes:
         notes.append(f"to {item['remote']}")
+    if (bound := _bound_of(item["path_mtu"])) is not None:
+        notes.append(bound)
     return ", ".join(notes)
+
+
+def _bound_of(path_mtu: dict[str, Any] | None) -> str | None:
+    """Says what bounds a path MTU, where the configuration does not."""
+    if path_mtu is None:
+        return None
+    by = path_mtu["interface"]
+    if path_mtu["told_by"] is not None:
+        by = f"told by {path_mtu['told_by']}, for {path_mtu['forgotten_in']:.0f} s more"
+    return None if by is None else f"path MTU {path_mtu['bytes']:,} ({by})"
 
 
 def _deleted(console: Console, data: list[dict[str, Any]]) -> None:

@@ -389,6 +389,21 @@ class Fib:
                 return RibMatch(prefix.length, frozenset(links))
         return None
 
+    def interfaces_to(self, vrf: int, address: Address) -> frozenset[int]:
+        """Returns the interfaces by which packets to an address leave, by the longest prefix that
+        has a route or is on a link; none where there is no way to it."""
+        size = len(address)
+        lengths = {8 * size, *self.routes.lengths(vrf, size), *self.onlink.lengths(vrf, size)}
+        for length in sorted(lengths, reverse=True):
+            slot = RouteSlot(vrf, Prefix(mask_address(address, length), length))
+            paths = self._paths_of(*slot)
+            if paths is not None:
+                return frozenset(member.path.l3_if for member in paths.members)
+            path = self.onlink.path(slot)
+            if path is not None:
+                return frozenset((path.l3_if,))
+        return frozenset()
+
     # -- sessions
 
     def _session_opened(self, event: FpmSessionOpened, now: float, changes: Changes) -> None:

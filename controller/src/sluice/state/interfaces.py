@@ -162,6 +162,11 @@ class InterfaceTable:
         state = self.by_l3_if.get(l3_if)
         return DEFAULT_VRF if state is None else state.spec.vrf
 
+    def mtu_of(self, l3_if: int) -> int | None:
+        """The MTU of a layer-3 interface, in bytes of IP packet."""
+        state = self.by_l3_if.get(l3_if)
+        return None if state is None else state.mtu
+
     def ifindex_of(self, l3_if: int) -> int | None:
         """The kernel interface of a layer-3 interface."""
         state = self.by_l3_if.get(l3_if)

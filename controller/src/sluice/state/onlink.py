@@ -55,8 +55,24 @@ class OnLink:
 
     def target(self, slot: RouteSlot) -> Target | None:
         """What to do with a prefix that the routing daemon has no route for."""
-        found = self._connected.get(slot) or self._hosts.get(slot)
+        found = self._find(slot)
         return None if found is None else found.target
+
+    def path(self, slot: RouteSlot) -> Path | None:
+        """Where that leads."""
+        found = self._find(slot)
+        return None if found is None else found.path
+
+    def _find(self, slot: RouteSlot) -> _OnLink | None:
+        return self._connected.get(slot) or self._hosts.get(slot)
+
+    def lengths(self, vrf: int, size: int) -> set[int]:
+        """The lengths of a VRF's connected prefixes with addresses of so many octets."""
+        return {
+            slot.prefix.length
+            for slot in self._connected
+            if slot.vrf == vrf and len(slot.prefix.address) == size
+        }
 
     def hosts(self) -> list[tuple[RouteSlot, Path]]:
         """All host routes."""

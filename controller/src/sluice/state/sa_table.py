@@ -21,7 +21,7 @@ Pure; depends on sa_model and entities.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
@@ -38,7 +38,7 @@ from sluice.entities import (
     Spi,
     Value,
 )
-from sluice.sa_model import Age, HeldSa, SaSettings, SecurityAssociation
+from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAssociation
 from sluice.state.sa_engines import Claim, EngineView, Entities, claims, refers
 
 DRAIN = 3.0
@@ -47,6 +47,8 @@ GRACE = 10.0
 """Seconds that a retiring inbound SA stays once its successor has carried a packet."""
 RETRY = 5.0
 """Seconds after which an engine that refused an SA is asked again."""
+NO_PATH_MTU = 0xFFFF
+"""Bytes: no IP packet is longer."""
 COMMANDS = 256
 """Commands that are made at a time."""
 
@@ -127,14 +129,20 @@ class _Tracked:
 
 class SaTable:
     """All SAs. `engines` are those that the router tells of SAs; `uses` is the record of keys, by
-    fingerprint, which the caller keeps."""
+    fingerprint, which the caller keeps. `path_mtu` gives the path MTU of a bundle whose outbound SA
+    has these settings, in bytes."""
 
     def __init__(
-        self, bundles: Iterable[BundleSpec], engines: Iterable[int], uses: Mapping[str, Use]
+        self,
+        bundles: Iterable[BundleSpec],
+        engines: Iterable[int],
+        uses: Mapping[str, Use],
+        path_mtu: Callable[[BundleSpec, SaSettings], int] = lambda bundle, _: bundle.path_mtu,
     ) -> None:
         self.bundles = {one.id: one for one in bundles}
         self._engines = {one: EngineView() for one in engines}
         self._uses = uses
+        self._path_mtu = path_mtu
         self._tracked: dict[SaId, _Tracked] = {}
         self._orders = 0
         self._desired: dict[Kind, dict[Key, Value]] = {}
@@ -328,15 +336,21 @@ class SaTable:
         key = BundleInVrf(bundle.vrf, bundle.id)
         serving = self._serving(bundle, sas)
         if serving is not None and serving.held is not None and serving.engine is not None:
-            overhead = serving.sa.settings.overhead
-            number = serving.held.number
-            entries[key] = Encrypt(serving.engine, number, bundle.path_mtu, overhead)
+            lengths = self._lengths(bundle, serving.sa)
+            entries[key] = Encrypt(serving.engine, serving.held.number, *lengths)
             return
         before = self._desired.get(Kind.OUTBOUND_SA, {}).get(key)
         if isinstance(before, Encrypt) and self._is_lost(before.engine):
             waiting = [one for one in sas if one.engine == before.engine]
             if any(not self.is_expired(one.sa) for one in waiting):
                 entries[key] = before
+
+    def _lengths(self, bundle: BundleSpec, sa: SecurityAssociation) -> tuple[int, int]:
+        """The path MTU and the overhead that the switch goes by: none of both where ESP is
+        fragmented after encryption, so that only the packet itself has to fit."""
+        if sa.fragmentation is Fragmentation.AFTER:
+            return NO_PATH_MTU, 0
+        return self._path_mtu(bundle, sa.settings), sa.settings.overhead
 
     def _serving(self, bundle: BundleSpec, sas: Iterable[_Tracked]) -> _Tracked | None:
         able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]

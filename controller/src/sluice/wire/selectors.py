@@ -8,7 +8,8 @@ chain; such a packet is not cacheable. What the pipeline refuses (headers that c
 themselves, source routes, routing headers with segments left, first fragments too short for their
 ports) is a WireError here too.
 
-`quoted_packet` is for ICMP errors (RFC 4301, section 6). Depends on policy_model and packet.
+`quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
+policy_model and packet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from sluice.wire.packet import (
     ROUTING,
     TCP,
     UDP,
+    internet_checksum,
     ip_payload,
+    pseudo_header,
 )
 
 PARSED_OPTIONS = 10
@@ -50,6 +53,8 @@ TRANSPORT_HEADER = 8
 # problem (and packet too big). A redirect never leaves its link.
 _ERRORS = {ICMP: frozenset({3, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
 _ICMP_ERROR_HEADER = 8
+_NEVER_ICMP = frozenset({TCP, UDP, ESP})
+_FRAGMENTATION_NEEDED, _PACKET_TOO_BIG = 0x0304, 2
 _ND_TYPES = range(133, 138)
 _ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 _READ_BEHIND_IP = frozenset({ICMP, ICMPV6, TCP, UDP, SCTP, ESP})
@@ -131,6 +136,16 @@ class Quoted(NamedTuple):
     identity: bytes | None
 
 
+class TooBig(NamedTuple):
+    """An ICMP error about a packet that was too big for a link: the link's MTU as told, the length
+    of the packet, both in bytes of IP packet, and who sent the error. 0: told by none."""
+
+    sender: bytes
+    mtu: int
+    length: int
+    quoted: Quoted
+
+
 class _Upper(NamedTuple):
     """What is behind the IP headers. `headers`: the length of those that every fragment repeats."""
 
@@ -182,6 +197,41 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
         _spi(about, enclosed[at:]),
         _identity(enclosed, about, at),
     )
+
+
+def too_big(frame: bytes) -> TooBig | None:
+    """What an ICMP error says of a packet that was too big (RFC 1191, section 4; RFC 4443, section
+    3.2), None for anything else. Raises WireError as `quoted_packet` does, and for an error whose
+    checksum is wrong or that is not whole."""
+    packet = ip_payload(frame)
+    if packet[9 if packet[0] >> 4 == 4 else 6] in _NEVER_ICMP:
+        return None  # most packets
+    (seen, _, fragment, _), offset = _see(packet, True)
+    message, is_ipv4 = packet[offset:], len(seen.source) == 4
+    if not _is_too_big(seen, is_ipv4):
+        return None
+    source, destination = seen.source, seen.destination
+    pseudo = b"" if is_ipv4 else pseudo_header(source, destination, len(message), ICMPV6)
+    if fragment is not None or internet_checksum(pseudo + message):
+        raise WireError("icmp_checksum", offset, "an error in fragments, or with a wrong checksum")
+    quoted = quoted_packet(frame, is_own=True)
+    if quoted is None:
+        return None
+    enclosed = message[_ICMP_ERROR_HEADER:]
+    if is_ipv4:
+        (mtu,), (length,) = _U16.unpack_from(message, 6), _U16.unpack_from(enclosed, 2)
+    else:
+        (mtu,), (length,) = _U32.unpack_from(message, 4), _U16.unpack_from(enclosed, 4)
+        length += IPV6_HEADER
+    return TooBig(source, mtu, length, quoted)
+
+
+def _is_too_big(seen: Selectors, is_ipv4: bool) -> bool:
+    if seen.icmp is None:
+        return False
+    if is_ipv4:
+        return seen.protocol == ICMP and seen.icmp == _FRAGMENTATION_NEEDED
+    return seen.protocol == ICMPV6 and seen.icmp >> 8 == _PACKET_TOO_BIG
 
 
 def packet_identity(frame: bytes) -> bytes | None:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ICMP errors that tell the path MTU of what this router encrypts (RFC 4301, section 8.2.1).
+
+An error counts only if a bundle carried it and it is about that bundle's own ESP. Then an engine
+has checked its integrity, and the inbound list has found that the bundle may carry it. An error in
+clear is counted and changes nothing: anybody on the way could have made it.
+
+Depends on associations and wire.selectors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from sluice.associations import Associations
+from sluice.model import PuntedPacket, format_address
+from sluice.sa_model import SecurityAssociation
+from sluice.wire.errors import WireError
+from sluice.wire.selectors import TooBig, too_big
+
+log = logging.getLogger(__name__)
+
+
+class PathMtuErrors:
+    """Looks at what this router's host stack is given."""
+
+    def __init__(self, associations: Associations) -> None:
+        self._associations = associations
+        self.counters: Counter[str] = Counter()
+
+    def delivered(self, packet: PuntedPacket) -> None:
+        """Takes what a packet to this router tells of a path MTU, if it does."""
+        if not self._associations.table.wanted:
+            return
+        try:
+            error = too_big(packet.frame)
+        except WireError:
+            return  # the host drops it, too
+        sa = None if error is None else self._sender_of(error, packet.vrf)
+        if error is not None and sa is not None:
+            self.counters[self._take(error, sa, packet)] += 1
+
+    def _sender_of(self, error: TooBig, vrf: int) -> SecurityAssociation | None:
+        """The outbound SA that made the packet which an error quotes."""
+        quoted = error.quoted
+        made = vrf, quoted.spi, quoted.selectors.destination, quoted.selectors.source
+        for sa in self._associations.table.wanted:
+            one = sa.settings
+            if sa.is_outbound and (one.vrf, one.spi, one.local, one.remote) == made:
+                return sa
+        return None
+
+    def _take(self, error: TooBig, sa: SecurityAssociation, packet: PuntedPacket) -> str:
+        """Has an error count or not. Returns the name to count it by."""
+        if packet.bundle == 0:
+            return "refused: came in clear"
+        if packet.bundle != sa.settings.bundle:
+            return "refused: came by another bundle"
+        if not 0 < error.mtu < error.length:
+            return "refused: the packet would fit"
+        if not self._associations.path_mtu_told(sa, error.mtu, error.sender):
+            return "refused: tells no less than is known"
+        log.info(
+            "SA %s: %s tells by it that the path takes %d bytes",
+            sa.name,
+            format_address(error.sender),
+            error.mtu,
+        )
+        return "path MTUs told"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The longest ESP packet that the path to each peer takes (RFC 4301, section 8.2).
+
+It is the smallest of three:
+
+- what is configured for the bundle;
+- the MTUs of the interfaces by which the routes lead to the peer;
+- what an authentic ICMP error has told of the bundle (RFC 1191, RFC 8201).
+
+Invariants: an error never raises a path MTU, and never lowers what fits inside below
+`LEAST_INSIDE`. It counts for the bundle that carried it and for no other. It is forgotten after
+`AGE`; then longer packets are tried again.
+
+Pure; depends on model. The caller says which errors are authentic (`path_mtu_errors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import NamedTuple
+
+from sluice.model import Address
+
+LEAST_INSIDE = 1280
+"""Bytes of a packet that fit inside of ESP whatever an error tells: IPv6 hosts send no smaller ones
+for it (RFC 8200, section 5)."""
+AGE = 600.0
+"""Seconds after which an error is forgotten (RFC 1191, section 6.3)."""
+REVIEWED = 256
+"""Peers whose routes are looked at in one review."""
+
+
+class Peer(NamedTuple):
+    """The other end of SAs, in the VRF of their ESP packets."""
+
+    vrf: int
+    address: Address
+
+
+class Told(NamedTuple):
+    """The MTU that an error told, in bytes of IP packet, who sent it, and when it is forgotten."""
+
+    mtu: int
+    sender: Address
+    until: float
+
+
+class PathMtu(NamedTuple):
+    """Bytes of IP packet, and what bounds them: an error, an interface (`l3_if`), or else the
+    configuration."""
+
+    mtu: int
+    l3_if: int | None = None
+    told: Told | None = None
+
+
+class PathMtus:
+    """All path MTUs. `interfaces_to(vrf, address)` gives the interfaces by which routes lead to an
+    address, `mtu_of(l3_if)` the MTU of one in bytes, None where there is no such interface."""
+
+    def __init__(
+        self,
+        interfaces_to: Callable[[int, Address], Collection[int]],
+        mtu_of: Callable[[int], int | None],
+    ) -> None:
+        self._interfaces_to = interfaces_to
+        self._mtu_of = mtu_of
+        self._interfaces: dict[Peer, Collection[int]] = {}
+        """Those looked at longest ago come first."""
+        self._told: dict[tuple[int, Peer], Told] = {}
+
+    def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
+        """The path MTU of a bundle whose SAs lead to this peer."""
+        found = PathMtu(configured)
+        if peer not in self._interfaces:
+            self._interfaces[peer] = self._interfaces_to(*peer)
+        for l3_if in self._interfaces[peer]:
+            mtu = self._mtu_of(l3_if)
+            if mtu is not None and mtu < found.mtu:
+                found = PathMtu(mtu, l3_if)
+        told = self._told.get((bundle, peer))
+        if told is not None and told.mtu < found.mtu:
+            found = PathMtu(told.mtu, told=told)
+        return found
+
+    def tell(self, bundle: int, peer: Peer, configured: int, told: Told) -> bool:
+        """An authentic error tells the MTU of a link on the path. Returns whether that counts: it
+        lowers the path MTU, or confirms what an error before it told."""
+        before = self.of(bundle, peer, configured)
+        if told.mtu > before.mtu or (told.mtu == before.mtu and before.told is None):
+            return False
+        self._told[bundle, peer] = told
+        return True
+
+    def review(self, peers: Collection[Peer], now: float) -> bool:
+        """Looks at the routes to some peers again, and forgets old errors and all other peers.
+        Returns whether any of this is news."""
+        is_news = False
+        for peer in self._interfaces.keys() - peers:
+            del self._interfaces[peer]
+        for peer in [*islice(self._interfaces, REVIEWED)]:
+            before, after = self._interfaces.pop(peer), self._interfaces_to(*peer)
+            self._interfaces[peer] = after
+            is_news |= before != after
+        for key, told in [*self._told.items()]:
+            if now >= told.until or key[1] not in peers:
+                del self._told[key]
+                is_news = True
+        return is_news

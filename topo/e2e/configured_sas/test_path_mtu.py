@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The longest packets of a tunnel: bounded by links and authentic errors; ESP in fragments.
+
+After each test all that routers sent to t is judged: nothing in clear.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sluice_testkit.packet import ICMP
+from sluice_testkit.wait import wait_until
+from sluice_topo import probes
+
+from ..engine.network import Wires
+from ..frames import ethernet, inject
+from ..packets import icmp, ipv4
+from ..protected.network import ELSEWHERE, R1_TO_T, SOON, Walks, flush_path_mtu
+from .network import NAMES, Sites, inbound, outbound
+from .test_configured_sas import current, in_use, where_lost
+
+OVERHEAD = 57
+"""Bytes that AES-128-GCM adds at most, in a tunnel over IPv4."""
+LOCAL, REMOTE = "10.0.12.1", "10.0.20.1"
+ESP, IPV4, FRAGMENTATION_NEEDED = 50, 0x0800, (3, 4)
+R2_TO_H2 = "02:00:00:00:02:01"
+NARROW = 1400
+
+
+def path_mtu(sites: Sites) -> dict[str, Any]:
+    """The path MTU of the tunnel from r1 to r2, as it is shown."""
+    sa = sites.sas("r1")[NAMES[12], current(sites, "r1", 12)]
+    return dict(sa["path_mtu"])
+
+
+def ping(sites: Sites, size: int, *options: str, count: int = 1) -> probes.Ping:
+    """Ping from site to site; `size` is the IP packet's."""
+    hosts = sites.network.hosts
+    place, address = hosts["h1"].namespace, hosts["h2"].address(4)
+    return probes.ping(place, address, count=count, size=size - 28, options=options)
+
+
+def takes(sites: Sites, wires: Wires, wire: str, mtu: int) -> None:
+    """A packet that ESP makes as long as the path takes passes whole, one that is a byte longer is
+    answered before it is encrypted, and without DF it passes in fragments."""
+    h1, room = sites.network.hosts["h1"].namespace, mtu - OVERHEAD
+    flush_path_mtu(h1)
+    seen = ping(sites, room, "-M", "do")
+    assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
+    before = len(wires.esp(wire))
+    told = ping(sites, room + 1, "-M", "do", *SOON)
+    assert told.received == 0
+    assert f"mtu={room}" in told.output.replace(" ", ""), told.output
+    assert len(wires.esp(wire)) == before, "it is told before it is encrypted"
+    flush_path_mtu(h1)
+    seen = ping(sites, 1500, "-M", "dont")
+    assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
+    lengths = [len(frame.data) - 14 for frame in wires.esp(wire)]
+    assert max(lengths) == mtu
+    assert not any(frame.is_fragment for frame in wires.esp(wire))
+    flush_path_mtu(h1)
+
+
+def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: Wires) -> None:
+    """The packets' own route leads by another link, which takes more."""
+    router = sites.router("r1")
+    unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
+    assert path_mtu(sites) == unbounded
+    router.namespace.run("ip", "link", "set", "eth3", "mtu", str(NARROW))
+    router.frr.configure(f"ip route {REMOTE}/32 10.0.13.2")
+    try:
+        bounded = unbounded | {"bytes": NARROW, "interface": "eth3"}
+        wait_until(lambda: path_mtu(sites) == bounded, 10, "the link to count")
+        assert f"path MTU {NARROW:,} (eth3)" in sites.sluice("r1", "sa", "list")
+        takes(sites, wires, "eth2", NARROW)
+        router.namespace.run("ip", "link", "set", "eth3", "mtu", "1450")
+        wait_until(lambda: path_mtu(sites)["bytes"] == 1450, 10, "the link to take more")
+    finally:
+        router.frr.configure(f"no ip route {REMOTE}/32 10.0.13.2")
+        router.namespace.run("ip", "link", "set", "eth3", "mtu", "1500")
+    wait_until(lambda: path_mtu(sites) == unbounded, 10, "the old route to count again")
+
+
+def error(sites: Sites, source: str, mtu: int, spi: int | None = None) -> bytes:
+    """An ICMP error about an ESP packet of the tunnel from r1 to r2."""
+    header = (spi or current(sites, "r1", 12)).to_bytes(4, "big") + (1).to_bytes(4, "big")
+    about = ipv4(LOCAL, REMOTE, ESP, header + bytes(1472))[:28]
+    return ipv4(source, LOCAL, ICMP, icmp(*FRAGMENTATION_NEEDED, mtu, about))
+
+
+def counted(sites: Sites, group: str, name: str) -> int:
+    """A counter of r1's controller."""
+    counters = sites.router("r1").controller.ask(command="show", what="counters")
+    return int(counters["controller"][group].get(name, 0))
+
+
+def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -> None:
+    """Have something happen, which is counted once."""
+    now = partial(counted, sites, group, name)
+    before = now()
+    happens()
+    wait_until(lambda: now() == before + 1, 10, f"{group}: {name}")
+
+
+def in_clear(sites: Sites, packet: bytes) -> None:
+    """A packet comes to r1 on the link to t."""
+    inject(sites.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
+
+
+def protected(sites: Sites, packet: bytes) -> None:
+    """A packet of h2 goes to r2, which protects it."""
+    place = sites.network.hosts["h2"].namespace
+    inject(place, "eth0", ethernet(R2_TO_H2, ELSEWHERE, IPV4, packet))
+
+
+@pytest.mark.parametrize("is_let_in", [False, True], ids=["refused", "let in by a rule"])
+def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_in: bool) -> None:
+    """A rule lets it pass, but does not make it authentic."""
+    walks = Walks(sites.network, {}, {}, sites.directory)
+    rules = ["{name: errors, action: bypass, protocol: icmp, icmp: 3/4}"] if is_let_in else []
+    group, name = "first_packets", "ICMP errors in clear refused"
+    if is_let_in:
+        group, name = "path_mtu_errors", "refused: came in clear"
+    before = path_mtu(sites)
+    with walks.amended("r1", "to-spoke2", {"inbound": rules}):
+        forged = error(sites, "10.0.12.2", 576)
+        one_more(sites, group, name, partial(in_clear, sites, forged))
+    assert path_mtu(sites) == before
+    assert before["bytes"] == 1500
+
+
+def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
+    sites: Sites, wires: Wires
+) -> None:
+    """It quotes this tunnel's ESP, came by this tunnel, and the rules let the tunnel carry it."""
+    walks = Walks(sites.network, {}, {}, sites.directory)
+    sent = f"protocol: icmp, source: 10.2.0.0/16, destination: {LOCAL}"
+    sends = f"{{name: errors, action: protect, bundle: hub, {sent}}}"
+    takes_in = f"{{name: errors, action: protect, bundle: spoke2, {sent}}}"
+    host = sites.network.hosts["h2"].address(4)
+    tells = partial(one_more, sites, "path_mtu_errors")
+    with walks.amended("r2", "wan", {"outbound": [sends]}):
+        refused = "dropped: policy discards inbound"
+        before = counted(sites, "first_packets", refused)
+        protected(sites, error(sites, host, NARROW))
+        wait_until(
+            lambda: counted(sites, "first_packets", refused) > before, 10, "no rule to let it in"
+        )
+        assert path_mtu(sites)["bytes"] == 1500
+        with walks.amended("r1", "to-spoke2", {"inbound": [takes_in]}):
+            one_more(
+                *(sites, "path_mtu_errors", "path MTUs told"),
+                lambda: protected(sites, error(sites, host, NARROW)),
+            )
+            found = path_mtu(sites)
+            assert (found["bytes"], found["told_by"]) == (NARROW, host)
+            assert 500 < found["forgotten_in"] <= 600
+            assert f"told by {host}" in sites.sluice("r1", "sa", "list")
+            takes(sites, wires, "eth1", NARROW)
+            tells(
+                "refused: tells no less than is known",
+                lambda: protected(sites, error(sites, host, 1450)),
+            )
+            tells("path MTUs told", lambda: protected(sites, error(sites, host, 68)))
+            assert path_mtu(sites)["bytes"] == 1280 + OVERHEAD, "IPv6 passes whatever is told"
+    controller = sites.router("r1").controller
+    controller.kill()
+    controller.start()
+    wait_until(lambda: path_mtu(sites)["bytes"] == 1500, 20, "the error to be forgotten")
+
+
+def reassembled(sites: Sites) -> int:
+    """ESP packets that r2's engine has put together."""
+    return int(sites.engines["r2"].all[0].status()["others"].get("reassembled", 0))
+
+
+def test_after_encryption_esp_is_fragmented_as_the_sa_says(sites: Sites, wires: Wires) -> None:
+    """Packets of the link's own MTU pass, with DF, and r2's engine puts ESP together."""
+    name, spi = "in-parts", 0x1AAA
+    keys = {router: sites.engines[router].key_file(name) for router in ("r1", "r2")}
+    ends = {"name": name, "spi": spi}
+    after = {"df": "clear", "fragmentation": "after", "engine": 1}
+    with ExitStack() as stack:
+        sites.sluice("r2", "sa", "add", sites.file_of("r2", inbound(12, "hub", keys["r2"]) | ends))
+        stack.callback(sites.sluice, "r2", "sa", "del", name)
+        sa = outbound(12, "spoke2", keys["r1"]) | ends | after
+        sites.sluice("r1", "sa", "add", sites.file_of("r1", sa))
+        stack.callback(sites.sluice, "r1", "sa", "del", name)
+        wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to serve")
+        assert sites.sas("r1")[name, spi]["path_mtu"] is None
+        before = reassembled(sites)
+        seen = ping(sites, 1500, "-M", "do", count=5)
+        assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
+        assert reassembled(sites) == before + 5
+        sealed = wires.esp("eth1")
+        assert len([frame for frame in sealed if frame.is_fragment]) == 10
+        assert max(len(frame.data) for frame in sealed) <= 14 + 1500
+    seen = ping(sites, 100)
+    assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
