@@ -299,6 +299,20 @@ def test_a_removed_neighbour_is_none(tap: Tap, monitor: KernelMonitor) -> None:
     poll_until(monitor, has(NeighborChanged(tap.ifindex, PEER, None, NeighborState.NONE)))
 
 
+@pytest.mark.parametrize("mac", ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"])
+def test_a_mac_address_that_no_host_has_is_not_believed(
+    tap: Tap, monitor: KernelMonitor, mac: str
+) -> None:
+    synced(monitor)
+    ip(f"neigh add 10.1.1.2 lladdr {mac} dev t1 nud stale")
+    poll_until(monitor, has(NeighborChanged(tap.ifindex, PEER, None, NeighborState.FAILED)))
+    # Who sets one by hand wants it so: clusters that answer at a group's address.
+    ip(f"neigh replace 10.1.1.2 lladdr {mac} dev t1 nud permanent")
+    octets = bytes.fromhex(mac.replace(":", ""))
+    wanted = NeighborChanged(tap.ifindex, PEER, octets, NeighborState.PERMANENT)
+    poll_until(monitor, has(wanted))
+
+
 def test_groups_and_broadcasts_are_no_neighbours(tap: Tap, monitor: KernelMonitor) -> None:
     monitor.add_address(tap.ifindex, ADDRESS)
     events = synced(monitor)

@@ -17,6 +17,7 @@ from sluice.model import (
     KernelEvent,
     LinkChanged,
     LinkRemoved,
+    Mac,
     NeighborChanged,
     NeighborState,
 )
@@ -190,19 +191,28 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
         foreign = foreign or bool(more & (NTF_EXT_MANAGED | NTF_EXT_VALIDATED))
     if current is NeighborState.NONE:
         foreign = False
+    if current in LEARNED_STATES and mac is not None and not foreign and not _is_host_mac(mac):
+        mac, current = None, NeighborState.FAILED  # RFC 1812 3.3.2; Linux believes it
     return NeighborChanged(ifindex, address, mac, current, foreign)
 
 
-STATES_WITH_MAC = frozenset(
+def _is_host_mac(mac: Mac) -> bool:
+    """Whether a MAC address can be a host's: no group, no broadcast, not zero."""
+    return not mac[0] & 1 and any(mac)
+
+
+LEARNED_STATES = frozenset(
     {
         NeighborState.REACHABLE,
         NeighborState.STALE,
         NeighborState.DELAY,
         NeighborState.PROBE,
-        NeighborState.NOARP,
-        NeighborState.PERMANENT,
     }
 )
+"""States of entries that ARP and ND keep; nobody has set their MAC address."""
+
+
+STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT}
 
 
 def _neighbor_state(state: int) -> NeighborState:
