@@ -120,6 +120,8 @@ class Associations:
         self._progress = asyncio.Event()
         self._told: dict[Kind, dict[Key, Value]] = {}
         self._warned: set[str] = set()
+        self._refusals: dict[str, str] = {}
+        """Why an SA could not be given to its engine, by its name, as it was logged."""
         self.unreachable: dict[int, str] = {}
         """Why an engine does not answer, by its number."""
         self.disk_problem: str | None = None
@@ -312,10 +314,13 @@ class Associations:
             finally:
                 keys.erase()
         except (KeyUnavailableError, EngineRefusalError) as error:
-            log.warning("SA %s is not installed: %s", _name(sa), error)
+            if self._refusals.get(_name(sa)) != str(error):  # it is tried again and again
+                self._refusals[_name(sa)] = str(error)
+                log.warning("SA %s is not installed: %s", _name(sa), error)
             self.counters["SAs refused"] += 1
             self.table.refused(sa, str(error), self._clock())
             return None
+        self._refusals.pop(_name(sa), None)
         self.counters["SAs given to engines"] += 1
         log.info("SA %s: the engine has it as %d", _name(sa), number)
         return number
