@@ -36,6 +36,8 @@ class FakeClient:
         self.links: dict[int, bool] | None = None  # of its ports; None: it does not tell
         self.cpu_port: int | None = 510
         self.port_questions = 0
+        self._unanswered: list[int] = []
+        self._answers_ports = True
         self.steps: list[tuple[str, str, dict[str, str]]] | None = None
         """Of any packet that is rehearsed; None: it does not tell."""
         self.rehearsed: list[tuple[int, bytes]] = []
@@ -138,9 +140,24 @@ class FakeClient:
             response.config.CopyFrom(self.pushed[-1].config)
         self._emit(("pipeline_done", token, 0, "", response.SerializeToString()))
 
+    @property
+    def answers_ports(self) -> bool:
+        """Whether questions about ports are answered; those put meanwhile are answered later."""
+        return self._answers_ports
+
+    @answers_ports.setter
+    def answers_ports(self, answers: bool) -> None:
+        self._answers_ports = answers
+        waiting, self._unanswered = self._unanswered, []
+        for token in waiting:
+            self.ports(token)
+
     def ports(self, token: int) -> None:
         self._check_open()
         self.port_questions += 1
+        if not self._answers_ports:
+            self._unanswered.append(token)
+            return
         code = 0 if self.links is not None else 12
         self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
 

@@ -83,6 +83,37 @@ def test_ports_that_go_and_come(
     asyncio.run(asyncio.wait_for(story(), 20))
 
 
+def test_a_switch_that_does_not_answer_is_named(
+    world: Callable[[], World],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
+    monkeypatch.setattr("sluice.port_watch.PATIENCE", 0.05)
+    caplog.set_level("INFO", "sluice.port_watch")
+
+    async def story() -> None:
+        router = world()
+        watch = router.controller.port_watch
+        running = asyncio.create_task(router.controller.run())
+        await router.until(lambda: router.clients)
+        router.client.links = dict(ALL)
+        router.links()
+        await router.until(lambda: watch.ports is not None)
+        router.client.answers_ports = False
+        await router.until(lambda: watch.problems)
+        assert "has not answered for 0.05 s: it hangs" in await problems(router)
+        router.client.answers_ports = True
+        await router.until(lambda: not watch.problems)
+        assert caplog.text.count("has not answered") == 2
+        assert "no longer so: the switch at" in caplog.text
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        router.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
 @pytest.mark.parametrize("cpu_port", [None, 64])
 def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> None:
     async def story() -> None:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches which ports the switch has, and says which of the configuration's are missing.
+"""Watches which ports the switch has, says which of the configuration's are missing, and notices a
+switch that does not answer.
 
 P4Runtime does not tell of ports. sluice-switch does, at the same address; of another target nothing
-is known, and nothing is missing. Depends on config and the session.
+is known, and nothing is missing: it refuses the question, which is an answer, too. Depends on
+config and the session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from sluice.config import Config
 from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
@@ -18,6 +20,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
 """Seconds between two questions."""
+PATIENCE = 5.0
+"""Seconds without an answer after which the switch is said to hang."""
 
 
 class PortWatch:
@@ -27,20 +31,49 @@ class PortWatch:
         self._config = config
         self._on_changed = on_changed
         self.ports: SwitchPorts | None = None
-        self.problems: tuple[str, ...] = ()
+        self._missing: tuple[str, ...] = ()
+        self._silence: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the switch, as sentences."""
+        return self._silence + self._missing
 
     async def run(self, session: Session) -> None:
         """Asks until cancelled. Raises P4RuntimeError when the session ends."""
-        while True:
-            try:
-                found = await session.ports()
-            except P4RuntimeError:
-                if session.closed.done():
-                    raise
-                found = self.ports  # refused, this time: what was told last holds
-            if found != self.ports:
-                self._changed(found)
-            await asyncio.sleep(INTERVAL)
+        try:
+            while True:
+                try:
+                    found = await self._ask(session)
+                except P4RuntimeError:
+                    if session.closed.done():
+                        raise
+                    found = self.ports  # refused, this time: what was told last holds
+                self._set_silent(False)
+                if found != self.ports:
+                    self._changed(found)
+                await asyncio.sleep(INTERVAL)
+        finally:
+            self._silence = ()  # the session has ended, which says more
+
+    async def _ask(self, session: Session) -> SwitchPorts | None:
+        question = asyncio.ensure_future(session.ports())
+        try:
+            answered, _ = await asyncio.wait({question}, timeout=PATIENCE)
+            if not answered:
+                self._set_silent(True)
+            return await question
+        finally:
+            question.cancel()
+
+    def _set_silent(self, is_silent: bool) -> None:
+        before, self._silence = self._silence, ()
+        if is_silent:
+            self._silence = (
+                f"the switch at {self._config.switch.address} has not answered for {PATIENCE:g} s:"
+                f" it hangs, or has too little of the processor",
+            )
+        _tell(before, self._silence)
 
     def state_of(self, port: int) -> str | None:
         """ "up", "down" or "absent"; None if the switch does not tell."""
@@ -51,16 +84,11 @@ class PortWatch:
 
     def _changed(self, found: SwitchPorts | None) -> None:
         self.ports = found
-        before, self.problems = self.problems, tuple(self._missing())
-        for problem in self.problems:
-            if problem not in before:
-                log.warning("%s", problem)
-        for problem in before:
-            if problem not in self.problems:
-                log.info("no longer so: %s", problem)
+        before, self._missing = self._missing, tuple(self._find_missing())
+        _tell(before, self._missing)
         self._on_changed(found)
 
-    def _missing(self) -> Iterator[str]:
+    def _find_missing(self) -> Iterator[str]:
         """What the configuration names and the switch does not have."""
         if self.ports is None:
             return
@@ -69,7 +97,8 @@ class PortWatch:
             has = "none" if self.ports.cpu_port is None else f"{self.ports.cpu_port}"
             yield (
                 f"the switch's CPU port is {has}, not {wanted} (switch.cpu_port): packets for the"
-                f" router do not arrive; start the switch with --cpu-port {wanted}"
+                f" router do not arrive; start the switch with --cpu-port {wanted}, or correct"
+                f" switch.cpu_port"
             )
         by_port: dict[int, list[str]] = {}
         for interface in self._config.interfaces:
@@ -93,3 +122,13 @@ class PortWatch:
                     f"engine {engine.id}: the link of the switch's port {engine.port} is down, so"
                     f" what it should encrypt or decrypt is dropped as NO_ENGINE"
                 )
+
+
+def _tell(before: Iterable[str], now: Iterable[str]) -> None:
+    """Logs what is wrong since now, and what no longer is."""
+    for problem in now:
+        if problem not in before:
+            log.warning("%s", problem)
+    for problem in before:
+        if problem not in now:
+            log.info("no longer so: %s", problem)

@@ -12,14 +12,15 @@ import pytest
 
 from fake_switch import FakeSwitch, load_codec
 from policy_world import CONFIG
-from scenes import link
+from scenes import address, connected, link, no_address, route
 from sluice.api.views import Views
 from sluice.config import load_config
-from sluice.model import FpmSessionClosed, FpmSessionOpened
+from sluice.model import FpmSessionClosed, FpmSessionOpened, NexthopKind, NexthopSpec, Prefix
 from sluice.p4runtime.session import RESOURCE_EXHAUSTED
 from test_controller import World
 
 CODEC = load_codec()
+NETWORK = Prefix.parse("10.0.2.0/24")
 NO_SWITCH, NO_DAEMON = "the switch at", "no routing daemon is connected to 127.0.0.1:2620 (FPM)"
 
 
@@ -79,6 +80,44 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
         assert list(metric(text, "sluice_fpm_connected")) == [0]
         assert list(metric(text, "sluice_interface_up")) == [1, 0, 1]
 
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        router.close()
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None:
+    path = tmp_path / "r1.yaml"
+    text = CONFIG.format(state=tmp_path, target="sluice-switch", size=64, idle=60)
+    path.write_text(text.replace("spd: corp}", "spd: corp, addresses: [10.0.1.1/24]}", 1))
+
+    async def story() -> None:
+        router = World(load_config(path), FakeSwitch(CODEC))
+        running = asyncio.create_task(router.controller.run())
+        router.links()
+        router.routes.put(FpmSessionOpened("zebra"))
+        await asyncio.wait_for(router.ready.wait(), 5)
+        await router.until(lambda: router.controller.fib.sessions)
+        assert await problems(router) == []
+
+        interface = router.controller.fib.interfaces.by_l3_if[1]
+        router.kernel.put(no_address(1, "10.0.1.1/24"))
+        await router.until(lambda: not interface.addresses)
+        (found,) = await problems(router)
+        assert found.startswith("interface eth1 lacks its address 10.0.1.1/24: another program")
+        router.kernel.put(address(1, "10.0.1.1/24"))
+        await router.until(lambda: interface.addresses)
+        assert await problems(router) == []
+
+        # zebra kept the route of a link that is gone.
+        router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
+        await router.until(lambda: router.controller.fib.leads_nowhere(0, NETWORK))
+        (found,) = await problems(router)
+        assert found.startswith("interface eth2: the routing daemon's route for its network 10.0.2")
+        router.routes.put(route("10.0.2.0/24", connected(2)))
+        await router.until(lambda: not router.controller.fib.leads_nowhere(0, NETWORK))
+        assert await problems(router) == []
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         router.close()

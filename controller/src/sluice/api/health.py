@@ -12,6 +12,7 @@ from itertools import islice
 
 from sluice.controller import Controller
 from sluice.entity_text import text_of
+from sluice.model import is_link_local
 from sluice.namespaces import HOME
 from sluice.progress import Phase
 
@@ -49,9 +50,28 @@ def _host(controller: Controller) -> Iterator[str]:
     devices = controller.sources.vrf_devices
     for name in () if devices is None else devices.missing:
         yield f"VRF device {name} is gone: restart the controller"
-    for state in controller.fib.interfaces.by_l3_if.values():
+    wanted = {one.l3_if: one.addresses for one in controller.config.interfaces}
+    for l3_if, state in controller.fib.interfaces.by_l3_if.items():
+        name = state.spec.name
         if not state.up:
-            yield f"interface {state.spec.name} is down"
+            yield f"interface {name} is down"
+            continue
+        present = state.holder.sorted()
+        for address in wanted.get(l3_if, ()) if controller.sources.kernel.synced else ():
+            if address not in present:
+                yield (
+                    f"interface {name} lacks its address {address}: another program has removed it,"
+                    f" or another host has it; `ip address add {address} dev {name}`"
+                )
+        for address in present:
+            if not is_link_local(address.address) and controller.fib.leads_nowhere(
+                state.spec.vrf, address.prefix
+            ):
+                yield (
+                    f"interface {name}: the routing daemon's route for its network"
+                    f" {address.prefix} leads nowhere; restart zebra if it names a link that is"
+                    " gone"
+                )
 
 
 def _daemons(controller: Controller) -> Iterator[str]:

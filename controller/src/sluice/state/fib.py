@@ -380,6 +380,11 @@ class Fib:
         paths = None if entry is None else entry.paths
         return paths if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf] else None
 
+    def leads_nowhere(self, vrf: int, prefix: Prefix) -> bool:
+        """Returns whether the routing daemon's route for a prefix has no way left."""
+        paths = self._paths_of(vrf, prefix)
+        return paths is not None and not paths.members
+
     def _rib_match(self, vrf: int, address: Address) -> RibMatch | None:
         for length in self.routes.lengths(vrf, len(address)):
             prefix = Prefix(mask_address(address, length), length)
