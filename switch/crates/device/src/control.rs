@@ -80,10 +80,11 @@ pub(crate) fn hand_out(
     }
 }
 
-/// Notes that a link went up or down.
-pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, up: bool) {
+/// Notes that a link went up or down. With a name: if the port of this number still has it.
+pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&str>, up: bool) {
     let mut control = control.lock();
-    let Some(state) = control.ports.get_mut(&port) else {
+    let found = control.ports.get_mut(&port);
+    let Some(state) = found.filter(|state| name.is_none_or(|name| state.name == name)) else {
         return;
     };
     if state.up != up {
@@ -105,7 +106,7 @@ pub(crate) struct Links {
 impl LinkObserver for Links {
     fn state(&mut self, port: PortId, up: bool) {
         if let Some(control) = self.control.upgrade() {
-            port_status(&control, port, up);
+            port_status(&control, port, None, up);
         }
     }
 

@@ -372,7 +372,12 @@ impl Device {
 
     /// Says that a port's link went up or down.
     pub fn set_port_status(&self, port: PortId, up: bool) {
-        port_status(&self.control, port, up);
+        port_status(&self.control, port, None, up);
+    }
+
+    /// Notes that the link of a port is down, unless another port has its number by now.
+    pub fn port_ended(&self, port: PortId, name: &str) {
+        port_status(&self.control, port, Some(name), false);
     }
 
     /// Puts a packet from the control plane into the pipeline, by the CPU port. False if it was dropped: the queue is

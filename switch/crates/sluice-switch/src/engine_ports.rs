@@ -160,13 +160,14 @@ impl EnginePorts {
             listener,
         } in self.prepared.drain(..)
         {
+            let name = port.name.clone();
             device
                 .add_port(port)
                 .with_context(|| format!("--engine-port {number}"))?;
             let of: Weak<Device> = Arc::downgrade(device);
             command::tick(admin.engine.clone(), move || {
                 if let Some(device) = of.upgrade() {
-                    device.set_port_status(number, false);
+                    device.port_ended(number, &name);
                 }
             })?;
             admin::serve(listener, admin)?;

@@ -93,6 +93,30 @@ fn an_engine_is_a_port_with_sas_and_counts() {
 }
 
 #[test]
+fn a_port_that_takes_an_engine_s_number_stays_up() {
+    in_namespace(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let line = "--grpc-server-addr 127.0.0.1:50077 --engine-port 1";
+        let switch = start(directory, line);
+        ctl(directory, "remove-port 1");
+        ctl(directory, "add-port 1@p1");
+        let threads = format!("/proc/{}/task", switch.id());
+        wait_until("the engine's clock has noticed its end", || {
+            let mut threads = fs::read_dir(&threads).unwrap().flatten();
+            // A thread that has just ended has no name.
+            threads.all(|thread| {
+                let name = fs::read_to_string(thread.path().join("comm"));
+                name.is_ok_and(|name| name.trim() != "esp-clock")
+            })
+        });
+        let port = &ctl_json(directory, "ports")["ports"][1];
+        assert!(port["name"] == "p1" && port["up"] == true, "{port}");
+        assert!(switch.terminate().success());
+    });
+}
+
+#[test]
 fn engines_of_a_switch_share_sequence_numbers_and_not_sas() {
     in_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
