@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 fragmentation: fragments fit, reassemble to the packet, and carry the right options."""
+"""Fragmentation: fragments fit, reassemble to the packet, and carry the right options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packets
-from sluice.fragment import copied_options, fragment_ipv4
+from sluice.fragment import copied_options, fragment_esp_over_ipv6, fragment_ipv4
 from sluice.wire.errors import WireError
-from sluice.wire.packet import build_ipv4, internet_checksum, parse_ipv4
+from sluice.wire.packet import ESP, build_ipv4, internet_checksum, parse_ipv4, parse_ipv6
 from wire.strategies import damaged
 
 ROUTER_ALERT = b"\x94\x04\0\0"  # copied
@@ -125,3 +125,40 @@ def test_copied_options_are_aligned(options: bytes) -> None:
         assert len(copied_options(options)) % 4 == 0
     except WireError:
         return
+
+
+ENDS = "2001:db8::1", "2001:db8::2"
+
+
+@given(payload=st.binary(max_size=6000), mtu=st.integers(1280, 1600))
+def test_esp_over_ipv6_fits_and_reassembles(payload: bytes, mtu: int) -> None:
+    whole = packets.ipv6(*ENDS, payload, ESP)
+    fragments = fragment_esp_over_ipv6(whole, mtu, 0xDEADBEEF)
+    if len(whole) <= mtu:
+        assert fragments == [whole]
+        return
+    at = 0
+    for index, fragment in enumerate(fragments):
+        header = parse_ipv6(fragment)
+        assert 40 + header.payload_length == len(fragment) <= mtu
+        assert (header.next_header, fragment[40], fragment[41]) == (44, ESP, 0)
+        place = int.from_bytes(fragment[42:44], "big")
+        assert place == at | (index < len(fragments) - 1)
+        assert fragment[44:48] == bytes.fromhex("deadbeef")
+        assert fragment[48:] == payload[at : at + len(fragment) - 48]
+        at += len(fragment) - 48
+    assert at == len(payload)
+
+
+@pytest.mark.parametrize(
+    ("packet", "mtu", "name"),
+    [
+        (packets.ipv6(*ENDS, bytes(1400), ESP), 1279, "mtu_too_small"),
+        (packets.ipv6(*ENDS, bytes(1400), 44), 1280, "not_esp"),
+        (packets.ipv6(*ENDS, bytes(1400), ESP)[:-1], 1280, "ipv6_payload_length"),
+    ],
+)
+def test_refusals_of_esp_over_ipv6_are_named(packet: bytes, mtu: int, name: str) -> None:
+    with pytest.raises(WireError) as error:
+        fragment_esp_over_ipv6(packet, mtu, 1)
+    assert error.value.name == name

@@ -247,6 +247,18 @@ class TestTooBig:
         assert not outcome.to_host
         assert desk.handler.counters["dropped: own packet, TOO_BIG"] == 1
 
+    def test_esp_over_ipv6_is_fragmented_by_its_source(self, desk: Desk) -> None:
+        desk.apply(link(1, mtu=1300))
+        esp = ipv6("2001:db8:3::7", "2001:db8:1::9", 1400)
+        esp = esp[:20] + bytes([50]) + esp[21:]
+        known = {"origin": ORIGINS["ENCRYPTED"], "egress_l3_if": 1, "nexthop_id": 9}
+        outcome = desk.handle(punt(esp, "MTU_EXCEEDED", **known))
+        assert [len(ip_payload(frame)) for frame, _ in outcome.packet_outs] == [1296, 200]
+        for frame, metadata in outcome.packet_outs:
+            assert frame[:14] == esp[:14]
+            named = dict(zip(PACKET_OUT, metadata, strict=True))
+            assert (named["stage"], named["origin"]) == (6, ORIGINS["ENCRYPTED"])
+
     def test_an_unknown_interface(self, desk: Desk) -> None:
         desk.handle(punt(ipv4(size=2000), "MTU_EXCEEDED", egress_l3_if=99))
         assert desk.handler.counters["dropped: too big for an unknown interface"] == 1

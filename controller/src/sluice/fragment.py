@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 fragmentation, as a router does it (RFC 791 section 3.2, RFC 1812 section 4.2.2.7).
+"""IPv4 fragmentation, as a router does it (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), and that
+of IPv6, as a source does it (RFC 8200 section 4.5).
 
 Pure; depends on wire.packet. The TTL stays as it is: the pipeline decrements it when the fragments
 are re-injected.
@@ -7,13 +8,30 @@ are re-injected.
 
 from __future__ import annotations
 
+from struct import Struct
+
 from sluice.wire.errors import WireError
-from sluice.wire.packet import IPV4_HEADER, build_ipv4, parse_ipv4
+from sluice.wire.packet import (
+    ESP,
+    FRAGMENT,
+    IPV4_HEADER,
+    IPV6_HEADER,
+    UDP,
+    build_ipv4,
+    build_ipv6,
+    parse_ipv4,
+    parse_ipv6,
+)
 
 OPTION_END, OPTION_NOP = 0, 1
 OPTION_COPIED = 0x80
 MINIMUM_MTU = 68
 """RFC 791: every module must forward 68 bytes, the longest header and 8 bytes of data."""
+
+
+MINIMUM_MTU_IPV6 = 1280
+"""RFC 8200, section 5."""
+FRAGMENT_HEADER = Struct("!BBHI")
 
 
 def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
@@ -51,6 +69,32 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
         )
         start += size
         options = later_options
+    return fragments
+
+
+def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list[bytes]:
+    """The fragments of an ESP packet over IPv6, or of ESP in UDP, that this router is the source
+    of; each of at most `mtu` bytes; `packet` itself if it fits.
+
+    `identification` is the datagram's, 32 bits that nobody foresees (RFC 7739). Raises WireError
+    for a packet that is malformed or has extension headers (`not_esp`), or an MTU below 1,280
+    (`mtu_too_small`).
+    """
+    header = parse_ipv6(packet)
+    payload = packet[IPV6_HEADER : IPV6_HEADER + header.payload_length]
+    if IPV6_HEADER + len(payload) <= mtu:
+        return [packet[: IPV6_HEADER + len(payload)]]
+    if header.next_header not in (ESP, UDP):
+        raise WireError("not_esp", 6, f"next header {header.next_header}")
+    if mtu < MINIMUM_MTU_IPV6:
+        raise WireError("mtu_too_small", 0, f"MTU {mtu} is less than {MINIMUM_MTU_IPV6}")
+    room = mtu - IPV6_HEADER - FRAGMENT_HEADER.size & ~7
+    fragments = []
+    for start in range(0, len(payload), room):
+        part = payload[start : start + room]
+        more = start + room < len(payload)
+        place = FRAGMENT_HEADER.pack(header.next_header, 0, start | more, identification)
+        fragments.append(build_ipv6(header._replace(next_header=FRAGMENT), place + part))
     return fragments
 
 

@@ -5,7 +5,8 @@
 Every packet ends in exactly one of those ways or in a named counter. An error about a packet that
 this router itself sent is never sent anywhere (RFC 1812 4.3.2.7 would have it go to ourselves); but
 a packet of the host stack that is too big is told to that stack, by its own interface, so that its
-path MTU discovery works (RFC 1191, RFC 8201): no other router sees what protection adds.
+path MTU discovery works (RFC 1191, RFC 8201): no other router sees what protection adds. ESP that
+this router made is fragmented where it is too big, over IPv4 if it does not forbid that.
 Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p4.
 """
 
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from secrets import randbits
 from typing import NamedTuple, Protocol
 
-from sluice.fragment import fragment_ipv4
+from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held import HeldPackets
 from sluice.icmp import ErrorKind, RateLimiter, Refusal, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
@@ -196,14 +198,19 @@ class PuntHandler:
         try:
             ip = ip_payload(packet.frame)
             mtu = self._mtu(packet, interface.mtu)
-            if ip[0] >> 4 != 4 or parse_ipv4(ip).dont_fragment:
+            is_esp_over_ipv6 = packet.origin == self._packets.origin_encrypted and ip[0] >> 4 == 6
+            if not is_esp_over_ipv6 and (ip[0] >> 4 != 4 or parse_ipv4(ip).dont_fragment):
                 if packet.origin == self._packets.origin_local and packet.nexthop_id == 0:
                     self._tell_host(packet, ip, mtu, now, outcome)
                 else:
                     self._answer(packet, ErrorKind.TOO_BIG, now, outcome, mtu)
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
-            fragments = fragment_ipv4(ip, mtu)
+            fragments = (
+                fragment_esp_over_ipv6(ip, mtu, randbits(32))
+                if is_esp_over_ipv6
+                else fragment_ipv4(ip, mtu)
+            )
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return

@@ -155,7 +155,7 @@ class SaKeys(Section, title="security_associations"):
         _member(Fragmentation),
         Fragmentation.BEFORE,
         "Outbound: whether packets that ESP makes too long are fragmented before encryption, or ESP"
-        " is after it, which takes `df: clear` and IPv4"
+        " is after it, which takes `df: clear` over IPv4"
         " ([protect.md](../how-to/protect.md#the-path-mtu)).",
     )
     tfc_pad_to = defaulted(
@@ -393,10 +393,9 @@ def _read_outbound(section: Mapping, mode: Mode) -> dict[str, Any] | None:
 def _read_fragmentation(section: Mapping, outbound: Names[str, Any] | None) -> Fragmentation:
     found = section.defaulted(SaKeys.fragmentation)
     if found is Fragmentation.AFTER and outbound:
-        if outbound["df"] is not DontFragment.CLEAR:
-            section.problem(SaKeys.fragmentation, "after encryption takes df: clear")
-        if len(outbound["local"]) != IPV4_OCTETS:
-            section.problem(SaKeys.fragmentation, "after encryption takes IPv4 addresses")
+        is_ipv4 = len(outbound["local"]) == IPV4_OCTETS
+        if is_ipv4 and outbound["df"] is not DontFragment.CLEAR:
+            section.problem(SaKeys.fragmentation, "after encryption takes df: clear over IPv4")
     return found
 
 

@@ -19,7 +19,7 @@ from ..engine.network import Wires
 from ..frames import ethernet, inject
 from ..packets import icmp, ipv4
 from ..protected.network import ELSEWHERE, R1_TO_T, SOON, Walks, flush_path_mtu
-from .network import NAMES, Sites, inbound, outbound
+from .network import ALGORITHM, NAMES, Sites, inbound, outbound
 from .test_configured_sas import current, in_use, where_lost
 
 OVERHEAD = 57
@@ -36,10 +36,10 @@ def path_mtu(sites: Sites) -> dict[str, Any]:
     return dict(sa["path_mtu"])
 
 
-def ping(sites: Sites, size: int, *options: str, count: int = 1) -> probes.Ping:
+def ping(sites: Sites, size: int, *options: str, count: int = 1, to: str = "h2") -> probes.Ping:
     """Ping from site to site; `size` is the IP packet's."""
     hosts = sites.network.hosts
-    place, address = hosts["h1"].namespace, hosts["h2"].address(4)
+    place, address = hosts["h1"].namespace, hosts[to].address(4)
     return probes.ping(place, address, count=count, size=size - 28, options=options)
 
 
@@ -172,31 +172,38 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
     wait_until(lambda: path_mtu(sites)["bytes"] == 1500, 20, "the error to be forgotten")
 
 
-def reassembled(sites: Sites) -> int:
-    """ESP packets that r2's engine has put together."""
-    return int(sites.engines["r2"].all[0].status()["others"].get("reassembled", 0))
+def reassembled(sites: Sites, router: str) -> int:
+    """ESP packets that a spoke's engine has put together."""
+    return int(sites.engines[router].all[0].status()["others"].get("reassembled", 0))
 
 
-def test_after_encryption_esp_is_fragmented_as_the_sa_says(sites: Sites, wires: Wires) -> None:
-    """Packets of the link's own MTU pass, with DF, and r2's engine puts ESP together."""
-    name, spi = "in-parts", 0x1AAA
-    keys = {router: sites.engines[router].key_file(name) for router in ("r1", "r2")}
+@pytest.mark.parametrize(
+    ("number", "wire", "df"), [(12, "eth1", "clear"), (13, "eth2", "set")], ids=["ipv4", "ipv6"]
+)
+def test_after_encryption_esp_is_fragmented_as_the_sa_says(
+    sites: Sites, wires: Wires, number: int, wire: str, df: str
+) -> None:
+    """Packets of the link's own MTU pass, with DF, and the spoke's engine puts ESP together."""
+    spoke, algorithm = NAMES[number][-2:], ALGORITHM[number]
+    name, spi, host = f"in-parts-{spoke}", 0x1AAA + number, spoke.replace("r", "h")
+    keys = {router: sites.engines[router].key_file(name, algorithm) for router in ("r1", spoke)}
     ends = {"name": name, "spi": spi}
-    after = {"df": "clear", "fragmentation": "after", "engine": 1}
+    after = {"df": df, "fragmentation": "after", "engine": 1}
     with ExitStack() as stack:
-        sites.sluice("r2", "sa", "add", sites.file_of("r2", inbound(12, "hub", keys["r2"]) | ends))
-        stack.callback(sites.sluice, "r2", "sa", "del", name)
-        sa = outbound(12, "spoke2", keys["r1"]) | ends | after
+        sa = inbound(number, "hub", keys[spoke]) | ends
+        sites.sluice(spoke, "sa", "add", sites.file_of(spoke, sa))
+        stack.callback(sites.sluice, spoke, "sa", "del", name)
+        sa = outbound(number, spoke.replace("r", "spoke"), keys["r1"]) | ends | after
         sites.sluice("r1", "sa", "add", sites.file_of("r1", sa))
         stack.callback(sites.sluice, "r1", "sa", "del", name)
         wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to serve")
         assert sites.sas("r1")[name, spi]["path_mtu"] is None
-        before = reassembled(sites)
-        seen = ping(sites, 1500, "-M", "do", count=5)
+        before = reassembled(sites, spoke)
+        seen = ping(sites, 1500, "-M", "do", count=5, to=host)
         assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
-        assert reassembled(sites) == before + 5
-        sealed = wires.esp("eth1")
+        assert reassembled(sites, spoke) == before + 5
+        sealed = wires.esp(wire)
         assert len([frame for frame in sealed if frame.is_fragment]) == 10
         assert max(len(frame.data) for frame in sealed) <= 14 + 1500
-    seen = ping(sites, 100)
+    seen = ping(sites, 100, to=host)
     assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"

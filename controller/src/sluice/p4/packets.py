@@ -87,11 +87,10 @@ class PacketSchema:
         self.stage_inbound = schema.member("stage_t", "INBOUND")
         self.stage_outbound = schema.member("stage_t", "OUTBOUND")
         self.origin_local = schema.member("origin_t", "LOCAL")
+        self.origin_encrypted = schema.member("origin_t", "ENCRYPTED")
         self._routing = schema.member("stage_t", "ROUTING")
         self._rewrite = schema.member("stage_t", "REWRITE")
-        self.own_origins = frozenset(
-            schema.member("origin_t", origin) for origin in ("LOCAL", "ENCRYPTED")
-        )
+        self.own_origins = frozenset((self.origin_local, self.origin_encrypted))
         self.verdict_protect = schema.member("verdict_t", "PROTECT")
         schema.check()
 
