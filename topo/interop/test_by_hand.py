@@ -2,6 +2,7 @@
 """`ip xfrm` at both ends: the switch and the engine at one, Linux's own ESP at the other."""
 
 import hashlib
+import itertools
 
 import pytest
 
@@ -20,11 +21,17 @@ ALGORITHMS = {
 }
 
 
-def algorithms(name: str, direction: str) -> list[str]:
-    """Words of `ip xfrm state add`; each direction has keys of its own."""
+_tunnels = itertools.count()
+
+
+def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
+    """Words of `ip xfrm state add`; each direction of each tunnel has keys of its own.
+
+    A key whose SA has reached a hard limit is not taken again.
+    """
     words: list[str] = []
     for kind, algorithm, size, bits in ALGORITHMS[name]:
-        digits = hashlib.shake_128(f"{kind} {direction} {name}".encode()).hexdigest(size)
+        digits = hashlib.shake_128(f"{kind} {direction} {name} {tunnel}".encode()).hexdigest(size)
         key = f"0x{digits}" if digits else ""
         words += [kind, algorithm, key, *([] if bits is None else [str(bits)])]
     return words
@@ -34,6 +41,7 @@ def install(
     network: Interop, name: str, *more: str, esn: bool = False, states: bool = True
 ) -> None:
     """States and policies of a tunnel at both ends."""
+    tunnel = next(_tunnels)
     flag = ["flag", "esn", "replay-window", "64"] if esn else ["replay-window", "32"]
     ends = {"out": (R, P, SITE1, SITE2), "in": (P, R, SITE2, SITE1)}
     for place, directions in (
@@ -47,7 +55,7 @@ def install(
                     *("ip", "xfrm", "state", "add", *outer, "proto", "esp"),
                     *("spi", hex(SPI[direction]), "reqid", "7", "mode", "tunnel"),
                     *flag,
-                    *algorithms(name, direction),
+                    *algorithms(name, direction, tunnel),
                     *(more if place is network.r and direction == "out" else ()),
                 )
             for kind in directions[direction]:

@@ -97,7 +97,7 @@ class KernelMirror:
     @property
     def mirrored(self) -> Mirrored:
         """The rules and bundles."""
-        return Mirrored(self.rules.rules, tuple(self.rules.bundles))
+        return _in_force(self.rules)
 
     def problems(self) -> Iterator[str]:
         """What cannot be mirrored, as sentences."""
@@ -128,8 +128,9 @@ class KernelMirror:
             if not self.kernel.synced:
                 continue  # the end of a dump is a change
             rules = self._translate()
-            if rules != self.rules or self._failure is not None:
+            if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
+            self.rules = rules  # a rekey may change the SPI that a policy names, and no rule
             self.look_at_states(policy)
 
     async def _bring_into_force(self, policy: Policy, rules: MirroredRules) -> None:
@@ -242,6 +243,11 @@ class KernelMirror:
             return False
         self._tokens -= 1
         return True
+
+
+def _in_force(rules: MirroredRules) -> Mirrored:
+    """What the switch enforces of policies."""
+    return Mirrored(rules.rules, tuple(rules.bundles))
 
 
 def flow_of(packet: Selectors) -> KernelSelector:

@@ -359,6 +359,40 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
     mirror(story, tmp_path)
 
 
+def naming(spi: int) -> KernelPolicy:
+    """The policy as strongSwan has it: its template names the SPI."""
+    (template,) = protect().templates
+    return protect()._replace(templates=(template._replace(spi=spi),))
+
+
+def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    kernel.policies = {PolicyKey(9): naming(0x1000)}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+    aead = Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128)
+    next_state = OUTBOUND_STATE._replace(key=StateKey(THERE, 0x1001, 50), aead=aead)
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        world.miss(tcp(443, "10.9.0.1"))
+        (sent,) = await world.sent()
+        assert sent["verdict"] == PROTECT
+        await world.until(world.switch.live)
+        kernel.states = {one.key: one for one in (OUTBOUND_STATE, next_state)}
+        kernel.has(naming(0x1001))
+
+        def serving() -> list[int]:
+            wanted = world.controller.associations.table.wanted
+            return [one.settings.spi for one in wanted if not one.is_retiring]
+
+        await world.until(lambda: serving() == [0x1001])
+        assert world.switch.live(), "flows are searched again although no rule has changed"
+        assert world.controller.mirrors.counters["policies brought into force"] == 0
+
+    mirror(story, tmp_path)
+
+
 def test_bundles_have_the_path_mtu_of_the_spd(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:

@@ -19,7 +19,13 @@ from sluice.policy_model import (
     Selectors,
     prefix_range,
 )
-from sluice.state.kernel_rules import KernelBundle, MirroredRules, accepts, mirror_rules
+from sluice.state.kernel_rules import (
+    KernelBundle,
+    MirroredRules,
+    accepts,
+    mirror_rules,
+    named_spi,
+)
 from sluice.state.rule_search import first_match
 from sluice.xfrm_model import (
     Defaults,
@@ -254,7 +260,6 @@ def with_template(**changes: int | bool | Address) -> KernelPolicy:
         (PROTECTING._replace(templates=(TUNNEL, TUNNEL)), "more than one template"),
         (with_template(protocol=51), "protocol 51"),
         (with_template(is_optional=True), "optional"),
-        (with_template(spi=7), "SPI"),
         (with_template(mode=4), "mode 4"),
         (with_template(destination=bytes(4)), "address open"),
         (PROTECTING._replace(selector=SITES._replace(source_port=PortMatch(1, 1))), "ports of IP"),
@@ -283,3 +288,35 @@ def test_what_cannot_be_mirrored_is_dropped_and_named(refused: KernelPolicy, why
     assert rule.source == (prefix_range(SITES.source),)
     assert (rule.source_port, rule.destination_port, rule.icmp) == (None, None, None)
     assert found.bundles == {}
+
+
+def test_an_outbound_policy_may_name_the_spi_of_its_bundle() -> None:
+    """As strongSwan has it, beside its trap, which names none."""
+    trap = policy(OUT, 2, SITES, TUNNEL, priority=200)
+    named = with_template(spi=0x1000)
+    found = mirrored(named, trap)
+    assert found.problems == ()
+    assert list(found.bundles) == [BUNDLE.name]
+    assert named_spi(found.policies[BUNDLE.name]) == 0x1000
+    assert named_spi((trap,)) == 0
+
+
+def test_policies_that_name_different_spis_of_one_bundle_are_not_mixed() -> None:
+    other = policy(OUT, 2, BACK, TUNNEL._replace(spi=0x1001), priority=200)
+    found = mirrored(with_template(spi=0x1000), other)
+    first, second, _ = found.rules[Direction.OUTBOUND]
+    assert (first.action, second.action) == (Action.PROTECT, Action.DISCARD)
+    (problem,) = found.problems
+    assert "0x1001" in problem
+    assert "0x1000" in problem
+    assert found.policies[BUNDLE.name] == (with_template(spi=0x1000),)
+
+
+@pytest.mark.parametrize("direction", [IN, FWD])
+def test_an_inbound_policy_that_names_an_spi_is_dropped_and_named(
+    direction: PolicyDirection,
+) -> None:
+    found = mirrored(policy(direction, 1, BACK, RETURNING._replace(spi=7)))
+    (problem,) = found.problems
+    assert "SPI" in problem
+    assert found.rules[Direction.INBOUND][0].action is Action.DISCARD

@@ -26,6 +26,7 @@ from sluice.xfrm_model import (
     PolicyDirection,
     PolicyKey,
     StateKey,
+    Template,
     Usage,
 )
 
@@ -134,6 +135,37 @@ def test_of_a_bundles_outbound_states_the_newest_serves() -> None:
         found = mirrored(*order, IN)
         retiring = {one.state.key.spi: one.association.is_retiring for one in found.states}
         assert retiring == {0x1000: True, 0x1001: False, 0x2000: False}
+
+
+def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
+    """The policies of the bundle, whose template names an SPI."""
+    template = Template(HERE, THERE, 50, spi, 7, Mode.TUNNEL, False)
+    return {
+        BUNDLE.name: (KernelPolicy(PolicyKey(9), PolicyDirection.OUT, 1, 0, OPEN, (template,)),)
+    }
+
+
+def test_the_outbound_state_serves_whose_spi_the_policies_name() -> None:
+    """In a rekey: the next SA is there, then the policy names it, then the one before goes."""
+    newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
+    before = mirrored(OUT, newer, IN, policies=naming(0x1000))
+    assert [(one.state.key.spi, one.association.is_retiring) for one in before.states] == [
+        (0x1000, False),
+        (0x2000, False),
+    ]
+    (problem,) = before.problems
+    assert "0x00001001" in problem
+    after = mirrored(OUT, newer, IN, policies=naming(0x1001))
+    retiring = {one.state.key.spi: one.association.is_retiring for one in after.states}
+    assert retiring == {0x1000: True, 0x1001: False, 0x2000: False}
+    assert after.problems == ()
+
+
+def test_without_the_state_that_policies_name_none_sends() -> None:
+    found = mirrored(OUT, IN, policies=naming(0x1001))
+    assert [one.state.key.spi for one in found.states] == [0x2000]
+    (problem,) = found.problems
+    assert "name the SPI 0x1001" in problem
 
 
 def test_states_that_are_being_negotiated_are_none_yet() -> None:

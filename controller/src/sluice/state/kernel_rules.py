@@ -8,8 +8,9 @@ policy. Behind the policies stand the kernel's defaults, each a rule that is sho
 
 A policy that cannot be mirrored becomes a discard of everything that it might match, and a problem
 that names it: failure is closed. A template that protects becomes a bundle, named by its addresses
-and reqid; the same template in several policies is one bundle. Pure; depends on policy_model and
-xfrm_model.
+and reqid; the same template in several policies is one bundle. An outbound template may name an SPI
+(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and its policies name no other.
+Pure; depends on policy_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     for policy in sorted(policies, key=lambda one: (one.priority, one.key)):
         try:
             rule, bundle = _rule(policy)
+            if bundle is not None:
+                _check_spi(policy, asking.get(bundle.name, ()))
         except NotMirroredError as error:
             rule, bundle = _closed(policy), None
             problems.append(f"policy {_text(policy)} is not mirrored, its packets drop: {error}")
@@ -145,7 +148,7 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
         raise NotMirroredError(f"its template asks for IP protocol {template.protocol}, not ESP")
     if template.is_optional:
         raise NotMirroredError("its template is optional (level use)")
-    if template.spi:
+    if template.spi and policy.direction is not PolicyDirection.OUT:
         raise NotMirroredError("its template names an SPI; name a reqid")
     if template.mode not in MODES:
         raise NotMirroredError(
@@ -155,6 +158,22 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
     if policy.direction is PolicyDirection.OUT:
         return KernelBundle(source, destination, template.reqid, Mode(template.mode))
     return KernelBundle(destination, source, template.reqid, Mode(template.mode))
+
+
+def named_spi(policies: Iterable[KernelPolicy]) -> int:
+    """The SPI that the outbound policies of a bundle name; 0 where none does."""
+    spis = (template.spi for policy in policies for template in policy.templates)
+    return next(filter(None, spis), 0)
+
+
+def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
+    """Two SAs cannot serve one bundle. Raises NotMirroredError."""
+    spi, named = named_spi((policy,)), named_spi(others)
+    if spi and named and spi != named:
+        raise NotMirroredError(
+            f"its template names the SPI {spi:#x}, that of another policy of its reqid {named:#x};"
+            " give each a reqid"
+        )
 
 
 def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Address]:

@@ -2,8 +2,9 @@
 """The kernel's IPsec states as SAs of the bundles that its policies ask for.
 
 A state belongs to the bundle whose template it fits: addresses, mode and reqid (a template without
-a reqid takes any). Of a bundle's outbound states the newest serves, as in the kernel; the others
-stay for what is still under way, so that a rekey is made before the break. A state that cannot be
+a reqid takes any). Of a bundle's outbound states the newest serves, or the one whose SPI its
+policies name, as in the kernel; those before it stay for what is still under way, so that a rekey
+is made before the break. A state that cannot be
 mirrored is left out by name: its SPI is unknown inbound, and a bundle without an outbound SA drops.
 
 Invariant: a state that the kernel itself has sent with is never mirrored. Two senders would count
@@ -29,7 +30,7 @@ from sluice.sa_model import (
     SecurityAssociation,
 )
 from sluice.sa_model import Mode as SaMode
-from sluice.state.kernel_rules import KernelBundle
+from sluice.state.kernel_rules import KernelBundle, named_spi
 from sluice.xfrm_model import (
     ESP,
     NO_LIMIT,
@@ -130,15 +131,40 @@ def mirror_states(
         name = f"{bundle.name}-{direction.value}"
         association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
         found.append(MirroredState(state, bundle.name, association))
+    found = list(_named(found, policies, problems))
     return MirroredStates(tuple(_retired(found)), tuple(problems))
 
 
+def _named(
+    found: list[MirroredState],
+    policies: Mapping[str, tuple[KernelPolicy, ...]],
+    problems: list[str],
+) -> Iterable[MirroredState]:
+    """Leaves out outbound SAs that a bundle's policies pass over: those behind the one whose SPI
+    they name, or all where there is no such SA."""
+    spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
+    reached = {
+        one.bundle: at
+        for at, one in enumerate(found)
+        if one.association.is_outbound and one.state.key.spi == spis.get(one.bundle)
+    }
+    for at, one in enumerate(found):
+        spi = spis.get(one.bundle, 0)
+        if one.association.is_outbound and spi and at > reached.get(one.bundle, -1):
+            problems.append(
+                f"the SA {one.state.key} is not mirrored, it carries nothing: its policies name the"
+                f" SPI {spi:#x}"
+            )
+        else:
+            yield one
+
+
 def _retired(found: list[MirroredState]) -> Iterable[MirroredState]:
-    """Marks all outbound SAs of a bundle but the newest, which stands last."""
-    newest = {one.bundle: one for one in found if one.association.is_outbound}
+    """Marks all outbound SAs of a bundle but the last, which serves."""
+    last = {one.bundle: one for one in found if one.association.is_outbound}
     for one in found:
         sa = one.association
-        if sa.is_outbound and newest[one.bundle] is not one:
+        if sa.is_outbound and last[one.bundle] is not one:
             retiring = SecurityAssociation(
                 sa.name, sa.settings, sa.origin, sa.keys, sa.engine, is_retiring=True
             )
