@@ -3,12 +3,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::net::{self, AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -30,7 +30,17 @@ const CHECK: Duration = Duration::from_secs(1);
 
 enum Event {
     Stop,
-    Ended(io::Result<()>),
+    WorkerEnded,
+}
+
+/// Sends [`Event::WorkerEnded`] when the worker's thread leaves its work, by an error or by a panic too.
+struct EndNotice(Sender<Event>);
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        // Nobody listens once the process ends.
+        let _ = self.0.send(Event::WorkerEnded);
+    }
 }
 
 /// Runs the engine until SIGTERM or SIGINT.
@@ -61,10 +71,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
         .with_context(|| format!("--state-directory {}", directory.display()))?;
 
     let (events, happened) = bounded(2);
-    let ended = events.clone();
-    let moving = thread::Builder::new()
-        .name("worker".into())
-        .spawn(move || drop(ended.send(Event::Ended(worker.run()))))?;
+    let moving = start(events.clone(), move || worker.run())?;
     let admin = Arc::new(Admin {
         engine: engine.clone(),
         reservations: Arc::new(reservations),
@@ -90,19 +97,38 @@ pub(crate) fn main() -> anyhow::Result<()> {
     loop {
         match happened.recv_timeout(CHECK) {
             Ok(Event::Stop) => break,
-            Ok(Event::Ended(result)) => {
-                result?;
+            Ok(Event::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => {
+                join(moving)?;
                 bail!("the worker has ended");
             }
             Err(RecvTimeoutError::Timeout) => check(&mut interface, &options.interface)?,
-            Err(RecvTimeoutError::Disconnected) => bail!("the worker has ended"),
         }
     }
     manager.tell("STOPPING=1");
     engine.stop();
-    moving
-        .join()
-        .map_err(|_| anyhow!("the worker has panicked"))
+    join(moving)
+}
+
+/// Starts the worker's thread, which sends an event when its work has ended.
+fn start(
+    events: Sender<Event>,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let notice = EndNotice(events);
+    thread::Builder::new().name("worker".into()).spawn(move || {
+        let _notice = notice;
+        work()
+    })
+}
+
+/// Waits for the worker's thread.
+///
+/// # Errors
+/// The worker's, or that it has panicked.
+fn join(moving: JoinHandle<io::Result<()>>) -> anyhow::Result<()> {
+    let result = moving.join();
+    result.map_err(|_| anyhow!("the worker has panicked"))??;
+    Ok(())
 }
 
 /// Gives the service manager signs of life for as long as the worker answers. On a thread of its own.
@@ -136,4 +162,31 @@ fn check(interface: &mut SilentInterface, name: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    /// Why a process ends whose worker does `work`.
+    fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
+        // As in a process that runs, another sender stays alive.
+        let (events, happened) = bounded(2);
+        let moving = start(events.clone(), work).unwrap();
+        let event = happened.recv_timeout(DEADLINE).unwrap();
+        assert!(matches!(event, Event::WorkerEnded));
+        join(moving).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_worker_that_panics_ends_the_process() {
+        assert_eq!(end(|| panic!("a test's")), "the worker has panicked");
+    }
+
+    #[test]
+    fn a_worker_that_fails_ends_the_process_with_its_error() {
+        assert_eq!(end(|| Err(io::Error::other("no more"))), "no more");
+    }
 }
