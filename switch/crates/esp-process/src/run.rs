@@ -17,6 +17,7 @@ use sluice_esp::Reservations;
 use sluice_esp_control::admin::{self, Admin};
 use sluice_esp_control::command::{Command, Handle};
 use sluice_esp_control::sas;
+use sluice_logging::{EnvFilter, Journal};
 use sluice_ports::host_filter::Checked;
 use sluice_ports::interface::SilentInterface;
 use sluice_ports::privilege;
@@ -49,12 +50,7 @@ impl Drop for EndNotice {
 /// What stands in its way.
 pub(crate) fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .init();
+    log();
     // Before any thread starts: signals, and what takes privileges.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
@@ -107,6 +103,15 @@ pub(crate) fn main() -> anyhow::Result<()> {
     manager.tell("STOPPING=1");
     engine.stop();
     join(moving)
+}
+
+/// Logs to standard error, or to the journal behind it: what is worth knowing, unless `RUST_LOG` says otherwise.
+fn log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    match Journal::behind_standard_error("sluice-esp") {
+        Some(journal) => sluice_logging::to_journal(journal, filter),
+        None => sluice_logging::to_standard_error(filter),
+    }
 }
 
 /// Starts the worker's thread, which sends an event when its work has ended.

@@ -2,13 +2,10 @@
 //! Where log lines go: standard output, a file, or, without being asked, warnings to standard error. Where standard
 //! error is the journal, it gets what is worth knowing too, each value as a field `SLUICE_NAME`.
 
-use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use anyhow::Context;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use sluice_logging::{EnvFilter, Journal, LevelFilter};
 
 use crate::log_file::{self, LogFile};
 use crate::options::{Level, Options};
@@ -25,7 +22,7 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
     };
     // Only what this project logs: its libraries trace every frame of every connection.
     let ours = |level: LevelFilter| {
-        let filter = tracing_subscriber::EnvFilter::new("off");
+        let filter = EnvFilter::new("off");
         [
             "sluice_switch",
             "sluice_p4runtime",
@@ -38,49 +35,18 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         ]
         .iter()
         .filter_map(|name| format!("{name}={level}").parse().ok())
-        .fold(filter, tracing_subscriber::EnvFilter::add_directive)
+        .fold(filter, EnvFilter::add_directive)
     };
-    let terminal = std::io::stdout().is_terminal();
-    let subscriber = tracing_subscriber::fmt()
-        .with_target(false)
-        .with_ansi(terminal)
-        // Nobody may be reading any more; that is no reason to fail.
-        .log_internal_errors(false);
     if options.log_console {
-        subscriber.with_env_filter(ours(level)).init();
+        sluice_logging::to_standard_output(ours(level));
     } else if let Some(path) = &options.log_file {
         let file = LogFile::create(path, options.rotation());
         let file = file.with_context(|| log_file::path(path, 0).display().to_string())?;
-        subscriber
-            .with_env_filter(ours(level))
-            .with_ansi(false)
-            .with_writer(Mutex::new(file))
-            .init();
-    } else if let Some(journal) = journal() {
-        let level = level.min(LevelFilter::INFO);
-        let journal = journal
-            .with_syslog_identifier("sluice-switch".to_owned())
-            .with_field_prefix(Some("SLUICE".to_owned()));
-        tracing_subscriber::registry()
-            .with(journal)
-            .with(ours(level))
-            .init();
+        sluice_logging::to_file(Mutex::new(file), ours(level));
+    } else if let Some(journal) = Journal::behind_standard_error("sluice-switch") {
+        sluice_logging::to_journal(journal, ours(level.min(LevelFilter::INFO)));
     } else {
-        let level = level.min(LevelFilter::WARN);
-        subscriber
-            .with_env_filter(ours(level))
-            .with_writer(std::io::stderr)
-            .init();
+        sluice_logging::to_standard_error(ours(level.min(LevelFilter::WARN)));
     }
     Ok(())
-}
-
-/// The journal, if standard error leads to it (`JOURNAL_STREAM`, systemd.exec(5)).
-fn journal() -> Option<tracing_journald::Layer> {
-    let named = std::env::var("JOURNAL_STREAM").ok()?;
-    let error = rustix::fs::fstat(std::io::stderr()).ok()?;
-    if named != format!("{}:{}", error.st_dev, error.st_ino) {
-        return None;
-    }
-    tracing_journald::layer().ok()
 }

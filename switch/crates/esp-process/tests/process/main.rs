@@ -3,6 +3,7 @@
 //! root, as the port does.
 
 mod keys;
+mod logging;
 mod running;
 mod service_manager;
 mod serving;

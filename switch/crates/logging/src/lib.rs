@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends what a process logs to a terminal, a file or the journal. Which one, and what is left out, is the process's to
+//! say.
+//!
+//! Promises: ANSI escapes go to a terminal only; the journal gets priorities, and each value as a field `SLUICE_NAME`; a
+//! log that nobody reads any more stops nothing.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub use tracing_subscriber::EnvFilter;
+pub use tracing_subscriber::filter::LevelFilter;
+
+/// The journal of systemd, as a place for log records.
+pub struct Journal(tracing_journald::Layer);
+
+impl Journal {
+    /// Returns the journal, if standard error leads to it (`JOURNAL_STREAM`, systemd.exec(5)). Its records have the
+    /// program's name as identifier.
+    pub fn behind_standard_error(program: &str) -> Option<Self> {
+        let named = std::env::var("JOURNAL_STREAM").ok()?;
+        let error = rustix::fs::fstat(io::stderr()).ok()?;
+        if named != format!("{}:{}", error.st_dev, error.st_ino) {
+            return None;
+        }
+        let journal = tracing_journald::layer().ok()?;
+        let journal = journal.with_syslog_identifier(program.to_owned());
+        Some(Self(journal.with_field_prefix(Some("SLUICE".to_owned()))))
+    }
+}
+
+/// Logs to the journal from now on.
+pub fn to_journal(journal: Journal, filter: EnvFilter) {
+    tracing_subscriber::registry()
+        .with(journal.0)
+        .with(filter)
+        .init();
+}
+
+/// Logs to standard output from now on, a line for each record.
+pub fn to_standard_output(filter: EnvFilter) {
+    to_lines(io::stdout, io::stdout().is_terminal(), filter);
+}
+
+/// Logs to standard error from now on, a line for each record.
+pub fn to_standard_error(filter: EnvFilter) {
+    to_lines(io::stderr, io::stderr().is_terminal(), filter);
+}
+
+/// Logs to a file from now on, a line for each record.
+pub fn to_file(file: impl for<'w> MakeWriter<'w> + Send + Sync + 'static, filter: EnvFilter) {
+    to_lines(file, false, filter);
+}
+
+fn to_lines(
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    is_terminal: bool,
+    filter: EnvFilter,
+) {
+    tracing_subscriber::fmt()
+        .with_target(false)
+        .with_ansi(is_terminal)
+        // Nobody may be reading any more; that is no reason to fail.
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .init();
+}
