@@ -10,6 +10,7 @@
 //! Keys come over the socket, which is its owner's alone, or from files that are; never by the command line. The process
 //! writes no core file and cannot be traced.
 
+mod link;
 mod options;
 mod run;
 mod worker;

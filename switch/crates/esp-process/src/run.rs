@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Parser;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use rustix::net::{self, AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -18,15 +17,14 @@ use sluice_esp_control::admin::{self, Admin};
 use sluice_esp_control::command::{Command, Handle};
 use sluice_esp_control::sas;
 use sluice_logging::{EnvFilter, Journal};
-use sluice_ports::host_filter::Checked;
-use sluice_ports::interface::SilentInterface;
 use sluice_ports::privilege;
 use sluice_service_manager::ServiceManager;
 
+use crate::link::Link;
 use crate::options::Options;
 use crate::worker::Worker;
 
-/// How often the interface is looked at.
+/// Time between two checks of the interface.
 const CHECK: Duration = Duration::from_secs(1);
 
 enum Event {
@@ -55,7 +53,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
     let named = || options.interface.clone();
-    let mut interface = SilentInterface::take(&options.interface).with_context(named)?;
+    let mut link = Link::take(&options.interface).with_context(named)?;
     let (worker, engine) = Worker::open(&options.interface).with_context(named)?;
     let (listener, _socket) =
         admin::listen(&options.admin).with_context(|| options.admin.display().to_string())?;
@@ -97,7 +95,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
                 join(moving)?;
                 bail!("the worker has ended");
             }
-            Err(RecvTimeoutError::Timeout) => check(&mut interface, &options.interface)?,
+            Err(RecvTimeoutError::Timeout) => link.check()?,
         }
     }
     manager.tell("STOPPING=1");
@@ -148,24 +146,6 @@ fn keep_informed(manager: Arc<ServiceManager>, engine: Handle) -> io::Result<()>
             thread::sleep(interval);
         }
     })?;
-    Ok(())
-}
-
-/// The interface stays closed to the host, and stays the one that was taken.
-fn check(interface: &mut SilentInterface, name: &str) -> anyhow::Result<()> {
-    // Not by /sys, which may show another network namespace than the process is in.
-    let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
-    let index = net::netdevice::name_to_index(&socket, name).ok();
-    if index.and_then(|index| i32::try_from(index).ok()) != Some(interface.index()) {
-        bail!("the interface {name} is gone");
-    }
-    match interface.check() {
-        Ok(Checked::Intact) => {}
-        Ok(_) => tracing::warn!(interface = name, "closed to the host again"),
-        Err(error) => {
-            tracing::error!(interface = name, %error, "set down: it cannot be closed to the host")
-        }
-    }
     Ok(())
 }
 

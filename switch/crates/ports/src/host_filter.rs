@@ -52,7 +52,7 @@ const MARK_OF_FRAME: u32 = (-0x1000_i32 + 20) as u32;
 const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
-const MOVE_IT: &str = "preference 1 is the switch's; give the other filter a later one \
+const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
      (`tc filter show dev IFACE ingress`, and egress)";
 
 /// The mark of frames that the switch sends through the qdisc of the interface with this index. Another interface's
@@ -216,7 +216,7 @@ fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
 
 fn explain(step: &str, error: io::Error) -> io::Error {
     let hint = match error.raw_os_error() {
-        Some(libc::EPERM) => "the switch needs CAP_NET_ADMIN",
+        Some(libc::EPERM) => "that needs CAP_NET_ADMIN: run as root, or with this capability",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => {
             "the kernel needs sch_ingress and cls_bpf (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)"
         }

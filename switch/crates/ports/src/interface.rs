@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Taking an interface over from the kernel, and giving it back.
 //!
-//! An interface belongs to one switch at a time. It must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
+//! An interface belongs to one switch or engine at a time. It must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
 //! host must send nothing on it. [`HostFilter`] sees to both before anything else is done to the interface, and before a
 //! packet socket is opened; that it cannot is an error. The rest keeps the host from wanting to, and holds for the moments
 //! until a filter that somebody removed is put back: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
@@ -22,7 +22,7 @@ use crate::netlink::{self, Message, Socket};
 use crate::privilege::Raised;
 use crate::sys;
 
-/// An interface that belongs to the switch until this is dropped.
+/// An interface that belongs to this process until this is dropped.
 #[derive(Debug)]
 pub struct SilentInterface {
     name: String,
@@ -49,7 +49,7 @@ impl SilentInterface {
     /// Closes the interface to the host, takes it over and brings it up.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another switch has it; the kernel's.
+    /// [`io::ErrorKind::AddrInUse`] if another switch or engine has it; the kernel's.
     pub fn take(name: &str) -> io::Result<Self> {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
@@ -249,7 +249,7 @@ pub fn mtu(name: &str) -> io::Result<usize> {
 }
 
 /// Whether the interface exists, is up and has carrier.
-pub(crate) fn is_running(name: &str) -> bool {
+pub fn is_running(name: &str) -> bool {
     let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     flags(name).is_ok_and(|flags| flags & wanted == wanted)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One switch for each interface: a second one on it would forward every packet a second time.
+//! One switch or engine for each interface: a second one on it would process every packet a second time.
 //!
 //! The lock is an abstract Unix socket named after the interface's index. Such a name is of one network namespace, as
 //! the interface is, and is free again when its process is gone, however it ended. Any user of the namespace may take a
-//! name, so a holder counts only if it is of root or of this process's own user: nobody else can keep a switch from
+//! name, so a holder counts only if it is of root or of this process's own user: nobody else can keep one from
 //! starting.
 
 use std::io;
@@ -23,7 +23,7 @@ impl InterfaceLock {
     /// Takes an interface's lock.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], with the other process's number, if a switch has it.
+    /// [`io::ErrorKind::AddrInUse`], with the other process's number, if a switch or engine has it.
     pub(crate) fn take(index: i32) -> io::Result<Self> {
         let name = format!("sluice-switch/interface/{index}");
         let address = SocketAddr::from_abstract_name(name)?;
@@ -31,12 +31,13 @@ impl InterfaceLock {
             Ok(listener) => Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if let Some(process) = holder(&address)? {
-                    let problem = format!("it is a port of another switch, process {process}");
+                    let problem =
+                        format!("it belongs to another switch or engine, process {process}");
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
                 }
                 tracing::warn!(
                     ?address,
-                    "the name that keeps other switches away from the interface is taken by a user who has no right to it"
+                    "the name that keeps other switches and engines away from the interface is taken by a user who has no right to it"
                 );
                 None
             }

@@ -6,7 +6,7 @@
 //! owns its own halves; nothing here is shared between threads but counters.
 //!
 //! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
-//! * [`interface`]: takes an interface over (silent in the kernel) and gives it back; one switch at a time
+//! * [`interface`]: takes an interface over (silent in the kernel) and gives it back; one switch or engine at a time
 //! * [`host_filter`]: closes an interface to the host's network stack
 //! * [`privilege`]: the capabilities that this takes, raised only meanwhile
 //! * [`qdisc`]: which queueing discipline somebody has put on an interface

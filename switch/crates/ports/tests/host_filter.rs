@@ -243,10 +243,7 @@ fn an_interface_that_cannot_be_closed_is_not_taken() {
         sh("tc qdisc replace dev sw ingress; tc qdisc del dev sw ingress; tc qdisc add dev sw clsact;
             tc filter add dev sw egress pref 1 protocol ip u32 match u32 0 0 flowid 1:1");
         let refused = problem();
-        assert!(
-            refused.contains("preference 1 is the switch's"),
-            "{refused}"
-        );
+        assert!(refused.contains("preference 1 is Sluice's"), "{refused}");
         assert!(!filters().contains(" bpf "), "nothing of ours is left");
         assert!(
             sh("ip address show dev sw").contains("10.1.0.1"),

@@ -119,6 +119,53 @@ fn two_engines_never_share_a_state() {
 }
 
 #[test]
+fn an_interface_has_one_engine() {
+    in_namespace(|directory| {
+        let engine = Running::start(directory, &[]);
+        let output = Command::new(env!("CARGO_BIN_EXE_sluice-esp"))
+            .args(["--interface", "engine", "--admin"])
+            .arg(directory.join("second.sock"))
+            .arg("--state-directory")
+            .arg(directory.join("second"))
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let owner = format!(
+            "engine: it belongs to another switch or engine, process {}",
+            engine.pid()
+        );
+        assert!(said.contains(&owner), "{said}");
+    });
+}
+
+#[test]
+fn a_link_that_goes_down_is_warned_about_once_and_serves_again() {
+    in_namespace(|directory| {
+        let mut engine = Running::start(directory, &[]);
+        engine.add(&outbound());
+        let set = |state| {
+            let words = ["link", "set", "engine", state];
+            assert!(Command::new("ip").args(words).status().unwrap().success());
+        };
+        let logged = |text: &str| {
+            let log = std::fs::read_to_string(directory.join("log")).unwrap();
+            log.matches(text).count()
+        };
+        for times in 1..3 {
+            set("down");
+            wait_until("a warning", || logged("WARN the link is down") == times);
+            set("up");
+            wait_until("the link to be up", || {
+                logged("INFO the link is up again") == times
+            });
+        }
+        engine.exchange(Task::Encrypt, &packet());
+        assert_eq!(logged("WARN the link is down"), 2);
+    });
+}
+
+#[test]
 fn an_interface_that_goes_ends_the_process() {
     in_namespace(|directory| {
         let mut engine = Running::start(directory, &[]);

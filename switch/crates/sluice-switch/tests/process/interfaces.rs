@@ -73,7 +73,7 @@ fn a_second_switch_on_an_interface_does_not_start() {
         let said = String::from_utf8(refused.stderr).unwrap();
         assert_eq!(refused.status.code(), Some(1), "{said}");
         assert!(said.contains("-i 3@p0"), "{said}");
-        assert!(said.contains("a port of another switch, process"), "{said}");
+        assert!(said.contains("another switch or engine, process"), "{said}");
         // What the first one made of the interface stays.
         assert!(sh("ip link show dev p0").contains("NOARP"));
         // Killed, it holds nothing.

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine's interface: taken from the host, checked while the engine runs, given back.
+
+use std::io;
+
+use anyhow::bail;
+use rustix::net::{self, AddressFamily, SocketType};
+use sluice_ports::host_filter::Checked;
+use sluice_ports::interface::{self, SilentInterface};
+
+/// An interface that belongs to the engine until this is dropped.
+pub(crate) struct Link {
+    interface: SilentInterface,
+    name: String,
+    /// What the log says of it.
+    is_up: bool,
+}
+
+impl Link {
+    /// Closes the interface to the host and brings it up.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub(crate) fn take(name: &str) -> io::Result<Self> {
+        Ok(Self {
+            interface: SilentInterface::take(name)?,
+            name: name.to_owned(),
+            is_up: true,
+        })
+    }
+
+    /// Keeps the interface closed to the host, and logs when the link goes down or comes up.
+    ///
+    /// # Errors
+    /// The interface is gone, or another one has its name.
+    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
+        let interface = self.name.as_str();
+        // Not by /sys, which may show another network namespace than the process is in.
+        let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let index = net::netdevice::name_to_index(&socket, interface).ok();
+        if index.and_then(|index| i32::try_from(index).ok()) != Some(self.interface.index()) {
+            bail!("the interface {interface} is gone");
+        }
+        match self.interface.check() {
+            Ok(Checked::Intact) => {}
+            Ok(_) => tracing::warn!(interface, "closed to the host again"),
+            Err(error) => {
+                tracing::error!(interface, %error, "set down: it cannot be closed to the host")
+            }
+        }
+        let is_up = interface::is_running(interface);
+        if is_up != self.is_up {
+            self.is_up = is_up;
+            if is_up {
+                tracing::info!(interface, "the link is up again");
+            } else {
+                tracing::warn!(
+                    interface,
+                    "the link is down, at this end or the other: no packet passes"
+                );
+            }
+        }
+        Ok(())
+    }
+}
