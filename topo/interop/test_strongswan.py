@@ -131,7 +131,6 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     before = peers.wait_in_use()
     peers.p.kill()
     network.p.run("ip", "xfrm", "state", "flush")
-    network.p.run("ip", "xfrm", "policy", "flush")
     peers.p.start(connections(of_peer=True))
     with network.witness():
         wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")

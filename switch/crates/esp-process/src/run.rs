@@ -37,8 +37,8 @@ struct EndNotice(Sender<Event>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // Nobody listens once the process ends.
-        let _ = self.0.send(Event::WorkerEnded);
+        // A full channel holds a signal to stop, and then nobody listens.
+        let _ = self.0.try_send(Event::WorkerEnded);
     }
 }
 
