@@ -20,23 +20,8 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         Level::Error => LevelFilter::ERROR,
         Level::Off => LevelFilter::OFF,
     };
-    // Only what this project logs: its libraries trace every frame of every connection.
-    let ours = |level: LevelFilter| {
-        let filter = EnvFilter::new("off");
-        [
-            "sluice_switch",
-            "sluice_p4runtime",
-            "sluice_device",
-            "sluice_ports",
-            "sluice_engine",
-            "sluice_admin",
-            "sluice_esp_control",
-            "sluice_esp_port",
-        ]
-        .iter()
-        .filter_map(|name| format!("{name}={level}").parse().ok())
-        .fold(filter, EnvFilter::add_directive)
-    };
+    // Only this project's crates, whose names begin so: libraries trace every frame of every connection.
+    let ours = |level: LevelFilter| EnvFilter::new(format!("off,sluice={level}"));
     if options.log_console {
         sluice_logging::to_standard_output(ours(level));
     } else if let Some(path) = &options.log_file {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a service manager hears of a switch (sd_notify(3)).
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
 
 use crate::running::*;
 
@@ -33,5 +35,26 @@ fn the_service_manager_hears_ready_alive_and_stopping() {
     // SAFETY: no pointers; the process is our child and is waited for below.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     while heard() != "STOPPING=1" {}
+    assert!(switch.wait().unwrap().success());
+}
+
+/// The warning comes from another crate than the switch's own, as many do.
+#[test]
+fn a_service_manager_that_does_not_hear_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut switch = command(directory.path())
+        .args(["--no-p4", "--grpc-server-addr", "127.0.0.1:0"])
+        .env("NOTIFY_SOCKET", directory.path().join("nobody"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(switch.stderr.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    while next() != "sluice-switch: ready" {}
+    let said = next();
+    assert!(said.contains("the service manager does not hear"), "{said}");
+    let pid = libc::pid_t::try_from(switch.id()).unwrap();
+    // SAFETY: no pointers; the process is our child and is waited for below.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     assert!(switch.wait().unwrap().success());
 }
