@@ -89,7 +89,7 @@ def test_a_switch_that_does_not_answer_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
-    monkeypatch.setattr("sluice.port_watch.PATIENCE", 0.05)
+    monkeypatch.setattr("sluice.port_watch.PATIENCE", 0.5)
     caplog.set_level("INFO", "sluice.port_watch")
 
     async def story() -> None:
@@ -102,7 +102,7 @@ def test_a_switch_that_does_not_answer_is_named(
         await router.until(lambda: watch.ports is not None)
         router.client.answers_ports = False
         await router.until(lambda: watch.problems)
-        assert "has not answered for 0.05 s: it hangs" in await problems(router)
+        assert "has not answered for 0.5 s: it hangs" in await problems(router)
         router.client.answers_ports = True
         await router.until(lambda: not watch.problems)
         assert caplog.text.count("has not answered") == 2
