@@ -192,7 +192,7 @@ class Controller:
             had_bundles=bool(self.policy.bundle_names),
         )
         self.audit = AuditLog(config)
-        self.audit.lists = self.policy.table.lists.get
+        self.audit.lists = self.policy.list_with
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,

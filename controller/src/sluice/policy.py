@@ -127,6 +127,8 @@ class Policy:
         """The bundle that each number stands for in the switch, as far as it is known."""
         self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
         self.table.restore(record, self.spds)
+        self._unacknowledged: dict[int, ListState] = {}
+        """New lists of a write that the switch has not acknowledged yet."""
         self._has_record = bool(record.lists)
         self.counters: Counter[str] = Counter()
         self.searched: Counter[tuple[int, int]] = Counter()
@@ -401,6 +403,14 @@ class Policy:
         for spd in [*map(self.known, spds)]:
             await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
 
+    def list_with(self, list_id: int) -> ListState | None:
+        """Returns the list that a packet was punted for.
+
+        A new list serves packets from when the switch has taken the write that binds interfaces to
+        it, and the first of them may come before the acknowledgement does.
+        """
+        return self.table.lists.get(list_id) or self._unacknowledged.get(list_id)
+
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
         """What the rules say of a cached flow; None where more than its key decides."""
         state = self.table.lists.get(slot.list_id)
@@ -595,7 +605,12 @@ class Policy:
         )
         async with self.flows.held(anew):
             await self.invalidation.empty(anew)
-            await self._write(session, commit, entries, together=together)
+            new = [one for one in commit.lists if one.list_id not in self.table.lists]
+            self._unacknowledged = {one.list_id: one for one in new}
+            try:
+                await self._write(session, commit, entries, together=together)
+            finally:
+                self._unacknowledged = {}
 
     async def _write(
         self,

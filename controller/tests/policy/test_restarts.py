@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, Play, PolicyWorld
+from policy_world import CODEC, STAGE_OUTBOUND, Play, PolicyWorld, tcp
 from scenes import address, gateway, neighbor, route, slot
 from sluice.entities import (
     Attachment,
@@ -36,6 +36,7 @@ from sluice.entities import (
     Value,
 )
 from sluice.spdstore import SpdStore
+from test_punts import punt
 
 NAMES = ("eth1", "eth2", "eth3")
 RESTARTS = 12
@@ -292,3 +293,45 @@ def test_with_other_rules_at_the_same_time(
         router.run(setting)
     (tmp_path / "interfaces.json").unlink()
     router.run(changed)
+
+
+def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
+    play: Play, tmp_path: Path
+) -> None:
+    """An interface gets another SPD: its new list is asked before the controller knows that the
+    switch has it."""
+    switch = FakeSwitch(CODEC)
+    settings = (
+        replace(PLAIN, rules={"corp": PLAIN.rules["corp"]}),
+        replace(PLAIN, guards=SAME | {"eth2": "edge"}),
+    )
+    asked: list[int] = []
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+
+    async def second(world: PolicyWorld) -> None:
+        before = switch.of(Kind.OUTBOUND_BINDING)[2]
+
+        def look() -> None:
+            now = switch.of(Kind.OUTBOUND_BINDING).get(2)
+            if not asked and isinstance(now, Binding) and now != before:
+                state = switch.of(Kind.OUTBOUND_LIST)[now.list_id]
+                assert isinstance(state, ListState)
+                asked.append(now.list_id)
+                packet = punt(
+                    tcp(80),
+                    "OUTBOUND_MISS",
+                    stage=STAGE_OUTBOUND,
+                    list_id=now.list_id,
+                    generation=state.generation,
+                )
+                world.client.punt((packet.frame, tuple(packet[1:])))
+
+        world.switch.watch = look
+        await world.began()
+        (sent,) = await world.sent()
+        assert sent["list_id"] == asked[0]
+
+    for setting, story in zip(settings, (first, second), strict=True):
+        play(story, switch, text=setting.text(tmp_path, "sluice-switch"))
