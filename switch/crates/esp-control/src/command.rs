@@ -7,14 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sluice_esp::Engine;
 use sluice_esp::engine::{CountersView, Sa, SaStatus, Totals};
-
-/// Commands that may wait for the engine's thread.
-const WAITING: usize = 64;
 
 /// Nanoseconds since the machine started, time asleep included: the clock of lifetimes.
 pub fn now() -> u64 {
@@ -76,7 +73,9 @@ pub struct Commands(Receiver<Command>);
 
 /// Makes both ends. `wake` ends the wait of the thread that has the engine.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    let (commands, waiting) = bounded(WAITING);
+    // Not bounded: a bounded channel keeps the commands behind a `Stop` for as long as it has senders, and whoever asked
+    // would wait for ever. An unbounded one drops them with its receiver. Each thread that asks has one command in it.
+    let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))
 }
@@ -157,4 +156,29 @@ fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> F
         Command::Stop => return false,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_behind_a_stop_gets_no_answer_and_waits_no_longer() {
+        let (handle, commands) = channel(|| {});
+        handle.stop();
+        let asking = thread::spawn({
+            let handle = handle.clone();
+            move || handle.ask(Command::Tick)
+        });
+        while commands.0.len() < 2 {
+            thread::yield_now();
+        }
+        let (ended, end) = bounded(1);
+        assert!(!commands.serve(&mut Engine::default(), 0, || unreachable!()));
+        drop(commands);
+        thread::spawn(move || ended.send(asking.join()));
+        let answer = end.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(answer, Ok(Ok(None))), "it waits for ever");
+        assert!(handle.ask(Command::Tick).is_none());
+    }
 }
