@@ -192,7 +192,7 @@ class Controller:
             had_bundles=bool(self.policy.bundle_names),
         )
         self.audit = AuditLog(config)
-        self.audit.lists = self.policy.list_with
+        self.audit.lists = self.policy.list_by_id
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,

@@ -86,7 +86,7 @@ class FirstPackets:
     def answer(self, packet: PuntedPacket, now: float) -> list[Answer]:
         """The packets to re-inject: this one unless it is discarded or waits, and any that waited
         for it."""
-        state = self._policy.list_with(packet.list_id)
+        state = self._policy.list_by_id(packet.list_id)
         if state is None:
             self.counters["dropped: of a list that is not known"] += 1
             return []

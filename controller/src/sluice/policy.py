@@ -403,7 +403,7 @@ class Policy:
         for spd in [*map(self.known, spds)]:
             await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
 
-    def list_with(self, list_id: int) -> ListState | None:
+    def list_by_id(self, list_id: int) -> ListState | None:
         """Returns the list that a packet was punted for.
 
         A new list serves packets from when the switch has taken the write that binds interfaces to
@@ -634,12 +634,14 @@ class Policy:
         self.table.apply(commit)
         for state in commit.lists:
             self.flows.retire(state.list_id, state.counts.epoch)
-            for rule_id in commit.rule_ids.fresh:
-                self.searched.pop((state.list_id, rule_id), None)
 
     async def _reset_counters(self, session: Session, commit: Commit) -> None:
-        """Numbers that rules have now may have been other rules' before."""
+        """Resets what was counted by numbers that other rules had before; ahead of the write, since
+        packets may meet the new rules before it is acknowledged."""
         fresh = set(commit.rule_ids.fresh)
+        for state in commit.lists:
+            for rule_id in fresh:
+                self.searched.pop((state.list_id, rule_id), None)
         updates = [
             one
             for state in commit.lists

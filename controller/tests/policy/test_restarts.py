@@ -332,6 +332,8 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
         await world.began()
         (sent,) = await world.sent()
         assert sent["list_id"] == asked[0]
+        counted = world.policy.searched
+        assert [number for (list_id, _), number in counted.items() if list_id == asked[0]] == [1]
 
     for setting, story in zip(settings, (first, second), strict=True):
         play(story, switch, text=setting.text(tmp_path, "sluice-switch"))
