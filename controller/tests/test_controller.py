@@ -22,7 +22,7 @@ from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.daemons import Daemon
 from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
-from sluice.inputs import FastPathInput, Sources, XfrmInput
+from sluice.inputs import EngineInput, FastPathInput, Sources, XfrmInput
 from sluice.model import (
     Address,
     Event,
@@ -138,6 +138,7 @@ class World:
     """Seconds without an event after which the routing daemon's replay counts as over."""
     fast_path: FastPathInput | None = None
     xfrm: Mapping[str, XfrmInput] = {}
+    engines: Mapping[int, EngineInput] = {}
 
     def __init__(
         self,
@@ -161,6 +162,7 @@ class World:
             punts=PuntQueue(100),
             fast_path=self.fast_path,
             xfrm=self.xfrm,
+            engines=self.engines,
         )
         pipeline = load_pipeline(PIPELINE)
         self.controller = Controller(

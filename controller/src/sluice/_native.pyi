@@ -218,12 +218,12 @@ class FastPath:
     reason_field, interface_field: places in the metadata of packet-ins. for_the_host: reasons that
     are for the host, and whether what comes by them is IP. link_protocols: EtherTypes other than IP
     that the host sends (IS-IS passes, too). protocols: of IP; of ICMP and ICMPv6 the (protocol,
-    type) must be in `icmp`. withheld_ports: UDP ports to which only Python lets the host send. In a
-    VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that the host may
-    send; answered_in_place, protocols other than UDP that it may send and get; answered_ports, UDP
-    ports that it may get datagrams to. remember: IP packets are told before the host gets them;
-    told_limit: how many wait to be told, half of them for one reason; with more they are
-    Python's."""
+    type) must be in `icmp`. withheld_ports: UDP ports from and to which only Python lets the
+    host send. In a VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that
+    the host may send; answered_in_place, protocols other than UDP that it may send and get;
+    answered_ports, UDP ports that it may get datagrams to. remember: IP packets are told before
+    the host gets them; told_limit: how many wait to be told, half of them for one reason; with more
+    they are Python's."""
 
     def __new__(
         cls,

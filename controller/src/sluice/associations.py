@@ -49,6 +49,7 @@ from sluice.state.sa_table import (
     BundleSpec,
     Command,
     Delete,
+    SaId,
     SaReport,
     SaState,
     SaTable,
@@ -114,6 +115,8 @@ class Associations:
         self._configured = config.policy.security_associations
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
+        self._unsettled: dict[SaId, SecurityAssociation] = {}
+        """SAs of the kernel's that nobody knows to be in force yet."""
         self._lock = asyncio.Lock()
         self._pokes = {engine: asyncio.Event() for engine in engines}
         self._looked = {engine: asyncio.Event() for engine in engines}
@@ -434,9 +437,20 @@ class Associations:
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
         """Takes the kernel's SAs, all of them, and the bundles that are the kernel's."""
-        self._kernel = tuple(sas)
+        known = {identity(sa) for sa in self._kernel}
+        named = {identity(sa): sa for sa in sas}
+        new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
+        self._kernel, self._unsettled = tuple(sas), new
         self.table.bundles = self._specs | {one.id: one for one in bundles}
         self._want()
+
+    async def kernel_settled(self) -> None:
+        """Waits until it is decided how the kernel's new SAs stand, or `SETTLE` is over."""
+        waiting = dict(self._unsettled)
+        if waiting:
+            await self._settled(list(waiting.values()))
+            for key in waiting:
+                self._unsettled.pop(key, None)
 
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
         """Those whose configuration still says what it said when they took its place, and those

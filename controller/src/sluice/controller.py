@@ -61,6 +61,7 @@ from sluice.flow_tables import FlowTables
 from sluice.held import HeldPackets
 from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
+from sluice.ike_order import IkeOrder
 from sluice.inputs import Sources
 from sluice.kernel_mirrors import KernelMirrors
 from sluice.model import (
@@ -104,6 +105,7 @@ from sluice.state.nexthops import Path
 from sluice.state.path_mtus import PathMtus
 from sluice.state.takeover import Closing, Entities
 from sluice.turns import Turns
+from sluice.wire.packet import ETHERNET_HEADER, is_ike
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +187,7 @@ class Controller:
             config, sources.xfrm, self.fib.interfaces.local_addresses, self._clock
         )
         self.policy = self._make_policy()
+        self.ike_order = IkeOrder(self.mirrors.caught_up, self._packets_out)
         self.host_errors = HostErrors(
             config,
             self.policy.table.list_of,
@@ -202,17 +205,7 @@ class Controller:
             self._is_esp_source,
             self.audit,
         )
-        self.auditor = Auditor(
-            Codecs(codec, self.flow_codec, SettingsCodec(schema)),
-            self.reconciler,
-            self.policy,
-            routes=self.fib.order.walk,
-            rate=limits.auditor_per_second,
-            interval=limits.auditor_seconds,
-            clock=self._clock,
-        )
-        self.auditor.on_repaired = self._switch_repaired
-        self.auditor.measured = self.stalls.measured
+        self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
             bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
@@ -279,6 +272,20 @@ class Controller:
         )
         made.on_started = self._progress
         made.on_changed = self._policy_changed
+        return made
+
+    def _make_auditor(self, codecs: Codecs) -> Auditor:
+        made = Auditor(
+            codecs,
+            self.reconciler,
+            self.policy,
+            routes=self.fib.order.walk,
+            rate=self.config.limits.auditor_per_second,
+            interval=self.config.limits.auditor_seconds,
+            clock=self._clock,
+        )
+        made.on_repaired = self._switch_repaired
+        made.measured = self.stalls.measured
         return made
 
     def _make_associations(self) -> Associations:
@@ -365,6 +372,7 @@ class Controller:
             asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
             asyncio.create_task(self.stalls.measured("SAs", self.associations.run())),
             asyncio.create_task(self.mirrors.run()),
+            asyncio.create_task(self.ike_order.run()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -563,7 +571,10 @@ class Controller:
                 metadata = self.packets.local_origin(l3_if, vrf)
             else:  # routed: the host's interface would lead around the bundle
                 metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
-            batch.append((frame, metadata))
+            if self.mirrors and is_ike(frame[ETHERNET_HEADER:]):
+                self.ike_order.submit(frame, metadata)
+            else:
+                batch.append((frame, metadata))
         self._packets_out(batch)
         return bool(frames)
 

@@ -43,6 +43,7 @@ from sluice.wire.packet import (
     ETHERTYPE_LLDP,
     ICMP,
     ICMPV6,
+    IKE_PORT,
     NAT_TRAVERSAL_PORT,
     TCP,
     UDP,
@@ -73,7 +74,9 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 
 class FastPath:
     """The fast path with its tables. `remembers`: IP packets that the host gets are to be told,
-    since it may answer with an error that has to leave as they came (`host_errors`). `handover`:
+    since it may answer with an error that has to leave as they came (`host_errors`).
+    `withholds_ike`: IKE packets are Python's, since they have to leave in order with the kernel's
+    SAs (`ike_order`). `handover`:
     where the tables are left to a stand-in at the TAPs `names`."""
 
     def __init__(
@@ -81,6 +84,7 @@ class FastPath:
         packets: PacketSchema,
         *,
         remembers: bool,
+        withholds_ike: bool = False,
         handover: Handover | None = None,
         names: Sequence[str] = (),
     ) -> None:
@@ -96,7 +100,8 @@ class FastPath:
             "link_protocols": {ETHERTYPE_ARP, ETHERTYPE_LLDP},
             "protocols": PROTOCOLS,
             "icmp": ECHO | NEIGHBOR_DISCOVERY,
-            "withheld_ports": {DISCARD_PORT, NAT_TRAVERSAL_PORT},
+            "withheld_ports": {DISCARD_PORT, NAT_TRAVERSAL_PORT}
+            | ({IKE_PORT} if withholds_ike else set()),
             "vrf_ports": ports_of_daemons(),
             "answered_in_place": ANSWERED_IN_PLACE,
             "answered_ports": PORTS_OF_DAEMONS,

@@ -6,7 +6,8 @@
   usage      engines -> Associations -> usage and expiries -> kernel -> IKE daemon
   acquire    NO_SA, a copy of the packet -> the policy that asks for its bundle -> kernel -> IKE
 
-An IKE daemon writes policies and states one by one, so that changes are gathered for a moment. A
+An IKE daemon writes policies and states one by one, so that changes are gathered for a moment; its
+packets to the peer wait for them (`ike_order`). A
 kernel whose policies cannot be brought into force closes its SPD: all packets drop but ND and IKE,
 and it is tried again. The kernel passes an acquire on to all key managers, as it does for a packet
 of its own; here they are rate limited, where the kernel would remember each by a larval state.
@@ -81,6 +82,9 @@ class KernelMirror:
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
+        self._heard = self._done = 0
+        """Changes that the kernel has told, and those of them that were carried out."""
+        self._progress = asyncio.Event()
         self._failure: str | None = None
         self._acquired: dict[str, float] = {}
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
@@ -114,8 +118,17 @@ class KernelMirror:
     def drain(self) -> bool:
         """Takes in what the kernel says; an inlet's slice."""
         if self.kernel.poll():
+            self._heard += 1
             self._changed.set()
         return False
+
+    async def caught_up(self) -> None:
+        """Waits until all that the kernel was given by now is carried out, as far as it can be."""
+        self.drain()
+        heard = self._heard
+        while self._done < heard:
+            self._progress.clear()
+            await self._progress.wait()
 
     async def run(self, policy: Policy) -> None:
         """Brings changes into force until cancelled."""
@@ -123,6 +136,7 @@ class KernelMirror:
             await self._changed.wait()
             await asyncio.sleep(GATHERING)
             self._changed.clear()
+            heard = self._heard
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
@@ -132,6 +146,8 @@ class KernelMirror:
                 await self._bring_into_force(policy, rules)
             self.rules = rules  # a rekey may change the SPI that a policy names, and no rule
             self.look_at_states(policy)
+            self._done = heard
+            self._progress.set()
 
     async def _bring_into_force(self, policy: Policy, rules: MirroredRules) -> None:
         self.rules = rules

@@ -91,6 +91,12 @@ class KernelMirrors:
             sas = [each.association for one in mirrors for each in one.states]
             self._associations.kernel_says(sas, [spec for one in mirrors for spec in one.specs])
 
+    async def caught_up(self) -> None:
+        """Waits until all that the kernels were given by now is in force, or cannot be."""
+        await asyncio.gather(*(one.caught_up() for one in self._mirrors.values()))
+        if self._associations is not None:
+            await self._associations.kernel_settled()
+
     async def run(self) -> None:
         """Follows the kernels until cancelled."""
         if not self._mirrors or self._policy is None:

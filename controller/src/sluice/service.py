@@ -109,6 +109,7 @@ class Life:
         self._fast_path = FastPath(
             PacketSchema(Schema(parts.pipeline.p4info)),
             remembers=bool(config.policy.spds),
+            withholds_ike=any(spd.is_mirrored for spd in config.policy.spds),
             handover=self._handover,
             names=names_in(config, HOME),
         )

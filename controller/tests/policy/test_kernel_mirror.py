@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from packets import ethernet, ipv4
 from policy_world import (
     BYPASS,
     COMMIT,
@@ -21,14 +23,16 @@ from policy_world import (
     PolicyWorld,
     tcp,
 )
+from sluice import ike_order
 from sluice.api.server import BadRequestError
-from sluice.entities import BundleInVrf, Kind
+from sluice.entities import BundleInVrf, Kind, Spi
 from sluice.kernel_mirror import KernelMirror, Place
 from sluice.model import Prefix, parse_address
 from sluice.policy_start import PolicyError
 from sluice.sa_model import Age, HeldSa
 from sluice.state.bundle_numbers import FIRST
 from sluice.state.sa_table import SaReport, SaState
+from sluice.wire.packet import UDP
 from sluice.xfrm_model import (
     Algorithm,
     Defaults,
@@ -46,6 +50,7 @@ from sluice.xfrm_model import (
     Template,
     Usage,
 )
+from test_associations import PlayedEngine
 from test_punts import punt
 
 OUT, FWD = PolicyDirection.OUT, PolicyDirection.FWD
@@ -77,7 +82,7 @@ class FakeKernel:
         self.defaults = Defaults()
         self.acquired: list[tuple[KernelPolicy, KernelSelector]] = []
         self.told: list[tuple[object, ...]] = []
-        self._readable, self._writable = os.pipe()
+        self._readable, self._writable = os.pipe2(os.O_NONBLOCK)
         self._changed = False
 
     def has(self, *policies: KernelPolicy) -> None:
@@ -90,7 +95,8 @@ class FakeKernel:
         return self._readable
 
     def poll(self) -> bool:
-        os.read(self._readable, 64)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._readable, 64)
         changed, self._changed = self._changed, False
         return changed
 
@@ -431,3 +437,131 @@ def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeK
         (0x1000, "soft"),
         (0x1000, "hard"),
     ]
+
+
+# --- IKE packets and the SAs that they tell of ---------------------------------------------------
+
+INBOUND_STATE = OUTBOUND_STATE._replace(key=StateKey(HERE, 0x2000, 50), source=THERE)
+PORTS = (500).to_bytes(2, "big") * 2
+ANSWER = ethernet(ipv4("10.0.1.1", "192.0.2.1", PORTS + bytes(32), UDP))
+ENGINE = "engines: [{{id: 1, port: 9, admin: /run/engine.sock}}]\n"
+
+
+class SlowEngine(PlayedEngine):
+    """An engine that takes SAs in when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self._may_answer = asyncio.Event()
+        self.let_go()
+
+    def hold(self) -> None:
+        self._may_answer.clear()
+
+    def let_go(self) -> None:
+        self._may_answer.set()
+
+    async def add(self, *arguments: Any, **more: Any) -> None:
+        self.asked += 1
+        await self._may_answer.wait()
+        await super().add(*arguments, **more)
+
+
+class EngineWorld(KernelWorld):
+    """A router with an engine."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.engine = SlowEngine()
+        self.engines = {1: self.engine}
+        super().__init__(*arguments)
+
+    def answers(self, frame: bytes = ANSWER) -> None:
+        """The IKE daemon sends a packet to its peer."""
+        self.host.put((1, frame))
+
+
+@pytest.fixture
+def with_engine(mirror: Any, play: Play, kernel: FakeKernel, tmp_path: Any) -> Any:
+    world = type("World", (EngineWorld,), {"xfrm": {"corp": kernel}})
+    kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
+
+    def filled(story: Any) -> None:
+        text = (CONFIG + ENGINE).format(state=tmp_path, target="sluice-switch")
+        play(story, text=text, world=world)
+
+    return filled
+
+
+def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
+    with_engine: Any, kernel: FakeKernel
+) -> None:
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
+        kernel.has(*kernel.policies.values())
+        world.engine.hold()
+        world.answers()
+        await world.until(lambda: world.engine.asked)
+        await asyncio.sleep(0.05)
+        assert world.client.sent == []
+        world.engine.let_go()
+        await world.sent()
+        assert [one.settings.spi for one in world.engine.held.values()] == [0x2000]
+        assert list(world.switch.of(Kind.INBOUND_SA)) == [Spi(0, 0x2000)]
+
+    with_engine(story)
+
+
+def test_ike_packets_leave_at_once_and_in_order_when_no_sa_is_new(
+    with_engine: Any, kernel: FakeKernel
+) -> None:
+    frames = [ANSWER + bytes([number]) for number in range(5)]
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        for frame in frames:
+            world.answers(frame)
+        await world.sent(5)
+        assert [frame for frame, _ in world.client.sent] == frames
+
+    with_engine(story)
+
+
+def test_an_engine_that_does_not_answer_does_not_stop_ike(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ike_order, "PATIENCE", 0.2)
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
+        kernel.has(*kernel.policies.values())
+        world.engine.hold()
+        world.answers()
+        await world.sent()
+        counters = world.controller.ike_order.counters
+        assert counters["IKE packets sent before their SAs were in force"] == 1
+        world.engine.let_go()
+
+    with_engine(story)
+
+
+def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ike_order, "LIMIT", 2)
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
+        kernel.has(*kernel.policies.values())
+        world.engine.hold()
+        for _ in range(3):
+            world.answers()
+        counters = world.controller.ike_order.counters
+        await world.until(lambda: counters["dropped: too many IKE packets wait"] == 1)
+        world.engine.let_go()
+        await world.sent(2)
+
+    with_engine(story)

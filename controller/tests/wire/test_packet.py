@@ -167,3 +167,15 @@ def test_esp_is_told_from_ike_beside_it(protocol: int, payload: bytes, is_esp: b
 def test_whether_any_bytes_are_esp_is_told_or_a_wire_error(data: bytes) -> None:
     with contextlib.suppress(WireError):
         assert packet.is_esp(data) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "is_ike"),
+    [(500, 500, True), (500, 40000, True), (40000, 4500, True), (40000, 501, False)],
+)
+def test_ike_has_a_port_of_ike_at_either_end(source: int, destination: int, is_ike: bool) -> None:
+    payload = source.to_bytes(2, "big") + destination.to_bytes(2, "big") + bytes(12)
+    ends4, ends6 = ("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")
+    assert packet.is_ike(packets.ipv4(*ends4, payload, packet.UDP)) is is_ike
+    assert packet.is_ike(packets.ipv6(*ends6, payload, packet.UDP)) is is_ike
+    assert not packet.is_ike(packets.ipv4(*ends4, payload, packet.TCP))

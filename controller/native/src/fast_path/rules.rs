@@ -30,7 +30,7 @@ pub struct Rules {
     pub protocols: HashSet<u8>,
     /// Protocol and type of ICMP messages that are no errors.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP ports to which Python alone lets the host send.
+    /// UDP ports from and to which Python alone lets the host send.
     pub withheld_ports: HashSet<u16>,
     /// UDP that the host may send in a VRF other than the default one.
     pub vrf_ports: Vec<Ports>,
@@ -124,9 +124,11 @@ impl Rules {
             .icmp_type()
             .is_some_and(|kind| !self.icmp.contains(&(packet.protocol, kind)));
         let is_withheld = packet.protocol == UDP
-            && packet
-                .ports()
-                .is_none_or(|(_, to)| self.withheld_ports.contains(&to));
+            && packet.ports().is_none_or(|(from, to)| {
+                [from, to]
+                    .iter()
+                    .any(|port| self.withheld_ports.contains(port))
+            });
         self.protocols.contains(&packet.protocol) && !is_icmp_error && !is_withheld
     }
 

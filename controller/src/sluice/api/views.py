@@ -397,6 +397,7 @@ class Views:
             "kernel": sources.kernel.counters,
             "host": sources.host.counters,
             "ike_ports": sources.ike_ports.counters if sources.ike_ports is not None else {},
+            "ike_order": controller.ike_order.counters,
             "policy": controller.policy.counters,
             "first_packets": controller.first_packets.counters,
             "host_errors": controller.host_errors.counters,

@@ -31,8 +31,10 @@ ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION = 0, 43, 44, 51
 DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6 = 60, 135, 139, 140
 ESP = 50
+IKE_PORT = 500
 NAT_TRAVERSAL_PORT = 4500
 _NAT_TRAVERSAL = NAT_TRAVERSAL_PORT.to_bytes(2, "big")
+_IKE_PORTS = frozenset({IKE_PORT.to_bytes(2, "big"), _NAT_TRAVERSAL})
 _UDP_HEADER, _MARKER = 8, 4
 _SKIPPED_HEADERS = frozenset({HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6})
 
@@ -330,11 +332,7 @@ def is_valid_source(address: bytes) -> bool:
 def is_esp(packet: bytes) -> bool:
     """Whether an IP packet is ESP, in UDP too (RFC 3948), and not IKE or a keepalive beside it.
     Raises WireError."""
-    if packet[:1] and packet[0] >> 4 == 4:
-        ipv4 = parse_ipv4(packet)
-        protocol, at, is_later = ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0
-    else:
-        protocol, at, is_later = parse_ipv6(packet).next_header, IPV6_HEADER, False
+    protocol, at, is_later = _transport(packet)
     if protocol == ESP:
         return True
     ports = packet[at : at + 4]
@@ -343,3 +341,21 @@ def is_esp(packet: bytes) -> bool:
     # IKE begins with four zeros, and a keepalive is shorter.
     marker = packet[at + _UDP_HEADER : at + _UDP_HEADER + _MARKER]
     return len(marker) == _MARKER and any(marker)
+
+
+def is_ike(packet: bytes) -> bool:
+    """Whether an IP packet that is not ESP has a port of IKE (RFC 7296, section 2). Raises
+    WireError."""
+    protocol, at, is_later = _transport(packet)
+    ports = packet[at : at + 4]
+    has_port = not _IKE_PORTS.isdisjoint((ports[:2], ports[2:]))
+    return protocol == UDP and not is_later and has_port
+
+
+def _transport(packet: bytes) -> tuple[int, int, bool]:
+    """The protocol of an IP packet, where its header begins, and whether an IPv4 fragment is not
+    the first. Extension headers of IPv6 are not walked."""
+    if packet[:1] and packet[0] >> 4 == 4:
+        ipv4 = parse_ipv4(packet)
+        return ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0
+    return parse_ipv6(packet).next_header, IPV6_HEADER, False
