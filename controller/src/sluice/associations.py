@@ -66,6 +66,8 @@ FIRST_LOOK = 2.0
 """Seconds that a start waits for the engines, so that it need not close what they hold."""
 SETTLE = 5.0
 """Seconds that a command waits for what it changes to be in force."""
+OVERLAP = 1.0
+"""Seconds that an outbound SA which the kernel has deleted may serve until its successor does."""
 SHOWN = 3
 """SAs that problems name for each kind of trouble."""
 
@@ -115,6 +117,8 @@ class Associations:
         self._configured = config.policy.security_associations
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
+        self._leaving: dict[SaId, SecurityAssociation] = {}
+        """Outbound SAs that the kernel has no more and that serve until their successors do."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """SAs of the kernel's that nobody knows to be in force yet."""
         self._lock = asyncio.Lock()
@@ -437,11 +441,33 @@ class Associations:
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
         """Takes the kernel's SAs, all of them, and the bundles that are the kernel's."""
-        known = {identity(sa) for sa in self._kernel}
+        known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
+        self._leave({key: sa for key, sa in known.items() if key not in named}, sas)
         self._kernel, self._unsettled = tuple(sas), new
         self.table.bundles = self._specs | {one.id: one for one in bundles}
+        self._want()
+
+    def _leave(
+        self, gone: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
+    ) -> None:
+        """Keeps outbound SAs that the kernel has no more while engines take in their successors: a
+        daemon may delete an SA in the same moment in which it makes the next one."""
+        coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
+        leaving = {
+            key: replace(sa, is_retiring=True)
+            for key, sa in gone.items()
+            if sa.is_outbound and sa.name in coming
+        }
+        if leaving:
+            self._leaving |= leaving
+            loop = asyncio.get_running_loop()
+            loop.call_later(OVERLAP, self._left, tuple(leaving))
+
+    def _left(self, keys: Iterable[SaId]) -> None:
+        for key in keys:
+            self._leaving.pop(key, None)
         self._want()
 
     async def kernel_settled(self) -> None:
@@ -484,7 +510,9 @@ class Associations:
         found: list[SecurityAssociation] = []
         for sa in self._configured:
             found += instead.get(sa.name, [sa])
-        return [*found, *commanded, *self._kernel]
+        present = {identity(sa) for sa in self._kernel}
+        leaving = [sa for key, sa in self._leaving.items() if key not in present]
+        return [*found, *commanded, *leaving, *self._kernel]
 
     def _want(self) -> None:
         self.table.want(self._wanted())

@@ -23,7 +23,7 @@ from policy_world import (
     PolicyWorld,
     tcp,
 )
-from sluice import ike_order
+from sluice import associations, ike_order
 from sluice.api.server import BadRequestError
 from sluice.entities import BundleInVrf, Kind, Spi
 from sluice.kernel_mirror import KernelMirror, Place
@@ -563,5 +563,75 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
         await world.until(lambda: counters["dropped: too many IKE packets wait"] == 1)
         world.engine.let_go()
         await world.sent(2)
+
+    with_engine(story)
+
+
+def next_outbound(spi: int) -> KernelState:
+    """An outbound state with a key of its own."""
+    aead = Algorithm("rfc4106(gcm(aes))", Key(spi.to_bytes(4, "big") * 5), 128)
+    return OUTBOUND_STATE._replace(key=StateKey(THERE, spi, 50), aead=aead)
+
+
+def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_has_that(
+    with_engine: Any, kernel: FakeKernel
+) -> None:
+    """strongSwan as initiator of a rekey: new SA, policy, and the old SA is deleted."""
+    kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+    seen: set[object] = set()
+
+    async def story(world: EngineWorld) -> None:
+        def serving() -> object:
+            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+
+        await world.began()
+        await world.until(serving)
+        first = serving()
+        world.switch.watch = lambda: seen.add(serving())
+        world.engine.hold()
+        kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
+        kernel.has(naming(0x1001), protect(FWD, 2))
+        await world.until(lambda: world.engine.asked == 2)
+        await asyncio.sleep(0.05)
+        assert serving() == first
+        world.engine.let_go()
+        await world.until(lambda: serving() != first)
+        assert None not in seen
+
+    with_engine(story)
+
+
+def test_an_outbound_sa_whose_successor_does_not_come_ends(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(associations, "OVERLAP", 0.1)
+    kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        world.engine.hold()
+        kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
+        kernel.has(naming(0x1001), protect(FWD, 2))
+        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        world.engine.let_go()
+
+    with_engine(story)
+
+
+def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(associations, "OVERLAP", 1000.0)
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        kernel.states = {}
+        kernel.has(*kernel.policies.values())
+        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
 
     with_engine(story)

@@ -166,6 +166,11 @@ class SaTable:
         """All SAs that are wanted, in order."""
         return [one.sa for one in self._tracked.values()]
 
+    def is_held(self, sa: SecurityAssociation) -> bool:
+        """Whether an engine is known to hold an SA that is wanted."""
+        tracked = self._tracked.get(identity(sa))
+        return tracked is not None and tracked.held is not None
+
     def engine_tells(self, engine: int, held: Iterable[HeldSa]) -> None:
         """An engine answers, and holds these SAs."""
         known = self._engines[engine]
