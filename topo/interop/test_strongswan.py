@@ -2,6 +2,8 @@
 """strongSwan at both ends: IKEv2 between them, ESP by the engine at one, by Linux at the other."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -106,6 +108,32 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
         daemon.ctl("--rekey", "--child", "net")
         assert peers.wait_in_use(before) != before
     wait_until(lambda: not network.in_use("outbound") & before, 10, "the old SA to go")
+
+
+def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peers: Peers) -> None:
+    """One transfer follows the other, so that each rekey falls into one."""
+    peers.start(connections(of_peer=False), connections(of_peer=True))
+    peers.r.ctl("--initiate", "--child", "net")
+    spis = peers.wait_in_use()
+    done = Event()
+
+    def transfers() -> int:
+        number = 0
+        while not done.is_set():
+            network.transfers(500_000)
+            number += 1
+        return number
+
+    with network.witness(), ThreadPoolExecutor(1) as pool:
+        transferring = pool.submit(transfers)
+        try:
+            for daemon in (peers.r, peers.p):
+                daemon.ctl("--rekey", "--child", "net")
+                spis = peers.wait_in_use(spis)
+        finally:
+            done.set()
+        assert transferring.result() >= 1
+        network.passes(size=3000)
 
 
 def test_bytes_that_the_engine_counted_make_the_daemon_rekey(

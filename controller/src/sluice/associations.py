@@ -511,7 +511,11 @@ class Associations:
         for sa in self._configured:
             found += instead.get(sa.name, [sa])
         present = {identity(sa) for sa in self._kernel}
-        leaving = [sa for key, sa in self._leaving.items() if key not in present]
+        leaving = [
+            sa
+            for key, sa in self._leaving.items()
+            if key not in present and sa.settings.bundle in self.table.bundles
+        ]
         return [*found, *commanded, *leaving, *self._kernel]
 
     def _want(self) -> None:

@@ -621,6 +621,28 @@ def test_an_outbound_sa_whose_successor_does_not_come_ends(
     with_engine(story)
 
 
+def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(associations, "OVERLAP", 1000.0)
+    kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+
+    async def story(world: EngineWorld) -> None:
+        await world.began()
+        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        world.engine.hold()
+        kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
+        kernel.has(naming(0x1001), protect(FWD, 2))
+        await world.until(lambda: world.engine.asked == 2)
+        kernel.has()
+        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        world.engine.let_go()
+        await world.follows()
+
+    with_engine(story)
+
+
 def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
     with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
