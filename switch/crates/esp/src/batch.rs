@@ -151,6 +151,7 @@ impl Batch {
     }
 
     /// The frame of a place.
+    #[inline]
     pub(crate) fn frame(&mut self, place: usize) -> Frame<'_> {
         let Slot { start, end, .. } = self.slots[place];
         let at = self.first + place * SLOT;
@@ -166,16 +167,13 @@ impl Batch {
         self.slots[place].end = end;
     }
 
-    /// Notes what became of a frame; an answer lies in its slot.
-    pub(crate) fn settle(&mut self, place: usize, result: Result<Option<(usize, usize)>, Drop>) {
-        let slot = &mut self.slots[place];
-        slot.outcome = match result {
-            Ok(Some((start, end))) => {
-                (slot.start, slot.end) = (start, end);
-                Outcome::Answered
-            }
-            Ok(None) => Outcome::Held,
-            Err(why) => Outcome::Dropped(why),
+    /// Records the outcome of a frame, and where in its slot the answer is.
+    #[inline]
+    pub(crate) fn settle(&mut self, place: usize, outcome: Outcome, start: usize, end: usize) {
+        self.slots[place] = Slot {
+            start,
+            end,
+            outcome,
         };
     }
 

@@ -11,7 +11,7 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
-use crate::batch::{Batch, Frame, HEADROOM, SLOT};
+use crate::batch::{Batch, Frame, Outcome};
 use crate::counters::{Counters, Drop};
 use crate::inbound::{InboundSa, Sealed};
 use crate::ip::{Fragment, View, protocol};
@@ -152,8 +152,8 @@ pub struct Engine {
     ended: (Counters, Counters),
     /// The SAs of the batch under way, frame by frame.
     found: Vec<Found>,
-    /// The slot of [`Engine::process`].
-    slot: Vec<u8>,
+    /// The batch of [`Engine::process`].
+    single: Option<Box<Batch>>,
 }
 
 /// Prefetch distance in frames: the keys of an SA are prefetched so many frames ahead, the SA itself twice as many.
@@ -163,7 +163,7 @@ const AHEAD: usize = 4;
 type Found = Result<SaPlace, Drop>;
 
 /// Where an SA is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum SaPlace {
     /// Nothing is to be done: a fragment that is kept.
     None,
@@ -317,21 +317,19 @@ impl Engine {
             batch.set_end(place, end);
             found.push(sa);
         }
-        for sa in found.iter().take(2 * AHEAD) {
-            self.prefetch(*sa);
+        for place in 0..2 * AHEAD {
+            self.prefetch(&found, place);
         }
-        for sa in found.iter().take(AHEAD) {
-            self.prefetch_keys(*sa);
+        for place in 0..AHEAD {
+            self.prefetch_keys(&found, place);
         }
         for (place, sa) in found.iter().enumerate() {
-            if let Some(sa) = found.get(place + 2 * AHEAD) {
-                self.prefetch(*sa);
-            }
-            if let Some(sa) = found.get(place + AHEAD) {
-                self.prefetch_keys(*sa);
-            }
-            let served = self.serve(&mut batch.frame(place), *sa, now);
-            batch.settle(place, served);
+            self.prefetch(&found, place + 2 * AHEAD);
+            self.prefetch_keys(&found, place + AHEAD);
+            let mut frame = batch.frame(place);
+            let outcome = self.serve(&mut frame, *sa, now);
+            let (start, end) = (frame.start, frame.end);
+            batch.settle(place, outcome, start, end);
         }
         self.found = found;
     }
@@ -347,24 +345,20 @@ impl Engine {
         now: Nanoseconds,
         out: &mut [u8],
     ) -> Result<usize, Drop> {
-        let mut slot = std::mem::take(&mut self.slot);
-        slot.resize(SLOT, 0);
-        let length = frame.len().min(MAX_OUTPUT);
-        slot[HEADROOM..HEADROOM + length].copy_from_slice(&frame[..length]);
-        let mut frame = Frame {
-            slot: &mut slot,
-            start: HEADROOM,
-            end: HEADROOM + length,
-        };
-        let found = self.find(&mut frame, &mut None, now);
-        let served = self.serve(&mut frame, found, now);
-        let answer = served.map(|answer| {
-            let (start, end) = answer.unwrap_or((0, 0));
-            out[..end - start].copy_from_slice(&slot[start..end]);
-            end - start
+        let mut batch = self.single.take().unwrap_or_default();
+        batch.clear();
+        batch.push(frame, &[]);
+        self.process_batch(&mut batch, now);
+        let length = batch.answers().next().map_or(0, |answer| {
+            out[..answer.len()].copy_from_slice(answer);
+            answer.len()
         });
-        self.slot = slot;
-        answer
+        let outcome = batch.outcome(0);
+        self.single = Some(batch);
+        match outcome {
+            Outcome::Dropped(why) => Err(why),
+            _ => Ok(length),
+        }
     }
 
     /// Finds a frame's SA. It is looked up unless it is that of the frame before.
@@ -376,7 +370,9 @@ impl Engine {
         now: Nanoseconds,
     ) -> Found {
         let (shim, packet) = Shim::read(frame.bytes())?;
-        let view = View::of(shim.ether_type, packet)?;
+        let Some(view) = View::of(shim.ether_type, packet) else {
+            return Err(Drop::Malformed);
+        };
         let key = match shim.task {
             Task::Encrypt => (shim.task, 0, shim.sa),
             Task::Decrypt if view.fragment => match self.reassemble(frame, &shim, &view, now)? {
@@ -428,61 +424,53 @@ impl Engine {
         };
         frame.end = start + length;
         let packet = &frame.bytes()[PACKET..];
-        let view = View::of(shim.ether_type, packet)?;
+        let view = View::of(shim.ether_type, packet).ok_or(Drop::Malformed)?;
         Ok(Some(Sealed::find(packet, &view)?.spi))
     }
 
+    /// Prefetches the SA of a frame of the batch.
     #[inline]
-    fn prefetch(&self, sa: Found) {
-        match sa {
-            Ok(SaPlace::Out(place)) => self.outbound.prefetch(place),
-            Ok(SaPlace::In(place)) => self.inbound.prefetch(place),
-            Ok(SaPlace::None) | Err(_) => {}
+    fn prefetch(&self, found: &[Found], place: usize) {
+        match first_of_run(found, place) {
+            Some(SaPlace::Out(place)) => self.outbound.prefetch(place),
+            Some(SaPlace::In(place)) => self.inbound.prefetch(place),
+            Some(SaPlace::None) | None => {}
         }
     }
 
+    /// Prefetches the keys of a frame's SA. Reads the SA.
     #[inline]
-    fn prefetch_keys(&self, sa: Found) {
-        match sa {
-            Ok(SaPlace::Out(place)) => {
+    fn prefetch_keys(&self, found: &[Found], place: usize) {
+        match first_of_run(found, place) {
+            Some(SaPlace::Out(place)) => {
                 if let Some(sa) = self.outbound.peek(place) {
                     sa.prefetch_keys();
                 }
             }
-            Ok(SaPlace::In(place)) => {
+            Some(SaPlace::In(place)) => {
                 if let Some(sa) = self.inbound.peek(place) {
                     sa.prefetch_keys();
                 }
             }
-            Ok(SaPlace::None) | Err(_) => {}
+            Some(SaPlace::None) | None => {}
         }
     }
 
-    /// Serves a frame by its SA; returns where the answer is in the frame's slot, if there is one. The frame is read once
-    /// more: that takes less than to keep what was read.
+    /// Serves a frame by its SA. The answer takes the frame's place in its slot.
     #[inline]
-    fn serve(
-        &mut self,
-        frame: &mut Frame<'_>,
-        sa: Found,
-        now: Nanoseconds,
-    ) -> Result<Option<(usize, usize)>, Drop> {
-        let read = sa.and_then(|sa| {
-            let (shim, packet) = Shim::read(frame.bytes())?;
-            Ok((sa, shim, View::of(shim.ether_type, packet)?))
-        });
-        match read {
-            Ok((SaPlace::None, ..)) => Ok(None),
-            Ok((SaPlace::Out(place), shim, view)) => {
-                self.encrypt(frame, &shim, &view, place, now).map(Some)
-            }
-            Ok((SaPlace::In(place), shim, view)) => {
-                self.decrypt(frame, &shim, &view, place, now).map(Some)
-            }
+    fn serve(&mut self, frame: &mut Frame<'_>, sa: Found, now: Nanoseconds) -> Outcome {
+        let served = match sa {
+            Ok(SaPlace::None) => return Outcome::Held,
+            Ok(SaPlace::Out(place)) => self.encrypt(frame, place, now),
+            Ok(SaPlace::In(place)) => self.decrypt(frame, place, now),
             Err(why) => {
                 self.counters.dropped(why);
                 Err(why)
             }
+        };
+        match served {
+            Ok(()) => Outcome::Answered,
+            Err(why) => Outcome::Dropped(why),
         }
     }
 
@@ -490,51 +478,88 @@ impl Engine {
     fn encrypt(
         &mut self,
         frame: &mut Frame<'_>,
-        shim: &Shim,
-        view: &View,
         place: Place,
         now: Nanoseconds,
-    ) -> Result<(usize, usize), Drop> {
-        let macs = Shim::macs(frame.bytes());
+    ) -> Result<(), Drop> {
         let sa = self.outbound.at(place).ok_or(Drop::UnknownSa)?;
-        let sealed = belongs(shim, sa.owner()).and_then(|()| sa.seal(frame, view, now));
-        let (packet, end) = sealed.inspect_err(|why| sa.dropped(*why))?;
-        let start = packet - PACKET;
-        let ether_type = View::of_version(frame.slot[packet] >> 4);
-        shim.answer(&macs, shim.bundle, ether_type, &mut frame.slot[start..]);
-        Ok((start, end))
+        encrypt(sa, frame, now).inspect_err(|why| sa.dropped(*why))
     }
 
     #[inline]
     fn decrypt(
         &mut self,
         frame: &mut Frame<'_>,
-        shim: &Shim,
-        view: &View,
         place: Place,
         now: Nanoseconds,
-    ) -> Result<(usize, usize), Drop> {
-        let macs = Shim::macs(frame.bytes());
+    ) -> Result<(), Drop> {
         let sa = self.inbound.at(place).ok_or(Drop::UnknownSpi)?;
-        let sealed = Sealed::find(&frame.bytes()[PACKET..], view);
-        let owned = match belongs(shim, sa.owner()) {
-            // The pipeline names no bundle where it has not seen the SPI.
-            Err(Drop::WrongBundle) if shim.bundle == 0 => Ok(()),
-            other => other,
-        };
-        let opened = owned.and(sealed);
-        let opened = opened.and_then(|sealed| sa.open(frame, view, &sealed, now));
-        let opened = opened.inspect_err(|why| sa.dropped(*why))?;
-        let (start, bundle) = (opened.start - PACKET, sa.owner().1);
-        let follower = sa.followed_by();
-        shim.answer(&macs, bundle, opened.ether_type, &mut frame.slot[start..]);
-        if let (Some((address, port)), Some(follower)) = (opened.peer, follower)
+        let peer = decrypt(sa, frame, now).inspect_err(|why| sa.dropped(*why))?;
+        if let (Some((address, port)), Some(follower)) = (peer, sa.followed_by())
             && let Some(follower) = self.outbound.get(&follower)
         {
             follower.follow(address, port);
         }
-        Ok((start, opened.end))
+        Ok(())
     }
+}
+
+/// Encrypts a frame's packet and writes the answer's shim. Reads the frame's headers a second time: that takes less time
+/// than to keep what [`Engine::find`] read.
+#[inline]
+fn encrypt(sa: &mut OutboundSa, frame: &mut Frame<'_>, now: Nanoseconds) -> Result<(), Drop> {
+    let (shim, packet) = Shim::read(frame.bytes())?;
+    let Some(view) = View::of(shim.ether_type, packet) else {
+        return Err(Drop::Malformed);
+    };
+    belongs(&shim, sa.owner())?;
+    let macs = Shim::macs(frame.bytes());
+    let (packet, end) = sa.seal(frame, &view, now)?;
+    let ether_type = View::of_version(frame.slot[packet] >> 4);
+    (frame.start, frame.end) = (packet - PACKET, end);
+    shim.answer(
+        &macs,
+        shim.bundle,
+        ether_type,
+        &mut frame.slot[frame.start..],
+    );
+    Ok(())
+}
+
+/// Decrypts a frame's packet and writes the answer's shim; returns where the peer is, as [`Opened::peer`] does.
+#[inline]
+fn decrypt(
+    sa: &mut InboundSa,
+    frame: &mut Frame<'_>,
+    now: Nanoseconds,
+) -> Result<Option<(IpAddr, u16)>, Drop> {
+    let (shim, packet) = Shim::read(frame.bytes())?;
+    let Some(view) = View::of(shim.ether_type, packet) else {
+        return Err(Drop::Malformed);
+    };
+    match belongs(&shim, sa.owner()) {
+        // The pipeline names no bundle where it has not seen the SPI.
+        Err(Drop::WrongBundle) if shim.bundle == 0 => {}
+        other => other?,
+    }
+    let sealed = Sealed::find(packet, &view)?;
+    let macs = Shim::macs(frame.bytes());
+    let opened = sa.open(frame, &view, &sealed, now)?;
+    (frame.start, frame.end) = (opened.start - PACKET, opened.end);
+    let bundle = sa.owner().1;
+    shim.answer(
+        &macs,
+        bundle,
+        opened.ether_type,
+        &mut frame.slot[frame.start..],
+    );
+    Ok(opened.peer)
+}
+
+/// The SA of a frame, unless the frame before has the same, or there is none.
+#[inline]
+fn first_of_run(found: &[Found], place: usize) -> Option<SaPlace> {
+    let sa = (*found.get(place)?).ok()?;
+    (place == 0 || found[place - 1] != Ok(sa)).then_some(sa)
 }
 
 /// The SA that was looked up last, with what it was looked up by: task, VRF of an SPI, and number or SPI.
