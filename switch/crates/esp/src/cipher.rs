@@ -124,7 +124,7 @@ impl Cipher {
     ///
     /// # Errors
     /// The library's, as a drop. The packet must not be sent then.
-    pub fn seal(&self, sequence: u64, packet: &mut [u8]) -> Result<(), Drop> {
+    pub fn seal(&mut self, sequence: u64, packet: &mut [u8]) -> Result<(), Drop> {
         let failed = |_| Drop::EncryptionFailed;
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
         let end = packet
@@ -135,12 +135,13 @@ impl Cipher {
         if clear.len() < HEADER + iv_len {
             return Err(Drop::EncryptionFailed);
         }
-        match &self.keys {
+        let esn = self.esn;
+        match &mut self.keys {
             Keys::Aead { key, salt } => {
                 let (header, rest) = clear.split_at_mut(HEADER);
                 let (iv, text) = rest.split_at_mut(iv_len);
                 iv.copy_from_slice(&sequence.to_be_bytes());
-                let (aad, length) = self.aad(header, sequence);
+                let (aad, length) = aad(esn, header, sequence);
                 let icv: &mut [u8; TAG] = icv.try_into().map_err(|_| Drop::EncryptionFailed)?;
                 key.seal(&nonce(salt, sequence), &aad[..length], text, icv)
                     .map_err(|_| Drop::EncryptionFailed)
@@ -153,12 +154,12 @@ impl Cipher {
                     .less_safe_encrypt(text, context)
                     .map_err(failed)?;
                 icv.copy_from_slice(
-                    &self.tag(&keys.integrity, clear, sequence).as_ref()[..icv_len],
+                    &tag(&keys.integrity, esn, clear, sequence).as_ref()[..icv_len],
                 );
                 Ok(())
             }
             Keys::Integrity(integrity) => {
-                icv.copy_from_slice(&self.tag(integrity, clear, sequence).as_ref()[..icv_len]);
+                icv.copy_from_slice(&tag(integrity, esn, clear, sequence).as_ref()[..icv_len]);
                 Ok(())
             }
             Keys::Nothing => Ok(()),
@@ -170,7 +171,7 @@ impl Cipher {
     ///
     /// # Errors
     /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The packet's bytes are of no use then.
-    pub fn open(&self, sequence: u64, packet: &mut [u8]) -> Result<Range<usize>, Drop> {
+    pub fn open(&mut self, sequence: u64, packet: &mut [u8]) -> Result<Range<usize>, Drop> {
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
         let text = HEADER + iv_len;
         let end = packet.len().checked_sub(icv_len).ok_or(Drop::EspLength)?;
@@ -178,12 +179,13 @@ impl Cipher {
             return Err(Drop::EspLength);
         }
         let failed = |_| Drop::IntegrityFailed;
-        match &self.keys {
+        let esn = self.esn;
+        match &mut self.keys {
             Keys::Aead { key, salt } => {
                 let (header, rest) = packet.split_at_mut(HEADER);
                 let (iv, rest) = rest.split_at_mut(iv_len);
                 let (text, icv) = rest.split_at_mut(end - HEADER - iv_len);
-                let (aad, length) = self.aad(header, sequence);
+                let (aad, length) = aad(esn, header, sequence);
                 let mut number = [0; 8];
                 number.copy_from_slice(iv);
                 let nonce = nonce(salt, u64::from_be_bytes(number));
@@ -191,47 +193,48 @@ impl Cipher {
                     .map_err(|_| Drop::IntegrityFailed)?;
             }
             Keys::Cbc(keys) => {
-                self.check(&keys.integrity, packet, end, sequence)?;
+                check(&keys.integrity, esn, packet, end, sequence)?;
                 let (iv, rest) = packet[HEADER..].split_at_mut(iv_len);
                 let context = DecryptionContext::Iv128(cbc_iv(iv));
                 keys.decrypt
                     .decrypt(&mut rest[..end - text], context)
                     .map_err(failed)?;
             }
-            Keys::Integrity(integrity) => self.check(integrity, packet, end, sequence)?,
+            Keys::Integrity(integrity) => check(integrity, esn, packet, end, sequence)?,
             Keys::Nothing => {}
         }
         Ok(text..end)
     }
+}
 
-    /// SPI and sequence number, the latter whole with ESN (RFC 4106, 5).
-    fn aad(&self, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
-        let mut aad = [0; 12];
-        if self.esn {
-            aad[..4].copy_from_slice(&header[..4]);
-            aad[4..].copy_from_slice(&sequence.to_be_bytes());
-            return (aad, 12);
-        }
-        aad[..8].copy_from_slice(&header[..8]);
-        (aad, 8)
+/// SPI and sequence number, the latter whole with ESN (RFC 4106, 5).
+#[inline]
+fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
+    let mut aad = [0; 12];
+    if esn {
+        aad[..4].copy_from_slice(&header[..4]);
+        aad[4..].copy_from_slice(&sequence.to_be_bytes());
+        return (aad, 12);
     }
+    aad[..8].copy_from_slice(&header[..8]);
+    (aad, 8)
+}
 
-    /// The HMAC of a packet up to its ICV; with ESN the upper half of the sequence number follows (RFC 4303, 2.2.1).
-    fn tag(&self, key: &hmac::Key, packet: &[u8], sequence: u64) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(key);
-        context.update(packet);
-        if self.esn {
-            context.update(&((sequence >> 32) as u32).to_be_bytes());
-        }
-        context.sign()
+/// The HMAC of a packet up to its ICV; with ESN the upper half of the sequence number follows (RFC 4303, 2.2.1).
+fn tag(key: &hmac::Key, esn: bool, packet: &[u8], sequence: u64) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
+    context.update(packet);
+    if esn {
+        context.update(&((sequence >> 32) as u32).to_be_bytes());
     }
+    context.sign()
+}
 
-    fn check(&self, key: &hmac::Key, packet: &[u8], end: usize, sequence: u64) -> Result<(), Drop> {
-        let (body, icv) = packet.split_at(end);
-        let tag = self.tag(key, body, sequence);
-        let expected = tag.as_ref().get(..icv.len()).ok_or(Drop::EspLength)?;
-        verify_slices_are_equal(expected, icv).map_err(|_| Drop::IntegrityFailed)
-    }
+fn check(key: &hmac::Key, esn: bool, packet: &[u8], end: usize, sequence: u64) -> Result<(), Drop> {
+    let (body, icv) = packet.split_at(end);
+    let tag = tag(key, esn, body, sequence);
+    let expected = tag.as_ref().get(..icv.len()).ok_or(Drop::EspLength)?;
+    verify_slices_are_equal(expected, icv).map_err(|_| Drop::IntegrityFailed)
 }
 
 fn nonce(salt: &[u8; SALT], iv: u64) -> [u8; NONCE] {

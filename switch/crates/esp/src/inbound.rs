@@ -35,6 +35,7 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Drop::EspFragment`], [`Drop::NotEsp`], [`Drop::EspLength`].
+    #[inline]
     pub fn find(packet: &[u8], view: &View) -> Result<Self, Drop> {
         if view.fragment {
             return Err(Drop::EspFragment);
@@ -198,7 +199,7 @@ impl InboundSa {
         if self.encapsulated != sealed.port.is_some() {
             return Err(Drop::WrongEncapsulation);
         }
-        let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
+        let cipher = self.cipher.as_mut().ok_or(Drop::HardLifetime)?;
         let sequence = self.window.check(sealed.sequence)?;
         let start = frame.start + PACKET;
         let whole = &mut frame.slot[start..start + view.length];

@@ -299,7 +299,7 @@ impl OutboundSa {
             self.cipher = None;
             return Err(Drop::HardLifetime);
         }
-        let cipher = self.cipher.as_ref().ok_or(Drop::HardLifetime)?;
+        let cipher = self.cipher.as_mut().ok_or(Drop::HardLifetime)?;
         let class = ip::traffic_class(packet);
         let df = view.version == 6 || packet[6] & ip::DF != 0;
         let sequence = self.numbers.take()?;

@@ -6,15 +6,20 @@ const LINE: usize = 64;
 /// Prefetches all cache lines of a value.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
+    prefetch_bytes(std::ptr::from_ref(value).cast(), size_of::<T>());
+}
+
+/// Prefetches the cache lines of memory that need not be valid.
+#[inline]
+pub(crate) fn prefetch_bytes(from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let from: *const i8 = std::ptr::from_ref(value).cast();
-        for at in (0..size_of::<T>()).step_by(LINE) {
-            // SAFETY: a prefetch reads nothing, and the address lies within the value.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.add(at)) };
+        for at in (0..length).step_by(LINE) {
+            // SAFETY: a prefetch reads nothing, and takes any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (value, LINE);
+    let _ = (from, length, LINE);
 }
