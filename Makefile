@@ -158,11 +158,8 @@ INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..;
 .PHONY: interop
-interop: setup-run ## strongSwan, `ip xfrm` and Linux' own ESP at the other end, on Debian's stock kernel in emulation
-	@missing=; for package in strongswan-charon strongswan-swanctl libstrongswan-standard-plugins; do \
-	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing+=" $$package"; done; \
-	if test -n "$$missing"; then echo "interop: installing$$missing"; \
-	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; fi
+interop: setup-run ## strongSwan, Libreswan, `ip xfrm` and Linux' own ESP at the other end, on Debian's stock kernel in emulation
+	topo/interop/install
 	topo/debian_kernel/run bash -ec '$(if $(INTEROP_TESTS),,$(INTEROP_UNITS)) \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
 	  $(or $(INTEROP_TESTS),topo/interop --ignore topo/interop/test_libipsec.py) $(filter-out $(INTEROP_TESTS),$(ARGS))'

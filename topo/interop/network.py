@@ -24,6 +24,7 @@ import pytest
 
 from sluice_testkit.capture import Capture
 from sluice_testkit.esp_engine import ENGINE_MTU
+from sluice_testkit.libreswan import Libreswan
 from sluice_testkit.namespaces import Lab, veth
 from sluice_testkit.nftables import nft
 from sluice_testkit.packet import Frame
@@ -220,6 +221,16 @@ class Interop:
             if one["direction"] == direction and one["state"] == "in use"
         }
 
+    def wait_in_use(self, different_from: frozenset[int] = frozenset()) -> frozenset[int]:
+        """Until the newest SAs of r are in use both ways; their SPIs."""
+
+        def found() -> frozenset[int]:
+            out, back = self.in_use("outbound"), self.in_use("inbound")
+            new_out = out - different_from
+            return frozenset(new_out | back) if new_out and back - different_from else frozenset()
+
+        return wait_until(found, 15, "new SAs in use")
+
     def rules(self, action: str) -> list[str]:
         """Names of the kernel's outbound policies in force that say this."""
         lists = self.controller.ask(command="show", what="spd", spd="wan")
@@ -301,6 +312,11 @@ class Interop:
         label = f"charon-{'p' if of_peer else 'r'}-{next(_numbers)}"
         place = self.p if of_peer else self.r
         return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **options)
+
+    def pluto(self) -> Libreswan:
+        """A Libreswan of r, not started."""
+        label = f"pluto-r-{next(_numbers)}"
+        return Libreswan(label, self.r, self.lab.directory, self.lab.supervisor)
 
 
 _numbers = itertools.count(1)

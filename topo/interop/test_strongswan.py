@@ -32,16 +32,6 @@ class Peers:
         self.p.start(p)
         self.r.start(r)
 
-    def wait_in_use(self, different_from: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Until the newest SAs of r are in use both ways; their SPIs."""
-
-        def found() -> frozenset[int]:
-            out, back = self.network.in_use("outbound"), self.network.in_use("inbound")
-            new_out = out - different_from
-            return frozenset(new_out | back) if new_out and back - different_from else frozenset()
-
-        return wait_until(found, 15, "new SAs in use")
-
 
 @pytest.fixture
 def peers(network: Interop) -> Iterator[Peers]:
@@ -82,7 +72,7 @@ def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
 def test_the_peer_begins(network: Interop, peers: Peers) -> None:
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.p.ctl("--initiate", "--child", "net")
-    peers.wait_in_use()
+    network.wait_in_use()
     with network.witness():
         network.passes("h1")
 
@@ -92,7 +82,7 @@ def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
     ends = (connections(of_peer=of_peer, esp=esp) for of_peer in (False, True))
     peers.start(*ends)
     peers.r.ctl("--initiate", "--child", "net")
-    peers.wait_in_use()
+    network.wait_in_use()
     with network.witness():
         network.passes()
 
@@ -102,11 +92,11 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
     """Made before the break, whichever end begins it, while packets pass in both directions."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
-    before = peers.wait_in_use()
+    before = network.wait_in_use()
     daemon: StrongSwan = getattr(peers, initiator)
     with network.witness(), network.lossless():
         daemon.ctl("--rekey", "--child", "net")
-        assert peers.wait_in_use(before) != before
+        assert network.wait_in_use(before) != before
     wait_until(lambda: not network.in_use("outbound") & before, 10, "the old SA to go")
 
 
@@ -114,7 +104,7 @@ def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peer
     """One transfer follows the other, so that each rekey falls into one."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
-    spis = peers.wait_in_use()
+    spis = network.wait_in_use()
     done = Event()
 
     def transfers() -> int:
@@ -129,7 +119,7 @@ def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peer
         try:
             for daemon in (peers.r, peers.p):
                 daemon.ctl("--rekey", "--child", "net")
-                spis = peers.wait_in_use(spis)
+                spis = network.wait_in_use(spis)
         finally:
             done.set()
         assert transferring.result() >= 1
@@ -143,10 +133,10 @@ def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
     ends = connections(of_peer=False, child=child), connections(of_peer=True)
     peers.start(*ends)
     peers.r.ctl("--initiate", "--child", "net")
-    before = peers.wait_in_use()
+    before = network.wait_in_use()
     with network.witness():
         network.passes(count=20, size=200)
-        after = peers.wait_in_use(before)
+        after = network.wait_in_use(before)
         assert after.isdisjoint(network.in_use("outbound") & before)
         network.passes()
 
@@ -156,7 +146,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     mine = connections(of_peer=False, start="trap", dpd="2s", child="dpd_action = trap")
     peers.start(mine, connections(of_peer=True))
     passes_soon(network)
-    before = peers.wait_in_use()
+    before = network.wait_in_use()
     peers.p.kill()
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
@@ -171,7 +161,7 @@ def test_through_a_nat(network: Interop, peers: Peers) -> None:
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))
         peers.r.ctl("--initiate", "--child", "net")
-        peers.wait_in_use()
+        network.wait_in_use()
         with network.witness(in_udp=True):
             network.passes("h2")
             network.passes("h1")

@@ -145,6 +145,19 @@ def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
     assert found.problems == ()
 
 
+def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
+    """As Libreswan has it until it has SAs: no SA fits, so that each has acquires of its own."""
+    open_ends = Template(bytes(4), bytes(4), 50, 0, 0, Mode.TRANSPORT, False)
+    traps = [policy(OUT, number, SITES, open_ends) for number in (1, 2)]
+    found = mirrored(*traps)
+    assert list(found.bundles) == ["trap-out-9", "trap-out-17"]
+    assert found.policies["trap-out-17"] == (traps[1],)
+    assert [rule.action for rule in found.rules[Direction.OUTBOUND]][:2] == [Action.PROTECT] * 2
+    assert found.problems == ()
+    (problem,) = mirrored(policy(FWD, 1, BACK, open_ends)).problems
+    assert "address open" in problem
+
+
 @pytest.mark.parametrize(
     ("match", "low", "high"),
     [

@@ -9,7 +9,10 @@ policy. Behind the policies stand the kernel's defaults, each a rule that is sho
 A policy that cannot be mirrored becomes a discard of everything that it might match, and a problem
 that names it: failure is closed. A template that protects becomes a bundle, named by its addresses
 and reqid; the same template in several policies is one bundle. An outbound template may name an SPI
-(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and its policies name no other.
+(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and its policies name no other. An
+outbound transport template without addresses, for more than one host, is a trap (Libreswan's
+`auto=ondemand`): its bundle never has an SA, so that its packets drop and become acquires, until
+the daemon replaces the policy.
 Pure; depends on policy_model and xfrm_model.
 """
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sluice.model import Address, format_address
+from sluice.model import Address, Prefix, format_address
 from sluice.policy_model import (
     ICMP_PROTOCOLS,
     PORT_PROTOCOLS,
@@ -58,16 +61,21 @@ ANY_OCTET = NumberRange(0, 0xFF)
 
 
 class KernelBundle(NamedTuple):
-    """What templates ask for: ESP between two addresses. `local` is this router's."""
+    """What templates ask for: ESP between two addresses. `local` is this router's. Both are
+    unspecified where `trap` names the policy whose packets only become acquires.
+    """
 
     local: Address
     remote: Address
     reqid: int
     mode: Mode
+    trap: str = ""
 
     @property
     def name(self) -> str:
         """Names the bundle, by all that it is."""
+        if self.trap:
+            return f"trap-{self.trap}"
         ends = f"{format_address(self.local)}-{format_address(self.remote)}"
         mode = "" if self.mode is Mode.TUNNEL else f"-{MODES[self.mode]}"
         return f"{ends}-reqid-{self.reqid}{mode}"
@@ -154,10 +162,29 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
         raise NotMirroredError(
             f"its template's mode {template.mode} is neither tunnel nor transport"
         )
+    if _is_trap(policy, template):
+        ends = template.source, template.destination
+        return KernelBundle(*ends, template.reqid, Mode.TRANSPORT, trap=_text(policy))
     source, destination = _ends(template, policy.selector)
     if policy.direction is PolicyDirection.OUT:
         return KernelBundle(source, destination, template.reqid, Mode(template.mode))
     return KernelBundle(destination, source, template.reqid, Mode(template.mode))
+
+
+def _is_trap(policy: KernelPolicy, template: Template) -> bool:
+    """Whether each pair of the policy's hosts would need an SA of its own."""
+    selector = policy.selector
+    return (
+        policy.direction is PolicyDirection.OUT
+        and template.mode == Mode.TRANSPORT
+        and not any(template.source)
+        and not any(template.destination)
+        and not (_is_host(selector.source) and _is_host(selector.destination))
+    )
+
+
+def _is_host(prefix: Prefix) -> bool:
+    return prefix.length == len(prefix.address) * 8
 
 
 def named_spi(policies: Iterable[KernelPolicy]) -> int:
@@ -186,7 +213,7 @@ def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Addres
     ):
         if any(end):
             ends.append(end)
-        elif template.mode == Mode.TRANSPORT and prefix.length == len(prefix.address) * 8:
+        elif template.mode == Mode.TRANSPORT and _is_host(prefix):
             ends.append(prefix.address)
         else:
             raise NotMirroredError("its template leaves an address open")
